@@ -1,0 +1,46 @@
+# `make demo` shows it, `make test` proves it. Everything lives in .venv; a new machine needs Python 3.11+.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.PHONY: demo test setup chromium check format requirements clean
+
+demo: $(VENV)/.installed ## start the cockpit, train the embedded tiny model, show the result
+	@$(BIN)/cockpit demo $(DEMO_ARGS)
+
+setup: $(VENV)/.installed ## prepare .venv only
+
+# torch first and pinned: a range, or another package's wish for torch, would bring several GB of CUDA packages.
+$(VENV)/.installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet torch==2.13.0
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[engine,dev]'
+	touch $@
+
+chromium: ## Debian's browser, for the browser tests
+	@command -v chromium >/dev/null || { \
+	  test "$$(id -u)" = 0 || { echo "the browser tests need Chromium: apt-get install chromium" >&2; exit 1; }; \
+	  apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium fonts-dejavu-core >/dev/null; }
+
+test: $(VENV)/.installed chromium ## every test
+	$(BIN)/pytest $(PYTEST_ARGS)
+
+check: $(VENV)/.installed ## format, lint, strict types, import contracts
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(VENV)/.installed
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+requirements: $(VENV)/.installed ## each row of docs/requirements.toml with the tests that prove it
+	$(BIN)/python tools/requirements.py
+
+bench-%: $(VENV)/.installed ## run bench/NAME.py
+	$(BIN)/python bench/$*.py $(BENCH_ARGS)
+
+clean:
+	rm -rf $(VENV)

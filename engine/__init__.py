@@ -1,0 +1,1 @@
+"""The engine room: what trains. It knows no web and no database."""

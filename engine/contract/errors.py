@@ -1,0 +1,63 @@
+"""Errors that cross rooms: what happened, which value, what to do.
+
+Knows no exit code of a program and no HTTP status; those belong to the room that answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+
+class NightlaneError(Exception):
+    """Any failure this project can explain in one line.
+
+    `retryable` says whether the same call can succeed later without anybody changing its input.
+    """
+
+    retryable = False
+
+
+@dataclass(frozen=True)
+class ConfigProblem:
+    """One thing wrong with one field of a config."""
+
+    field: str
+    """Dotted path of the field, e.g. `warmup.lr`; `(config)` for the whole document."""
+    value: Any
+    """What was given, shortened for display; None when nothing was."""
+    problem: str
+    """What is wrong with it, without the field name: `is not a setting`."""
+    remedy: str
+    """What to write instead: `did you mean b_ratio?`."""
+
+    def line(self) -> str:
+        """The problem in one line.
+
+        >>> ConfigProblem("lr", -1, "must be 0 or more", "use 1e-6").line()
+        'lr: must be 0 or more (got -1); use 1e-6'
+        """
+        got = "" if self.value is None else f" (got {self.value!r})"
+        return f"{self.field}: {self.problem}{got}; {self.remedy}"
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON form, the same at every door."""
+        return asdict(self) | {"message": self.line()}
+
+
+class ConfigError(NightlaneError):
+    """A config that cannot run, with every problem found in it."""
+
+    def __init__(self, problems: Sequence[ConfigProblem]) -> None:
+        self.problems = tuple(problems)
+        super().__init__("\n".join(problem.line() for problem in self.problems))
+
+
+class RLLoopError(ConfigError):
+    """An `rl_run` that must not start: a bad config, a corpus under its floor, a missing seam."""
+
+    @classmethod
+    def of(cls, field: str, value: Any, problem: str, remedy: str) -> RLLoopError:
+        """The common case: exactly one problem."""
+        return cls([ConfigProblem(field, value, problem, remedy)])

@@ -1,0 +1,212 @@
+"""The register of job kinds: one file a kind, found by its place.
+
+Every module in this package, and in the directories of `NIGHTLANE_KINDS_PATH` (the operator's
+own kinds, separated by `:`), defines `KIND`. The config of a job passes through `validate` at
+every door, so each door gives the same errors. Knows no engine: an entry is a dotted name that
+only the engine process imports.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import os
+import pkgutil
+import re
+import types
+import typing
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from engine.contract.errors import ConfigError, ConfigProblem
+
+__path__ = [*__path__, *filter(None, os.environ.get("NIGHTLANE_KINDS_PATH", "").split(":"))]
+
+MAX_CONFIG_BYTES = 256 * 1024
+"""A config is written by a person; what is larger was sent by mistake."""
+
+
+def _no_inputs(_: Any) -> Sequence[Path]:
+    return ()
+
+
+def _no_problems(_: Any) -> Sequence[ConfigProblem]:
+    return ()
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What the cockpit must know about a kind of job."""
+
+    name: str
+    summary: str
+    """One sentence for menus and help."""
+    config: type[BaseModel]
+    entry: str
+    """`package.module:function`, called in the engine process as `function(attempt)`."""
+    inputs: Callable[[Any], Sequence[Path]] = _no_inputs
+    """Files the job reads; each goes into job.json with size and hash."""
+    check: Callable[[Any], Sequence[ConfigProblem]] = _no_problems
+    """What only a look at the file system can tell; run at enqueue, must be quick."""
+
+
+class UnknownKindError(ConfigError):
+    """A kind nobody registered."""
+
+
+@cache
+def kinds() -> Mapping[str, Kind]:
+    """Every registered kind by name, in alphabetical order."""
+    found: dict[str, Kind] = {}
+    for module_info in pkgutil.iter_modules(__path__):
+        kind = importlib.import_module(f"{__name__}.{module_info.name}").KIND
+        found[kind.name] = kind
+    return types.MappingProxyType(dict(sorted(found.items())))
+
+
+def get_kind(name: str) -> Kind:
+    """Raises UnknownKindError with the nearest name."""
+    try:
+        return kinds()[name]
+    except KeyError:
+        problem = ConfigProblem("kind", name, "is not a kind of job", _nearest(name, list(kinds())))
+        raise UnknownKindError([problem]) from None
+
+
+def parse_yaml(text: str) -> dict[str, Any]:
+    """A config document as plain data. Raises ConfigError with line and column."""
+    if len(text.encode()) > MAX_CONFIG_BYTES:
+        raise _document_error(
+            f"{len(text.encode())} bytes",
+            "is too large for a config",
+            f"keep it under {MAX_CONFIG_BYTES} bytes and name data by path",
+        )
+    try:
+        value = yaml.load(text, Loader=_UniqueKeys)  # noqa: S506 - derived from SafeLoader
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark
+        where = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+        raise _document_error(
+            None, f"is not valid YAML{where}: {error.problem}", "correct that line"
+        ) from error
+    except (yaml.YAMLError, RecursionError, ValueError) as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise _document_error(None, f"is not valid YAML: {reason}", "correct it") from error
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        raise _document_error(
+            type(value).__name__, "is not a mapping", "write one `key: value` a line"
+        )
+    return value
+
+
+class _UniqueKeys(yaml.SafeLoader):
+    """YAML as people mean it: a key given twice is an error, and `1e-6` is a number."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen: set[Any] = set()
+        for key_node, _ in node.value:
+            if key_node.tag == "tag:yaml.org,2002:merge":
+                continue
+            key = self.construct_object(key_node, deep=True)
+            if isinstance(key, str | int | float | bool) and key in seen:
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"the key {key!r} stands twice", key_node.start_mark
+                )
+            if isinstance(key, str | int | float | bool):
+                seen.add(key)
+        return super().construct_mapping(node, deep=deep)
+
+
+_UniqueKeys.add_implicit_resolver(
+    "tag:yaml.org,2002:float",
+    re.compile(r"[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+$"),
+    list("-+0123456789"),
+)
+
+
+def validate(kind_name: str, raw: Mapping[str, Any]) -> BaseModel:
+    """The one validation path: raw data → a config that can run on this machine.
+
+    Raises UnknownKindError or ConfigError with every problem found.
+    """
+    kind = get_kind(kind_name)
+    try:
+        config = kind.config.model_validate(dict(raw))
+    except ValidationError as error:
+        raise ConfigError(problems_of(error, kind.config)) from error
+    found = kind.check(config)
+    if found:
+        raise ConfigError(found)
+    return config
+
+
+def problems_of(error: ValidationError, model: type[BaseModel]) -> list[ConfigProblem]:
+    """Pydantic's findings in our words, with the nearest setting for an unknown one."""
+    return [_problem(detail, model) for detail in error.errors(include_url=False)]
+
+
+_REMEDIES = {
+    "missing": "add it",
+    "greater_than": "use a larger value",
+    "greater_than_equal": "use a larger value",
+    "less_than": "use a smaller value",
+    "less_than_equal": "use a smaller value",
+}
+
+
+def _problem(detail: ErrorDetails, model: type[BaseModel]) -> ConfigProblem:
+    loc = [str(part) for part in detail["loc"]]
+    field = ".".join(loc) or "(config)"
+    kind = detail["type"]
+    if kind == "extra_forbidden":
+        known = _settings_at(model, loc[:-1])
+        return ConfigProblem(field, None, "is not a setting", _nearest(loc[-1], known))
+    message = detail["msg"].removeprefix("Value error, ")
+    value = None if kind == "missing" else _shown(detail["input"])
+    if kind == "value_error" and "; " in message:
+        message, remedy = message.split("; ", 1)
+        return ConfigProblem(field, value, message, remedy)
+    message = message[:1].lower() + message[1:]
+    return ConfigProblem(field, value, message, _REMEDIES.get(kind, "correct it"))
+
+
+def _shown(value: Any) -> Any:
+    if isinstance(value, str | int | float | bool) or value is None:
+        return value if not isinstance(value, str) or len(value) <= 80 else value[:77] + "…"
+    return f"a {type(value).__name__}"
+
+
+def _settings_at(model: type[BaseModel], path: Sequence[str]) -> list[str]:
+    """Names a nested model knows; empty when the path leads out of the models."""
+    current: type[BaseModel] | None = model
+    for name in path:
+        field = current.model_fields.get(name) if current else None
+        current = _model_in(field.annotation) if field else None
+    return list(current.model_fields) if current else []
+
+
+def _model_in(annotation: Any) -> type[BaseModel] | None:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    inner = (_model_in(part) for part in typing.get_args(annotation))
+    return next((part for part in inner if part), None)
+
+
+def _nearest(word: str, known: Sequence[str]) -> str:
+    close = difflib.get_close_matches(word, known, n=1, cutoff=0.6)
+    if close:
+        return f"did you mean {close[0]}?"
+    return f"known: {', '.join(known)}" if known else "remove it"
+
+
+def _document_error(value: Any, problem: str, remedy: str) -> ConfigError:
+    return ConfigError([ConfigProblem("(config)", value, problem, remedy)])

@@ -1,0 +1,319 @@
+"""`rl_run`: reinforcement learning from verifiable rewards, with a held-out gate.
+
+The typed home of its config. The text under a field is its help and its documentation.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+
+from engine.contract.errors import ConfigProblem, RLLoopError
+from engine.contract.kinds import Kind, problems_of
+from engine.contract.verifiers import verifier_names
+
+EMBEDDED_BASES = ("embedded:qwen3-tiny",)
+"""Models built on the spot, with random weights: no download."""
+EMBEDDED_TASKS = {"embedded:addition": 10_000}
+"""Data sets generated on the spot, with their number of rows."""
+
+_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(
+        extra="forbid",
+        frozen=True,
+        use_attribute_docstrings=True,
+        allow_inf_nan=False,
+        validate_default=True,
+    )
+
+
+class GRPOConfig(_Section):
+    """The knobs of the loop itself (seed 003). Raises RLLoopError on construction."""
+
+    base: str
+    """The model to start from: `embedded:qwen3-tiny`, a Hugging Face model folder, or a hub id."""
+    lora_rank: int = Field(16, ge=1, le=1024)
+    """Rank of the LoRA matrices (with `tuning: lora`)."""
+    group_k: int = Field(4, ge=2, le=1024)
+    """Completions sampled for each prompt; their rewards are ranked against each other."""
+    tasks_per_step: int = Field(8, ge=1)
+    """Prompts drawn for one optimizer step."""
+    temp: float = Field(0.8, gt=0, le=10)
+    """Sampling temperature of the training rollouts; log-probabilities use it too."""
+    heldout_every: int = Field(10, ge=1)
+    """At most this many steps lie between two held-out gates."""
+    vllm_pin: str | None = None
+    """The vLLM version this run was proven with; recorded on the run card."""
+    max_steps: int = Field(34, ge=1)
+    """Optimizer steps of the run."""
+    corpus_min: int = Field(100, ge=1)
+    """Fewest rows a corpus may have; small corpora collapse onto one answer."""
+    heldout_frac: float = Field(0.2, gt=0, lt=1)
+    """Share of the rows carved off before anything trains."""
+    kl_coef: float = Field(0.1, ge=0)
+    """Weight of the K3 estimate of KL(policy || step-0 policy) in the loss."""
+    lr: float = Field(1e-6, ge=0, lt=1)
+    """AdamW's learning rate. 0 trains nothing: a control run."""
+    seed: int = Field(0, ge=0, lt=2**31)
+    """Makes split, draws and sampling repeatable."""
+    heldout_patience: int | None = Field(None, ge=1)
+    """Stop after this many gates in a row without a new best held-out score; off by default."""
+
+    def __init__(self, **data: Any) -> None:
+        try:
+            super().__init__(**data)
+        except ValidationError as error:
+            raise RLLoopError(problems_of(error, type(self))) from error
+
+
+class DataConfig(_Section):
+    """Where the questions come from."""
+
+    source: str = "embedded:addition"
+    """`embedded:addition`, or a JSONL file with one question a line."""
+    prompt_field: str = "prompt"
+    """Key of the question in a JSONL row."""
+    answer_field: str = "answer"
+    """Key of the expected answer in a JSONL row."""
+    id_field: str = "id"
+    """Key of a row's stable id; a row without one is named by its line number."""
+    limit: int | None = Field(None, ge=1)
+    """Use only the first so many rows."""
+
+    @field_validator("source")
+    @classmethod
+    def _absolute(cls, source: str) -> str:
+        """A drain may run in another directory than the one the job was sent from."""
+        return (
+            source if source.startswith("embedded:") else str(Path(source).expanduser().resolve())
+        )
+
+
+class WarmupConfig(_Section):
+    """Supervised fine-tuning on the training rows until the model can do the task at times."""
+
+    target_heldout: float = Field(0.55, gt=0, lt=1)
+    """Stop at this accuracy on the `select` rows; not at a step count, learning is abrupt."""
+    max_steps: int = Field(1000, ge=1)
+    """Give up here: the run fails when the target was not reached."""
+    batch_size: int = Field(256, ge=1)
+    """Rows per step."""
+    lr: float = Field(3e-3, gt=0, lt=1)
+    """AdamW's learning rate while warming up."""
+    eval_every: int = Field(25, ge=1)
+    """Steps between two looks at the `select` rows."""
+
+
+class RLRunConfig(GRPOConfig):
+    """Everything an `rl_run` can be told."""
+
+    tuning: Literal["lora", "full"] = "lora"
+    """Train LoRA matrices on every linear layer, or all weights."""
+    lora_alpha: int = Field(32, ge=1)
+    """LoRA's scale is lora_alpha / lora_rank."""
+    adapter_init: str | None = None
+    """A PEFT adapter folder to start from (with `tuning: lora`); without one it starts at zero."""
+    data: DataConfig = DataConfig()
+    """The questions."""
+    verifier: str = "exact"
+    """Who pays the reward."""
+    success_threshold: float = Field(0.5, gt=0, le=1)
+    """A reward at or above this counts as solved in the scores."""
+    max_new_tokens: int = Field(16, ge=1, le=131_072)
+    """Longest completion, in tokens."""
+    heldout_temp: float = Field(0.2, ge=0, le=10)
+    """Sampling temperature of the held-out gate; 0 is greedy."""
+    select_frac: float = Field(0.5, gt=0, lt=1)
+    """Share of the held-out rows that pick the checkpoint (`select`); the rest is scored once."""
+    report_min: int = Field(30, ge=1)
+    """Fewest `report` rows for a verdict."""
+    grad_clip: float = Field(1.0, gt=0)
+    """Largest global norm of the gradient."""
+    micro_batch: int = Field(64, ge=1)
+    """Rollouts in one forward and backward pass of the trainer."""
+    rollout_batch: int = Field(256, ge=1)
+    """Sequences decoded at once."""
+    save_every: int = Field(1, ge=1)
+    """Steps between two checkpoints; gates always write one."""
+    keep_checkpoints: int = Field(3, ge=1)
+    """How many recent checkpoints stay; step 0 and the selected one always do."""
+    warmup: WarmupConfig | None = None
+    """Supervised warm-up before step 0; none by default."""
+    threads: int | None = Field(None, ge=1)
+    """CPU threads for torch; all cores by default."""
+
+    @field_validator("base")
+    @classmethod
+    def _base(cls, base: str) -> str:
+        return _model_reference(base)
+
+    @field_validator("adapter_init")
+    @classmethod
+    def _adapter(cls, path: str | None) -> str | None:
+        return None if path is None else str(Path(path).expanduser().resolve())
+
+    @field_validator("verifier")
+    @classmethod
+    def _verifier(cls, name: str) -> str:
+        known = verifier_names()
+        if name not in known:
+            raise ValueError(f"is not a verifier; known: {', '.join(known)}")
+        return name
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        if self.base in EMBEDDED_BASES and not self.data.source.startswith("embedded:"):
+            raise ValueError(
+                "embedded:qwen3-tiny only knows the characters of its own task; "
+                "set base to a model folder, or data.source to embedded:addition"
+            )
+        if self.adapter_init and self.tuning == "full":
+            raise ValueError("adapter_init needs LoRA; set tuning to lora, or remove adapter_init")
+        return self
+
+
+def _model_reference(base: str) -> str:
+    """An embedded name or a hub id as it is, a folder as an absolute path."""
+    if base.startswith("embedded:"):
+        if base not in EMBEDDED_BASES:
+            raise ValueError(f"is not an embedded model; known: {', '.join(EMBEDDED_BASES)}")
+        return base
+    path = Path(base).expanduser()
+    if not path.exists() and _HUB_ID.fullmatch(base):
+        return base
+    return str(path.resolve())
+
+
+def _inputs(config: RLRunConfig) -> Sequence[Path]:
+    """The data file, and what a model or adapter folder holds at its top level."""
+    files: list[Path] = []
+    if not config.data.source.startswith("embedded:"):
+        files.append(Path(config.data.source))
+    for folder in filter(None, (config.base, config.adapter_init)):
+        if Path(folder).is_dir():
+            files += sorted(entry for entry in Path(folder).iterdir() if entry.is_file())
+    return files
+
+
+def _check(config: RLRunConfig) -> Sequence[ConfigProblem]:
+    """Missing files, folders that are no model, a corpus under its floor."""
+    found: list[ConfigProblem] = []
+    if Path(config.base).is_absolute():
+        found += _check_folder("base", Path(config.base), "config.json", "model")
+    if config.adapter_init:
+        found += _check_folder(
+            "adapter_init", Path(config.adapter_init), "adapter_config.json", "PEFT adapter"
+        )
+    found += _check_corpus(config)
+    return found
+
+
+def _check_folder(field: str, path: Path, marker: str, what: str) -> Sequence[ConfigProblem]:
+    if not path.is_dir():
+        return [ConfigProblem(field, str(path), "does not exist", f"name a {what} folder")]
+    try:
+        json.loads((path / marker).read_bytes())
+    except (OSError, ValueError):
+        problem = f"is no {what} folder: {marker} is missing or unreadable"
+        return [ConfigProblem(field, str(path), problem, f"name a folder saved as a {what}")]
+    if not any(path.glob("*.safetensors")) and not any(path.glob("*.bin")):
+        problem = f"is no {what} folder: it holds no weights"
+        return [ConfigProblem(field, str(path), problem, "name a folder with *.safetensors")]
+    return []
+
+
+def _check_corpus(config: RLRunConfig) -> Sequence[ConfigProblem]:
+    data = config.data
+    if data.source.startswith("embedded:"):
+        if data.source not in EMBEDDED_TASKS:
+            known = ", ".join(EMBEDDED_TASKS)
+            problem = "is not an embedded data set"
+            return [ConfigProblem("data.source", data.source, problem, f"known: {known}")]
+        rows = EMBEDDED_TASKS[data.source]
+    else:
+        try:
+            rows = _count_rows(Path(data.source), data)
+        except RLLoopError as error:
+            return error.problems
+    if data.limit:
+        rows = min(rows, data.limit)
+    return corpus_problems(rows, config)
+
+
+def corpus_problems(rows: int, config: GRPOConfig) -> Sequence[ConfigProblem]:
+    """The corpus floor (RL-05), asked at enqueue and again by the loop."""
+    if rows >= config.corpus_min:
+        return []
+    problem = f"has {rows} rows, under the floor corpus_min={config.corpus_min}"
+    return [ConfigProblem("data", None, problem, "add rows, or lower corpus_min knowingly")]
+
+
+def _count_rows(path: Path, data: DataConfig) -> int:
+    return sum(1 for _ in read_rows(path, data))
+
+
+def read_rows(path: Path, data: DataConfig) -> list[dict[str, str]]:
+    """A JSONL file as [{id, prompt, answer}]. Raises RLLoopError with the line that is wrong."""
+    rows: list[dict[str, str]] = []
+    seen: dict[str, int] = {}
+    try:
+        with path.open(encoding="utf-8") as stream:
+            for number, line in enumerate(itertools.islice(stream, data.limit), 1):
+                if not line.strip():
+                    continue
+                row = _row(path, number, line, data)
+                if row["id"] in seen:
+                    raise RLLoopError.of(
+                        "data.source",
+                        str(path),
+                        f"line {number}: id {row['id']!r} stands in line {seen[row['id']]} too",
+                        "give each row an id of its own",
+                    )
+                seen[row["id"]] = number
+                rows.append(row)
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise RLLoopError.of(
+            "data.source", str(path), f"cannot be read: {reason}", "name a readable JSONL file"
+        ) from error
+    return rows
+
+
+def _row(path: Path, number: int, line: str, data: DataConfig) -> dict[str, str]:
+    def wrong(problem: str, remedy: str) -> RLLoopError:
+        return RLLoopError.of("data.source", str(path), f"line {number}: {problem}", remedy)
+
+    try:
+        value = json.loads(line)
+    except ValueError:
+        raise wrong("is not JSON", "write one JSON object a line") from None
+    if not isinstance(value, dict):
+        raise wrong("is not a JSON object", "write one JSON object a line")
+    row = {"id": str(value.get(data.id_field, number))}
+    for name, key in (("prompt", data.prompt_field), ("answer", data.answer_field)):
+        text = value.get(key)
+        if isinstance(text, int | float) and not isinstance(text, bool):
+            text = str(text)
+        if not isinstance(text, str) or not text:
+            raise wrong(f"has no text under {key!r}", f"add it, or set data.{name}_field")
+        row[name] = text
+    return row
+
+
+KIND = Kind(
+    name="rl_run",
+    summary="Reinforcement learning from verifiable rewards, with a held-out gate.",
+    config=RLRunConfig,
+    entry="engine.rl.run:run",
+    inputs=_inputs,
+    check=_check,
+)

@@ -1,0 +1,265 @@
+"""The run directory: the whole contract between worker and engine.
+
+    runs/<job id>/
+      events.jsonl          append-only, written by the engine alone
+      attempts/001/         job.json (worker) · engine.log · abort (the sentinel)
+      rollouts/*.jsonl      every completion
+      checkpoints/step-…    complete.json last
+      selected              symlink to the checkpoint that held-out picked
+      lineage.json  report.json
+
+It knows paths, file formats and atomic writes; not what trains and not who decides.
+"""
+
+from __future__ import annotations
+
+import enum
+import hashlib
+import json
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from engine.contract.errors import NightlaneError
+
+
+class ExitCode(enum.IntEnum):
+    """What the engine's exit status means to its supervisor; any other value is a crash."""
+
+    DONE = 0
+    ABORTED = 75
+    """Stopped on request after writing a checkpoint; the run can be resumed."""
+    DECLINED = 76
+    """The engine looked at the work and refused it (no headroom, no signal)."""
+    CONFIG = 78
+
+
+class RunDirError(NightlaneError):
+    """A run directory that does not hold what the contract says."""
+
+
+class AbortReason(enum.StrEnum):
+    """Who asked a running attempt to stop. The settlement depends on it (CONTRACTS, ruling 5)."""
+
+    CANCEL = "cancel"
+    BUDGET = "budget"
+    WINDOW = "window"
+    SIGTERM = "sigterm"
+    MEMORY = "memory"
+    OPERATOR = "operator"
+
+
+class Abort(BaseModel):
+    """The sentinel. An empty file (an operator's `touch`) is a complete request too."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    reason: AbortReason = AbortReason.OPERATOR
+    headroom_gb: float | None = None
+    floor_gb: float | None = None
+    tripped_at: float | None = Field(default=None, description="Unix seconds.")
+
+
+class InputFile(BaseModel):
+    """One file an attempt reads, named so that the directory can move to another box."""
+
+    path: str
+    size: int
+    sha256: str
+
+    @classmethod
+    def of(cls, path: Path) -> InputFile:
+        """Describe a file as it is now. Raises OSError when it cannot be read."""
+        with path.open("rb") as stream:
+            digest = hashlib.file_digest(stream, "sha256").hexdigest()
+        return cls(path=str(path), size=path.stat().st_size, sha256=digest)
+
+
+class JobFile(BaseModel):
+    """`attempts/NNN/job.json`: all that the engine is told."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    version: Literal[1] = 1
+    job_id: int
+    kind: str
+    config: dict[str, Any]
+    """The resolved config: every default written out."""
+    seed: int
+    attempt: int
+    fence: int
+    inputs: list[InputFile] = []
+    cache_dir: str
+    """Where results that only depend on a recipe may be kept between jobs (the warm-up)."""
+    supervisor_pid: int | None = None
+    """The engine stops when this process is no longer its parent; None = run without one."""
+
+
+@dataclass(frozen=True)
+class RunDir:
+    """Paths inside one run directory."""
+
+    root: Path
+
+    @property
+    def events(self) -> Path:
+        return self.root / "events.jsonl"
+
+    @property
+    def rollouts(self) -> Path:
+        return self.root / "rollouts"
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.root / "checkpoints"
+
+    @property
+    def selected(self) -> Path:
+        return self.root / "selected"
+
+    @property
+    def lineage(self) -> Path:
+        return self.root / "lineage.json"
+
+    @property
+    def report(self) -> Path:
+        return self.root / "report.json"
+
+    def attempt(self, number: int) -> AttemptDir:
+        return AttemptDir(self.root / "attempts" / f"{number:03d}")
+
+    def latest_attempt(self) -> int:
+        """Number of the newest attempt that has a job.json; 0 when there is none."""
+        found = [
+            int(entry.name)
+            for entry in (self.root / "attempts").glob("[0-9]*")
+            if entry.name.isdecimal() and (entry / "job.json").is_file()
+        ]
+        return max(found, default=0)
+
+    def checkpoint(self, step: int) -> Path:
+        return self.checkpoints / f"step-{step:06d}"
+
+
+@dataclass(frozen=True)
+class AttemptDir:
+    """One attempt keeps its own evidence."""
+
+    root: Path
+
+    @property
+    def job_file(self) -> Path:
+        return self.root / "job.json"
+
+    @property
+    def log(self) -> Path:
+        return self.root / "engine.log"
+
+    @property
+    def abort(self) -> Path:
+        return self.root / "abort"
+
+    def read_job(self) -> JobFile:
+        """Raises RunDirError when job.json is missing or not of this version."""
+        try:
+            return JobFile.model_validate_json(self.job_file.read_bytes())
+        except FileNotFoundError as error:
+            raise RunDirError(
+                f"{self.job_file} does not exist; start the engine on a directory made by a drain"
+            ) from error
+        except ValidationError as error:
+            first = error.errors()[0]
+            where = ".".join(map(str, first["loc"])) or "(file)"
+            raise RunDirError(f"{self.job_file}: {where}: {first['msg']}") from error
+
+    def read_abort(self) -> Abort | None:
+        """The stop request, or None. Whatever cannot be parsed still means: stop."""
+        try:
+            text = self.abort.read_text("utf-8", errors="replace")
+        except FileNotFoundError:
+            return None
+        try:
+            return Abort.model_validate_json(text)
+        except ValidationError:
+            return Abort()
+
+    def request_abort(self, abort: Abort) -> bool:
+        """Write the sentinel unless one stands already (the first reason wins).
+
+        Returns whether this call wrote it.
+        """
+        temporary = self.abort.with_name(f".abort.{os.getpid()}")
+        temporary.write_text(abort.model_dump_json() + "\n", "utf-8")
+        try:
+            os.link(temporary, self.abort)
+        except FileExistsError:
+            return False
+        finally:
+            temporary.unlink()
+        return True
+
+    def file_away_abort(self) -> Path | None:
+        """Move a stale sentinel aside before an attempt starts; the evidence stays."""
+        if not self.abort.exists():
+            return None
+        number = len(list(self.root.glob("abort.stale-*"))) + 1
+        target = self.root / f"abort.stale-{number}"
+        self.abort.rename(target)
+        return target
+
+
+def write_atomic(path: Path, data: bytes) -> None:
+    """Replace `path` by `data` so that a reader or a crash sees the old file or the new one."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    with temporary.open("wb") as stream:
+        stream.write(data)
+        stream.flush()
+        os.fsync(stream.fileno())
+    temporary.replace(path)
+    fsync_directory(path.parent)
+
+
+def write_json(path: Path, value: Any) -> None:
+    """`write_atomic` for a JSON document."""
+    write_atomic(path, (json.dumps(value, indent=1, ensure_ascii=False) + "\n").encode())
+
+
+def fsync_directory(path: Path) -> None:
+    """Make renames and new names inside `path` durable."""
+    handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+# --- checkpoints: complete when complete.json stands (CONTRACTS, ruling 7) ---
+
+COMPLETE = "complete.json"
+_STEP_NAME = re.compile(r"step-(\d{6,})")
+
+
+class CompleteMarker(BaseModel):
+    """`complete.json`: written last and fsynced; a checkpoint without it does not exist."""
+
+    step: int
+    files: dict[str, str]
+    """Relative path → SHA-256, of every other file in the checkpoint."""
+    state: dict[str, Any] = {}
+    """Small facts about the loop, for people and for `show`."""
+
+
+def complete_checkpoints(run: RunDir) -> Sequence[tuple[int, Path]]:
+    """Every complete checkpoint of the run as (step, path), oldest first."""
+    found: list[tuple[int, Path]] = []
+    for entry in run.checkpoints.glob("step-*"):
+        match = _STEP_NAME.fullmatch(entry.name)
+        if match and (entry / COMPLETE).is_file():
+            found.append((int(match.group(1)), entry))
+    return sorted(found)

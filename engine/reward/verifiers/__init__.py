@@ -1,0 +1,1 @@
+"""One file a verifier; its name is the file's name."""

@@ -1,0 +1,198 @@
+"""The register of kinds and the one validation path."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.contract.errors import ConfigError, RLLoopError
+from engine.contract.kinds import parse_yaml, validate
+from engine.contract.kinds.rl_run import GRPOConfig, RLRunConfig
+
+GOOD = {"base": "embedded:qwen3-tiny"}
+
+
+def _problems(raw: dict[str, Any]) -> dict[str, str]:
+    with pytest.raises(ConfigError) as caught:
+        validate("rl_run", raw)
+    return {problem.field: problem.line() for problem in caught.value.problems}
+
+
+def test_a_good_config_comes_back_with_every_default_written_out() -> None:
+    """What is stored is what will run, whatever the defaults become later."""
+    config = validate("rl_run", GOOD)
+
+    assert isinstance(config, RLRunConfig)
+    assert config.data.source == "embedded:addition"
+
+
+def test_every_problem_of_a_config_is_reported_at_once() -> None:
+    """Nobody should have to send a config five times to hear of five mistakes."""
+    found = _problems(
+        GOOD | {"lrr": 1, "group_k": "four", "warmup": {"targt_heldout": 0.5, "lr": -1}}
+    )
+
+    assert found == {
+        "lrr": "lrr: is not a setting; did you mean lr?",
+        "group_k": "group_k: input should be a valid integer, unable to parse string as an "
+        "integer (got 'four'); correct it",
+        "warmup.targt_heldout": "warmup.targt_heldout: is not a setting; "
+        "did you mean target_heldout?",
+        "warmup.lr": "warmup.lr: input should be greater than 0 (got -1); use a larger value",
+    }
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"base": "/no/such/folder"}, "base"),
+        ({"base": "embedded:gpt"}, "base"),
+        ({"data": {"source": "/no/such.jsonl"}, "base": "org/model"}, "data.source"),
+        ({"data": {"source": "embedded:chess"}}, "data.source"),
+        ({"data": {"limit": 42}}, "data"),
+        ({"verifier": "exacd"}, "verifier"),
+        ({"lr": float("nan")}, "lr"),
+        ({"group_k": 1}, "group_k"),
+        ({"heldout_every": 0}, "heldout_every"),
+        ({"adapter_init": "/x", "tuning": "full"}, "(config)"),
+    ],
+)
+def test_a_bad_value_is_named_with_its_field_and_remedy(change: dict[str, Any], field: str) -> None:
+    """Field, value, remedy – before anything is written."""
+    assert field in _problems(GOOD | change)
+
+
+def test_a_folder_that_is_no_model_is_refused(tmp_path: Path) -> None:
+    """config.json and weights make a model folder; anything else would fail at night."""
+    (tmp_path / "config.json").write_text("{}")
+
+    found = _problems({"base": str(tmp_path), "data": {"source": "embedded:addition"}})
+
+    assert "holds no weights" in found["base"]
+
+
+@pytest.mark.parametrize(
+    ("row", "problem"),
+    [
+        ("{", "line 2: is not JSON"),
+        ("[]", "line 2: is not a JSON object"),
+        ('{"prompt": "a"}', "line 2: has no text under 'answer'"),
+        ('{"prompt": "", "answer": "b"}', "line 2: has no text under 'prompt'"),
+        ('{"id": 1, "prompt": "a", "answer": "b"}', "line 2: id '1' stands in line 1 too"),
+    ],
+)
+def test_a_bad_row_of_a_corpus_is_named_by_its_line(tmp_path: Path, row: str, problem: str) -> None:
+    """A corpus is read whole at enqueue, not at two in the morning."""
+    path = tmp_path / "rows.jsonl"
+    path.write_text('{"id": 1, "prompt": "a", "answer": 3}\n' + row + "\n")
+
+    found = _problems({"base": "org/model", "data": {"source": str(path)}})
+
+    assert problem in found["data.source"]
+
+
+@pytest.mark.requirement("RL-05")
+def test_a_corpus_under_its_floor_is_refused_at_enqueue(tmp_path: Path) -> None:
+    """Small corpora collapse onto one answer."""
+    path = tmp_path / "rows.jsonl"
+    rows = [json.dumps({"prompt": str(n), "answer": str(n)}) for n in range(42)]
+    path.write_text("\n".join(rows))
+
+    found = _problems({"base": "org/model", "data": {"source": str(path)}})
+
+    assert "has 42 rows, under the floor corpus_min=100" in found["data"]
+
+
+@pytest.mark.requirement("RL-01")
+def test_grpo_config_has_the_proven_defaults() -> None:
+    """The knobs a run of seed 003 was proven with."""
+    config = GRPOConfig(base="org/model")
+
+    assert config.model_dump() == {
+        "base": "org/model",
+        "lora_rank": 16,
+        "group_k": 4,
+        "tasks_per_step": 8,
+        "temp": 0.8,
+        "heldout_every": 10,
+        "vllm_pin": None,
+        "max_steps": 34,
+        "corpus_min": 100,
+        "heldout_frac": 0.2,
+        "kl_coef": 0.1,
+        "lr": 1e-6,
+        "seed": 0,
+        "heldout_patience": None,
+    }
+
+
+@pytest.mark.requirement("RL-01")
+@pytest.mark.parametrize(
+    "bad",
+    [{"group_k": 1}, {"heldout_every": 0}, {"heldout_frac": 1.0}, {"lr": -1}, {"seed": -1}, {}],
+)
+def test_grpo_config_is_validated_on_construction(bad: dict[str, Any]) -> None:
+    """A bad knob is an RLLoopError with its field, not a crash at step 9."""
+    with pytest.raises(RLLoopError) as caught:
+        GRPOConfig(**({"base": "org/model"} | bad if bad else {}))
+
+    assert caught.value.problems[0].field == (next(iter(bad)) if bad else "base")
+
+
+@given(text=st.text(max_size=200))
+def test_any_text_is_a_mapping_or_a_config_error(text: str) -> None:
+    """Hostile YAML is refused in our words, whatever it is."""
+    value: object = {}
+    with contextlib.suppress(ConfigError):
+        value = parse_yaml(text)
+    assert isinstance(value, dict)
+
+
+def test_yaml_is_read_as_people_mean_it() -> None:
+    """1e-6 is a number; a key given twice is an error, not the last one's."""
+    assert parse_yaml("lr: 1e-6\nseed: 3") == {"lr": 1e-6, "seed": 3}
+    with pytest.raises(ConfigError, match="the key 'lr' stands twice"):
+        parse_yaml("lr: 1\nlr: 2")
+
+
+def test_yaml_that_builds_objects_is_refused() -> None:
+    """A config is data; it never names code."""
+    with pytest.raises(ConfigError):
+        parse_yaml("base: !!python/object/apply:os.system [id]")
+
+
+@pytest.mark.parametrize("depth", [100, 100_000])
+def test_deeply_nested_yaml_is_refused(depth: int) -> None:
+    """Neither the parser's stack nor our patience is the limit."""
+    with pytest.raises(ConfigError):
+        parse_yaml("a: " + "[" * depth)
+
+
+def test_a_kind_is_one_file(tmp_path: Path) -> None:
+    """A file in an operator's directory is a kind, with no registration elsewhere."""
+    (tmp_path / "sleep.py").write_text(
+        "from pydantic import BaseModel\n"
+        "from engine.contract.kinds import Kind\n"
+        "class Config(BaseModel):\n    seconds: float = 1.0\n"
+        "KIND = Kind('sleep', 'Rest.', Config, 'engine.contract.kinds.sleep:run')\n"
+    )
+    code = "from engine.contract.kinds import validate; print(validate('sleep', {'seconds': 2}))"
+
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={"NIGHTLANE_KINDS_PATH": str(tmp_path), "PYTHONDONTWRITEBYTECODE": "1"},
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+
+    assert done.stdout.strip() == "seconds=2.0"

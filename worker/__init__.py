@@ -1,0 +1,1 @@
+"""The worker room: what decides and guards."""
