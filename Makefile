@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test setup chromium check format requirements clean
+.PHONY: demo test setup chromium check format requirements seeds clean
 
 demo: $(VENV)/.installed ## start the cockpit, train the embedded tiny model, show the result
 	@$(BIN)/cockpit demo $(DEMO_ARGS)
@@ -38,6 +38,9 @@ format: $(VENV)/.installed
 
 requirements: $(VENV)/.installed ## each row of docs/requirements.toml with the tests that prove it
 	$(BIN)/python tools/requirements.py
+
+seeds: $(VENV)/.installed ## the demo over five named seeds, and a control (about 20 minutes)
+	$(BIN)/python tools/seeds.py
 
 bench-%: $(VENV)/.installed ## run bench/NAME.py
 	$(BIN)/python bench/$*.py $(BENCH_ARGS)
