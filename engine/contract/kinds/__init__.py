@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import math
 import os
 import pkgutil
 import re
@@ -105,6 +106,11 @@ def parse_yaml(text: str) -> dict[str, Any]:
         raise _document_error(
             type(value).__name__, "is not a mapping", "write one `key: value` a line"
         )
+    for key in value:
+        if not isinstance(key, str):
+            raise _document_error(
+                str(key), "has a key that is no text", "write the name of a setting"
+            )
     return value
 
 
@@ -139,6 +145,9 @@ def validate(kind_name: str, raw: Mapping[str, Any]) -> BaseModel:
     Raises UnknownKindError or ConfigError with every problem found.
     """
     kind = get_kind(kind_name)
+    unwritable = text_problems(raw)
+    if unwritable:
+        raise ConfigError(unwritable)
     try:
         config = kind.config.model_validate(dict(raw))
     except ValidationError as error:
@@ -147,6 +156,32 @@ def validate(kind_name: str, raw: Mapping[str, Any]) -> BaseModel:
     if found:
         raise ConfigError(found)
     return config
+
+
+def text_problems(value: Any, field: str = "") -> list[ConfigProblem]:
+    """Texts that no file can hold: JSON and YAML can write half of a surrogate pair."""
+    try:
+        return _text_problems(value, field)
+    except RecursionError:
+        return [ConfigProblem(field or "(config)", None, "is nested too deeply", "flatten it")]
+
+
+def _text_problems(value: Any, field: str) -> list[ConfigProblem]:
+    if isinstance(value, str):
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            shown = value.encode(errors="backslashreplace").decode()
+            remedy = "write it as valid Unicode"
+            return [ConfigProblem(field or "(config)", _shown(shown), "is no text", remedy)]
+        return []
+    if isinstance(value, Mapping):
+        keys = _text_problems([key for key in value if isinstance(key, str)], field)
+        inner = ((item, f"{field}.{key}".lstrip(".")) for key, item in value.items())
+        return keys or [problem for item, name in inner for problem in _text_problems(item, name)]
+    if isinstance(value, list | tuple):
+        return [problem for item in value for problem in _text_problems(item, field)]
+    return []
 
 
 def problems_of(error: ValidationError, model: type[BaseModel]) -> list[ConfigProblem]:
@@ -160,6 +195,11 @@ _REMEDIES = {
     "greater_than_equal": "use a larger value",
     "less_than": "use a smaller value",
     "less_than_equal": "use a smaller value",
+    "float_type": "write a number, without quotes",
+    "int_type": "write a whole number, without quotes",
+    "string_type": "write text, in quotes where YAML would read something else",
+    "bool_type": "write true or false, without quotes",
+    "literal_error": "use one of these",
 }
 
 
@@ -180,18 +220,24 @@ def _problem(detail: ErrorDetails, model: type[BaseModel]) -> ConfigProblem:
 
 
 def _shown(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)  # JSON has no such number
     if isinstance(value, str | int | float | bool) or value is None:
         return value if not isinstance(value, str) or len(value) <= 80 else value[:77] + "…"
     return f"a {type(value).__name__}"
 
 
 def _settings_at(model: type[BaseModel], path: Sequence[str]) -> list[str]:
-    """Names a nested model knows; empty when the path leads out of the models."""
+    """Names a nested model knows; empty when the path leads out of the models.
+
+    An excluded field is no setting: it is there to refuse, or to ignore, a name of the past.
+    """
     current: type[BaseModel] | None = model
     for name in path:
         field = current.model_fields.get(name) if current else None
         current = _model_in(field.annotation) if field else None
-    return list(current.model_fields) if current else []
+    fields = current.model_fields if current else {}
+    return [name for name, field in fields.items() if not field.exclude]
 
 
 def _model_in(annotation: Any) -> type[BaseModel] | None:

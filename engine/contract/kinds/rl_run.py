@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,7 +17,10 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from engine.contract.errors import ConfigProblem, RLLoopError
 from engine.contract.kinds import Kind, problems_of
-from engine.contract.verifiers import verifier_names
+from engine.contract.verifiers import verifier_problem
+
+ADAPTER_VARIABLE = "FK_RL_ADAPTER_INIT"
+"""Environment of whoever enqueues: the adapter that LoRA runs start from by default."""
 
 EMBEDDED_BASES = ("embedded:qwen3-tiny",)
 """Models built on the spot, with random weights: no download."""
@@ -121,7 +125,10 @@ class RLRunConfig(GRPOConfig):
     lora_alpha: int = Field(32, ge=1)
     """LoRA's scale is lora_alpha / lora_rank."""
     adapter_init: str | None = None
-    """A PEFT adapter folder to start from (with `tuning: lora`); without one it starts at zero."""
+    """A PEFT adapter folder to start from (with `tuning: lora`); its rank and alpha count then.
+
+    Without one the adapter starts at zero, or at FK_RL_ADAPTER_INIT where the operator set that.
+    """
     data: DataConfig = DataConfig()
     """The questions."""
     verifier: str = "exact"
@@ -151,6 +158,15 @@ class RLRunConfig(GRPOConfig):
     threads: int | None = Field(None, ge=1)
     """CPU threads for torch; all cores by default."""
 
+    @model_validator(mode="before")
+    @classmethod
+    def _operators_adapter(cls, data: Any) -> Any:
+        """What the operator's environment says, unless the config says anything itself."""
+        path = os.environ.get(ADAPTER_VARIABLE)
+        if path and isinstance(data, dict) and data.get("tuning", "lora") == "lora":
+            return {"adapter_init": path, **data}
+        return data
+
     @field_validator("base")
     @classmethod
     def _base(cls, base: str) -> str:
@@ -164,9 +180,9 @@ class RLRunConfig(GRPOConfig):
     @field_validator("verifier")
     @classmethod
     def _verifier(cls, name: str) -> str:
-        known = verifier_names()
-        if name not in known:
-            raise ValueError(f"is not a verifier; known: {', '.join(known)}")
+        problem = verifier_problem(name)
+        if problem is not None:
+            raise ValueError(problem)
         return name
 
     @model_validator(mode="after")

@@ -1,0 +1,1 @@
+"""REST: one file a resource."""

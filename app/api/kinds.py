@@ -1,0 +1,28 @@
+"""The kinds of job and the JSON schema of each one's config."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import APIRouter
+
+from engine.contract.kinds import Kind, get_kind, kinds
+
+router = APIRouter(prefix="/api/v1/kinds", tags=["kinds"])
+
+
+@router.get("")
+def every_kind() -> dict[str, Any]:
+    """Name, summary and schema of each kind, in alphabetical order."""
+    return {"kinds": [_described(kind) for kind in kinds().values()]}
+
+
+@router.get("/{name}")
+def one_kind(name: str) -> dict[str, Any]:
+    """One kind; an unknown name is answered with the nearest."""
+    return _described(get_kind(name))
+
+
+def _described(kind: Kind) -> dict[str, Any]:
+    schema = kind.config.model_json_schema()
+    return {"name": kind.name, "summary": kind.summary, "schema": schema}

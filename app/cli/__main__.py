@@ -1,0 +1,7 @@
+"""`python -m app.cli`: the same as `cockpit`, for a child that must use this interpreter."""
+
+from __future__ import annotations
+
+from app.cli import main
+
+main()

@@ -1,0 +1,334 @@
+"""`cockpit demo`: the whole way of one job, shown on this machine in a few minutes.
+
+Starts the cockpit, sends `examples/demo.yaml` through REST like any user would, drains it in a
+process of its own, and tells what came out. It trains nothing itself and decides nothing: kill
+the web process and the run goes on, kill the drain and the next one finishes the job.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import signal
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import httpx
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn
+from rich.table import Table
+
+from app.detached import Detached, spawn_cockpit
+from engine.contract.errors import ConfigError, ConfigProblem, NightlaneError
+from engine.contract.kinds import parse_yaml
+from worker.database import Database, open_database
+from worker.jobs import views
+from worker.jobs.states import State
+from worker.jobs.views import JobView
+from worker.settings import WorkerSettings
+
+NAME = "demo"
+"""The job's name; an interrupted demo is found again by it."""
+DRAINS = 4
+"""A drain that dies is followed by another, so often at most."""
+_OVER = frozenset({State.SUCCEEDED, State.FAILED, State.CANCELLED, State.ABORTED})
+
+
+class DemoError(NightlaneError):
+    """The demo could not be shown; the message says what to do."""
+
+    def __init__(self, message: str, exit_code: int = 1) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code
+
+
+@dataclass(frozen=True)
+class DemoOptions:
+    """What the command line asks of a demo."""
+
+    port: int
+    seed: int | None = None
+    recipe: Path | None = None
+    overrides: Mapping[str, Any] | None = None
+    as_json: bool = False
+
+
+def demo(options: DemoOptions, settings: WorkerSettings) -> int:
+    """Show one run from enqueue to verdict; 0 when it ran to its end.
+
+    Raises DemoError, ConfigError; KeyboardInterrupt after everything was put away.
+    """
+    say = Console(stderr=True, highlight=False)
+    config = recipe(options)
+    settings.data_dir.mkdir(parents=True, exist_ok=True)
+    with _terminate_is_interrupt(), _Cockpit(settings, options.port, say) as cockpit:
+        database = open_database(settings)
+        try:
+            job_id = _waiting_demo(database, config) or cockpit.send(config)
+            url = f"{cockpit.url}/jobs/{job_id}"
+            say.print(f"job {job_id}: [link={url}]{url}[/link]")
+            job = _run(database, settings, job_id, cockpit, say)
+            return _tell(job, url, options, say, cockpit)
+        finally:
+            database.close()
+
+
+def recipe(options: DemoOptions) -> dict[str, Any]:
+    """The demo's YAML with the command line's changes. Raises ConfigError."""
+    path = options.recipe or demo_recipe()
+    try:
+        config = parse_yaml(path.read_text("utf-8"))
+    except OSError as error:
+        problem = f"cannot be read: {error.strerror}"
+        raise ConfigError(
+            [ConfigProblem("recipe", str(path), problem, "name a readable YAML file")]
+        ) from error
+    if options.seed is not None:
+        config["seed"] = options.seed
+    return config | dict(options.overrides or {})
+
+
+def demo_recipe() -> Path:
+    """`examples/demo.yaml`, in the installed package or beside it in a checkout."""
+    package = Path(__file__).resolve().parent.parent
+    installed = package / "examples" / "demo.yaml"
+    return installed if installed.exists() else package.parent / "examples" / "demo.yaml"
+
+
+def _waiting_demo(database: Database, config: Mapping[str, Any]) -> int | None:
+    """An interrupted demo of the same recipe that waits to be resumed."""
+    for job in views.next_jobs(database):
+        if job.name == NAME and job.attempt and _includes(job.config, config):
+            return job.id
+    return None
+
+
+def _includes(resolved: Mapping[str, Any], given: Mapping[str, Any]) -> bool:
+    """Whether every value that was given stands in the resolved config."""
+    for key, value in given.items():
+        there = resolved.get(key)
+        if isinstance(value, dict) and isinstance(there, dict):
+            if not _includes(there, value):
+                return False
+        elif there != value:
+            return False
+    return True
+
+
+class _Cockpit:
+    """The web process of the demo: started, watched, and ended with it."""
+
+    def __init__(self, settings: WorkerSettings, port: int, say: Console) -> None:
+        self.url = f"http://127.0.0.1:{port}"
+        self._settings = settings
+        self._arguments = ["serve", "--port", str(port)]
+        self._say = say
+        self._process: Detached | None = None
+        self._restarts = 0
+
+    def __enter__(self) -> _Cockpit:
+        self._start()
+        self._say.print(f"cockpit: [link={self.url}]{self.url}[/link]")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._process:
+            self._process.stop(patience_s=5)
+
+    def _start(self) -> None:
+        self._process = spawn_cockpit(self._arguments, self._settings, "serve.log", bound=True)
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline:
+            if self._process.poll() is not None:
+                raise DemoError(self._process.last_line() or "the cockpit ended while starting")
+            # It says its address once the port is its own: another program may answer there.
+            if self.url in self._process.output() and self._answers():
+                return
+            time.sleep(0.1)
+        raise DemoError(
+            f"the cockpit did not answer within 60 s; see {self._process.log}", exit_code=5
+        )
+
+    def _answers(self) -> bool:
+        try:
+            return httpx.get(f"{self.url}/readyz", trust_env=False).is_success
+        except httpx.HTTPError:
+            return False
+
+    def look_after(self) -> None:
+        """Start the pages again when the web process was killed; the run never needed them."""
+        if not self._process or self._process.poll() is None or self._restarts >= DRAINS:
+            return
+        self._restarts += 1
+        self._say.print("the web process ended; the run goes on, starting the pages again")
+        with contextlib.suppress(DemoError):
+            self._start()
+
+    def send(self, config: Mapping[str, Any]) -> int:
+        """POST the job. Raises ConfigError with what the cockpit found wrong."""
+        answer = httpx.post(
+            f"{self.url}/api/v1/jobs",
+            json={"kind": "rl_run", "config": config, "name": NAME},
+            timeout=30,
+            trust_env=False,
+        )
+        body = answer.json()
+        if answer.status_code == httpx.codes.CREATED:
+            return int(body["id"])
+        if body.get("problems"):
+            fields = ("field", "value", "problem", "remedy")
+            raise ConfigError(
+                [ConfigProblem(**{key: item[key] for key in fields}) for item in body["problems"]]
+            )
+        raise DemoError(f"the cockpit refused the job: {body.get('detail', answer.status_code)}")
+
+
+def _run(
+    database: Database, settings: WorkerSettings, job_id: int, cockpit: _Cockpit, say: Console
+) -> JobView:
+    """Drain until the job is over, whatever is killed meanwhile."""
+    with _display(say) as show:
+        for number in range(DRAINS):
+            if number:
+                say.print("the drain ended before its job; starting another, it resumes the run")
+            drain = spawn_cockpit(["drain"], settings, "drain.log")
+            try:
+                job = _follow(database, job_id, drain, cockpit, show)
+            except BaseException:
+                if drain.poll() is None:
+                    say.print("stopping: the engine writes a checkpoint …")
+                drain.stop(patience_s=settings.abort_grace_s + 10)
+                raise
+            if job.state in _OVER:
+                return job
+            if drain.poll() == 4:
+                raise DemoError(drain.last_line(), exit_code=4)
+    raise DemoError(f"{DRAINS} drains ended before job {job_id} was over; see {drain.log}")
+
+
+def _follow(
+    database: Database, job_id: int, drain: Detached, cockpit: _Cockpit, show: _Show
+) -> JobView:
+    """Show progress until the drain has ended or the job is over."""
+    while True:
+        ended = drain.poll() is not None
+        job = views.get_job(database, job_id)
+        show(job)
+        if ended or job.state in _OVER:
+            return job
+        cockpit.look_after()
+        time.sleep(0.2)
+
+
+class _Show:
+    """Progress on stderr: one live line on a terminal, else a line at each phase and gate."""
+
+    def __init__(self, say: Console, bar: Progress | None) -> None:
+        self._say = say
+        self._bar = bar
+        self._task = bar.add_task("waiting for the lane", total=None) if bar else None
+        self._told: tuple[Any, ...] = ()
+
+    def __call__(self, job: JobView) -> None:
+        live = job.result
+        step, steps = live.get("step") or 0, live.get("max_steps")
+        line = _progress_line(job)
+        if self._bar and self._task is not None:
+            self._bar.update(self._task, description=line, completed=step, total=steps)
+        else:
+            key = (job.state, job.attempt, live.get("phase") == "warmup", live.get("last_heldout"))
+            if key != self._told:
+                self._told = key
+                self._say.print(line, markup=False)
+
+
+@contextlib.contextmanager
+def _display(say: Console) -> Iterator[_Show]:
+    if not say.is_terminal:
+        yield _Show(say, None)
+        return
+    columns = (BarColumn(bar_width=24), TextColumn("{task.description}", markup=False))
+    with Progress(*columns, console=say, transient=True) as bar:
+        yield _Show(say, bar)
+
+
+def _progress_line(job: JobView) -> str:
+    """`training step 12/60 · pool 0.71 · held-out 0.68 · 40 s left`."""
+    live = job.result
+    parts = [str(live.get("phase") or job.state)]
+    if live.get("max_steps"):
+        parts[0] += f" step {live.get('step') or 0}/{live['max_steps']}"
+    for name, key in (("pool", "pool_score"), ("held-out", "last_heldout")):
+        if live.get(key) is not None:
+            parts.append(f"{name} {live[key]:.3f}")
+    if live.get("eta_s"):
+        parts.append(f"{live['eta_s']:.0f} s left")
+    return " · ".join(parts)
+
+
+def _tell(job: JobView, url: str, options: DemoOptions, say: Console, cockpit: _Cockpit) -> int:
+    """The one screen at the end, or the one object."""
+    if job.state is not State.SUCCEEDED:
+        raise DemoError(f"job {job.id} {job.state}: {job.error or job.cause} ({job.run_dir})")
+    if options.as_json:
+        sys.stdout.write(json.dumps(summary(job, url)) + "\n")
+    else:
+        Console(highlight=False).print(_screen(job, url))
+    sys.stdout.flush()
+    if sys.stdout.isatty() and not options.as_json:
+        say.print(f"the cockpit stays at {cockpit.url} until Ctrl-C")
+        with contextlib.suppress(KeyboardInterrupt):
+            while True:
+                signal.pause()
+    return 0
+
+
+def summary(job: JobView, url: str) -> dict[str, Any]:
+    """What `--json` prints; scores are shares of solved questions on the `report` rows."""
+    result = job.result
+    keys = ("heldout_before", "heldout_after", "lift", "lift_ci95", "verdict", "steps")
+    return {
+        "job_id": job.id,
+        **{key: result[key] for key in keys},
+        "seconds": result["seconds"],
+        "peak_gb": result["peak_gb"],
+        "url": url,
+    }
+
+
+def _screen(job: JobView, url: str) -> Table:
+    result = job.result
+    low, high = result["lift_ci95"] or (float("nan"),) * 2
+    table = Table(show_header=False, title=f"job {job.id} · {result['verdict']}")
+    rows = {
+        "held-out": f"{result['heldout_before']:.3f} → {result['heldout_after']:.3f}"
+        f"   lift {result['lift']:+.3f}, 95 % interval {low:+.3f} … {high:+.3f}"
+        f"   (n = {result['report_n']}, scored once)",
+        "steps": str(result["steps"]),
+        "time": f"{result['seconds']:.0f} s",
+        "peak memory": f"{result['peak_gb']:.2f} GB",
+        "selected": f"checkpoint of step {result['selected_step']}, picked on held-out only",
+        "run page": url,
+    }
+    for name, value in rows.items():
+        table.add_row(name, value)
+    return table
+
+
+@contextlib.contextmanager
+def _terminate_is_interrupt() -> Iterator[None]:
+    """SIGTERM puts everything away exactly like Ctrl-C."""
+
+    def interrupt(_signal: int, _frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

@@ -1,0 +1,73 @@
+"""From an error to one line and an exit code: the only place where a command's failure ends.
+
+What a user did wrong never shows a traceback; a defect of ours does, because it must be mended.
+"""
+
+from __future__ import annotations
+
+import enum
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import typer
+from pydantic import ValidationError
+
+from engine.contract.errors import ConfigError, NightlaneError
+
+
+class Exit(enum.IntEnum):
+    """What the exit status of `cockpit` means."""
+
+    OK = 0
+    FAILED = 1
+    USAGE = 2
+    NOT_FOUND = 3
+    REFUSED = 4
+    UNREACHABLE = 5
+    INTERRUPTED = 130
+
+
+@contextmanager
+def reporting() -> Iterator[None]:
+    """Turn what a command raises into lines on standard error and an exit status."""
+    try:
+        yield
+    except NightlaneError as error:
+        _say(str(error))
+        sys.exit(exit_code(error))
+    except ValidationError as error:
+        if not error.title.endswith("Settings"):
+            raise
+        for detail in error.errors():
+            _say(_setting_line(detail["loc"], detail["msg"]))
+        sys.exit(Exit.USAGE)
+    except KeyboardInterrupt:
+        sys.exit(Exit.INTERRUPTED)
+
+
+def exit_code(error: NightlaneError) -> Exit:
+    """The exit status of an error this project can explain."""
+    from app.settings import HostRefusedError  # noqa: PLC0415 - only when something failed
+    from worker.jobs.views import JobNotFoundError  # noqa: PLC0415 - only when something failed
+    from worker.lane.lock import LaneHeldError  # noqa: PLC0415 - only when something failed
+
+    if isinstance(error, ConfigError):
+        return Exit.USAGE
+    if isinstance(error, JobNotFoundError):
+        return Exit.NOT_FOUND
+    if isinstance(error, LaneHeldError | HostRefusedError):
+        return Exit.REFUSED
+    # The demo hands on what its drain said.
+    return Exit(getattr(error, "exit_code", Exit.FAILED))
+
+
+def _setting_line(loc: tuple[int | str, ...], message: str) -> str:
+    """A setting of the program itself that does not hold: its variable, and what is wrong."""
+    name = f"NIGHTLANE_{'.'.join(map(str, loc)).upper()}"
+    return f"{name}: {message[:1].lower()}{message[1:]}; correct it, or leave it out"
+
+
+def _say(lines: str) -> None:
+    for line in lines.splitlines() or [""]:
+        typer.echo(f"cockpit: {line}", err=True)

@@ -1,0 +1,169 @@
+"""`cockpit jobs`, `show`, `logs`, `reindex`: look at the queue and at one job."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from app.cli.output import note, plain, print_json, print_table
+from app.cli.place import AsJson, DataDir, opened
+
+if TYPE_CHECKING:
+    from app.headline import Headline
+    from worker.jobs.states import State
+    from worker.jobs.views import AuditView, JobView
+
+JobId = Annotated[int, typer.Argument(help="Number of the job.", min=1, max=2**63 - 1)]
+
+
+def register(cli: typer.Typer) -> None:
+    """Add the commands of this file."""
+    for command in (jobs, show, logs, reindex):
+        cli.command()(command)
+
+
+def jobs(
+    context: typer.Context,
+    *,
+    state: Annotated[str | None, typer.Option(help="Only jobs in this state.")] = None,
+    limit: Annotated[int, typer.Option(min=1, max=500, help="How many.")] = 50,
+    before: Annotated[
+        int | None, typer.Option(min=1, max=2**63 - 1, help="Only jobs older than this one.")
+    ] = None,
+    as_json: AsJson = False,
+    data_dir: DataDir = None,
+) -> None:
+    """List jobs, newest first."""
+    from app.headline import Headline  # noqa: PLC0415 - keeps --help light
+    from worker.jobs import views  # noqa: PLC0415 - keeps --help light
+
+    with opened(context, data_dir) as database:
+        found = views.list_jobs(database, before=before, limit=limit, state=_state(state))
+    if as_json:
+        print_json([job.model_dump(mode="json") for job in found])
+    elif found:
+        head = ("id", "state", "kind", "name", "step", "held-out", "verdict")
+        print_table(head, [_row(job, Headline.of(job)) for job in found])
+    else:
+        note("no job here; queue one with: cockpit enqueue rl_run FILE")
+
+
+def show(
+    context: typer.Context, *, job_id: JobId, as_json: AsJson = False, data_dir: DataDir = None
+) -> None:
+    """Show one job in full."""
+    from app.headline import Headline  # noqa: PLC0415 - keeps --help light
+    from worker.jobs import views  # noqa: PLC0415 - keeps --help light
+
+    with opened(context, data_dir) as database:
+        job = views.get_job(database, job_id)
+        audit = views.audit(database, job_id)
+    if as_json:
+        entries = [entry.model_dump(mode="json") for entry in audit]
+        print_json(job.model_dump(mode="json") | {"audit": entries})
+        return
+    _print_job(job, Headline.of(job), audit)
+
+
+def logs(
+    context: typer.Context,
+    *,
+    job_id: JobId,
+    lines: Annotated[int, typer.Option("-n", "--lines", min=0, max=1000, help="How many.")] = 50,
+    as_json: AsJson = False,
+    data_dir: DataDir = None,
+) -> None:
+    """Print the end of the newest attempt's engine log."""
+    from app.log_tail import read_log_tail  # noqa: PLC0415 - keeps --help light
+    from worker.jobs import views  # noqa: PLC0415 - keeps --help light
+
+    with opened(context, data_dir) as database:
+        job = views.get_job(database, job_id)
+    tail = read_log_tail(job.run_dir, lines)
+    if tail is None:
+        note(f"job {job_id} has no log yet: the engine writes one when it starts")
+    elif as_json:
+        print_json({"attempt": tail.attempt, "path": str(tail.path), "lines": list(tail.lines)})
+    else:
+        for line in tail.lines:
+            typer.echo(line)
+
+
+def reindex(
+    context: typer.Context, *, job_id: JobId, as_json: AsJson = False, data_dir: DataDir = None
+) -> None:
+    """Rebuild a job's result and metrics from its event file."""
+    from worker.jobs.projections import reindex as rebuild  # noqa: PLC0415 - keeps --help light
+
+    with opened(context, data_dir) as database:
+        done = rebuild(database, job_id)
+    if as_json:
+        print_json(done._asdict())
+    else:
+        outcome = "the result changed" if done.changed else "the result is as it was"
+        typer.echo(f"job {job_id}: {done.events} events, {done.metrics} values; {outcome}")
+
+
+def _state(name: str | None) -> State | None:
+    from engine.contract.errors import ConfigError, ConfigProblem  # noqa: PLC0415
+    from worker.jobs.states import State  # noqa: PLC0415 - keeps --help light
+
+    if name is None:
+        return None
+    try:
+        return State(name)
+    except ValueError:
+        known = f"known: {', '.join(State)}"
+        raise ConfigError([ConfigProblem("--state", name, "is no state", known)]) from None
+
+
+def _row(job: JobView, headline: Headline) -> tuple[str, ...]:
+    from app import wording  # noqa: PLC0415 - keeps --help light
+
+    step = "–" if headline.step is None else f"{headline.step}/{headline.max_steps}"
+    if headline.before is not None:
+        heldout = f"{wording.percent(headline.before)} → {wording.percent(headline.after)}"
+    else:
+        heldout = wording.percent(headline.heldout)
+    ending = headline.verdict or job.cause or "–"
+    return (str(job.id), job.state, job.kind, job.name, step, heldout, ending)
+
+
+def _print_job(job: JobView, headline: Headline, audit: list[AuditView]) -> None:
+    from app import wording  # noqa: PLC0415 - keeps --help light
+
+    facts = [
+        ("job", f"{job.id} ({job.kind})"),
+        ("name", job.name),
+        ("state", job.state),
+        ("ended by", " – ".join(filter(None, (job.cause, job.error)))),
+        ("phase", headline.phase if not job.state.final else None),
+        ("step", None if headline.step is None else f"{headline.step} of {headline.max_steps}"),
+        ("held-out", _heldout(headline)),
+        ("verdict", headline.verdict),
+        (
+            "selected",
+            None if headline.selected_step is None else f"step {headline.selected_step}",
+        ),
+        ("time", wording.duration(headline.seconds) if headline.seconds is not None else None),
+        ("memory", wording.gigabytes(headline.peak_gb) if headline.peak_gb else None),
+        ("attempt", str(job.attempt) if job.attempt else None),
+        ("run directory", str(job.run_dir)),
+    ]
+    for name, value in facts:
+        if value:
+            typer.echo(f"{name:<14}{plain(value)}")
+    for entry in audit:
+        moved = f"{wording.clock(entry.at)}  {entry.to_state:<10}{plain(entry.why)}"
+        typer.echo(f"{'':<14}{moved}  ({plain(entry.actor)})")
+
+
+def _heldout(headline: Headline) -> str | None:
+    from app import wording  # noqa: PLC0415 - keeps --help light
+
+    if headline.before is None:
+        return None if headline.heldout is None else wording.percent(headline.heldout)
+    ends = f"{wording.percent(headline.before)} → {wording.percent(headline.after)}"
+    lift = wording.interval(headline.lift_low, headline.lift_high)
+    return f"{ends} ({wording.points(headline.lift)}, 95 % interval {lift})"

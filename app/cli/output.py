@@ -1,0 +1,33 @@
+"""How commands print: JSON for programs, aligned columns for people."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import typer
+
+
+def print_json(value: Any) -> None:
+    """One JSON document on standard output."""
+    typer.echo(json.dumps(value, indent=2, ensure_ascii=False))
+
+
+def print_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Columns as wide as their widest cell; the last one is not padded."""
+    clean = [[plain(cell) for cell in row] for row in (head, *rows)]
+    widths = [max(len(row[index]) for row in clean) for index in range(len(head))]
+    for row in clean:
+        cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=True)]
+        typer.echo("  ".join(cells).rstrip())
+
+
+def plain(text: str) -> str:
+    """Text that others wrote, without what could move a terminal's cursor."""
+    return "".join(char if char.isprintable() else "�" for char in text)
+
+
+def note(message: str) -> None:
+    """A sentence for the person at the terminal, on standard error."""
+    typer.echo(message, err=True)

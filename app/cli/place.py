@@ -1,0 +1,41 @@
+"""Where a command works: `--data-dir` before or behind its name, else the environment."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from worker.database import Database
+    from worker.settings import WorkerSettings
+
+DataDir = Annotated[
+    Path | None,
+    typer.Option(
+        "--data-dir",
+        file_okay=False,
+        help="Where database and runs live; else NIGHTLANE_DATA_DIR, else ~/.nightlane.",
+    ),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print data as JSON.")]
+
+
+def worker_settings(context: typer.Context, data_dir: Path | None) -> WorkerSettings:
+    """The worker's settings at the place that was chosen."""
+    from worker.settings import WorkerSettings  # noqa: PLC0415 - keeps --help light
+
+    chosen = data_dir or context.obj
+    return WorkerSettings(data_dir=chosen) if chosen else WorkerSettings()
+
+
+@contextmanager
+def opened(context: typer.Context, data_dir: Path | None) -> Iterator[Database]:
+    """The database there, created or migrated where needed."""
+    from worker.database import open_database  # noqa: PLC0415 - keeps --help light
+
+    with open_database(worker_settings(context, data_dir)) as database:
+        yield database

@@ -1,0 +1,116 @@
+"""What a job's `result_json` says, read once for every page, the CLI and the title.
+
+The engine writes the result and may be of another version: a field that is missing or of another
+type reads as not known. Knows no page.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from engine.contract.events import PHASES
+from worker.jobs.states import State
+from worker.jobs.views import JobView
+
+
+@dataclass(frozen=True)
+class Headline:
+    """The figures that stand first. Scores are shares of one; times are seconds."""
+
+    phase: str | None = None
+    step: int | None = None
+    max_steps: int | None = None
+    pool: float | None = None
+    heldout: float | None = None
+    """The newest held-out score on `select` while the job runs."""
+    eta_s: float | None = None
+    before: float | None = None
+    """Step-0 policy on the `report` rows."""
+    after: float | None = None
+    """Selected checkpoint on the same rows."""
+    lift: float | None = None
+    lift_low: float | None = None
+    lift_high: float | None = None
+    verdict: str | None = None
+    report_n: int | None = None
+    selected_step: int | None = None
+    steps: int | None = None
+    seconds: float | None = None
+    peak_gb: float | None = None
+
+    @classmethod
+    def of(cls, job: JobView) -> Headline:
+        """Read a job's live or final result."""
+        result = job.result
+        low, high = _pair(result.get("lift_ci95"))
+        return cls(
+            phase=_text(result.get("phase")),
+            step=_whole(result.get("step")),
+            max_steps=_whole(result.get("max_steps")),
+            pool=_real(result.get("pool_score")),
+            heldout=_real(result.get("last_heldout")),
+            eta_s=_real(result.get("eta_s")),
+            before=_real(result.get("heldout_before")),
+            after=_real(result.get("heldout_after")),
+            lift=_real(result.get("lift")),
+            lift_low=low,
+            lift_high=high,
+            verdict=_text(result.get("verdict")),
+            report_n=_whole(result.get("report_n")),
+            selected_step=_whole(result.get("selected_step")),
+            steps=_whole(result.get("steps")),
+            seconds=_real(result.get("seconds")) or _lasted(job),
+            peak_gb=_real(result.get("peak_gb")),
+        )
+
+    @property
+    def phases(self) -> list[tuple[str, str]]:
+        """Every phase with `done`, `now` or `to come`, in the order a run meets them first."""
+        current = PHASES.index(self.phase) if self.phase in PHASES else -1
+        return [
+            (phase, "now" if index == current else "done" if index < current else "to come")
+            for index, phase in enumerate(PHASES)
+        ]
+
+
+def title(job: JobView, headline: Headline) -> str:
+    """What the browser's tab says: state and progress first."""
+    if job.state is State.RUNNING and headline.step is not None:
+        return f"{headline.step}/{headline.max_steps} {job.state} · {label(job)}"
+    if headline.verdict and job.state is State.SUCCEEDED:
+        return f"{headline.verdict} · {label(job)}"
+    return f"{job.state} · {label(job)}"
+
+
+def label(job: JobView) -> str:
+    """How a job is called in running text."""
+    # A job nobody named bears the name of its kind.
+    return f"job {job.id}" if job.name == job.kind else f"{job.name} (job {job.id})"
+
+
+def _lasted(job: JobView) -> float | None:
+    if job.started_at is None or job.finished_at is None:
+        return None
+    return job.finished_at - job.started_at
+
+
+def _real(value: Any) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        return None
+    return float(value)
+
+
+def _whole(value: Any) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) and value else None
+
+
+def _pair(value: Any) -> tuple[float | None, float | None]:
+    if isinstance(value, list | tuple) and len(value) == 2:
+        return _real(value[0]), _real(value[1])
+    return None, None

@@ -1,0 +1,173 @@
+"""The live stream: one shared poller of the change table, one bounded queue a client.
+
+A client says which change it saw last (Last-Event-ID) and gets what came after it, the newest
+change of each job once; a client that was away too long, or reads too slowly, gets one `resync`
+and asks for its page's parts again. So no client can be left silently behind. Knows no page.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import time
+from collections.abc import AsyncGenerator, Iterable, Sequence
+from dataclasses import dataclass, field
+
+import anyio.to_thread
+from sqlalchemy.exc import SQLAlchemyError
+from sse_starlette import ServerSentEvent
+
+from engine.contract.errors import NightlaneError
+from worker.database import Database
+from worker.jobs.views import ChangeView, changes_after, last_change_id, oldest_change_id
+
+_LOG = logging.getLogger(__name__)
+
+POLL_S = 0.15
+BEAT_S = 5.0
+"""A page that hears nothing for three beats calls itself stale."""
+REPLAY_LIMIT = 500
+QUEUE_LIMIT = 64
+CLIENT_LIMIT = 200
+
+
+class TooManyViewersError(NightlaneError):
+    """Every place at the stream is taken."""
+
+    retryable = True
+
+    def __init__(self) -> None:
+        super().__init__(f"{CLIENT_LIMIT} pages are open already; close one and reload")
+
+
+@dataclass(frozen=True)
+class Frame:
+    """One event, encoded once for all clients."""
+
+    topic: str
+    job_id: int | None
+    data: bytes
+
+
+@dataclass(eq=False)
+class _Client:
+    job_id: int | None
+    queue: asyncio.Queue[Frame] = field(default_factory=lambda: asyncio.Queue(QUEUE_LIMIT))
+
+    def wants(self, frame: Frame) -> bool:
+        if self.job_id is None or frame.topic in {"beat", "resync"}:
+            return True
+        return frame.topic == "job" and frame.job_id == self.job_id
+
+    def offer(self, frame: Frame, position: int) -> None:
+        """Never waits: who cannot follow starts again from the page."""
+        if not self.wants(frame):
+            return
+        try:
+            self.queue.put_nowait(frame)
+        except asyncio.QueueFull:
+            while not self.queue.empty():
+                self.queue.get_nowait()
+            self.queue.put_nowait(_resync(position))
+
+
+class Live:
+    """Hub between the change table and every open page."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._clients: set[_Client] = set()
+        self._position = 0
+        self._beat_at = 0.0
+        self._turn = asyncio.Lock()
+
+    async def run(self) -> None:
+        """Poll until cancelled. While the database fails no beat goes out, and pages say stale."""
+        while True:
+            try:
+                async with self._turn:
+                    await self._poll()
+            except (SQLAlchemyError, NightlaneError) as error:
+                _LOG.warning("the change table cannot be read: %s", error)
+                await asyncio.sleep(BEAT_S)
+            await asyncio.sleep(POLL_S)
+
+    async def _poll(self) -> None:
+        if not self._clients:
+            return
+        changes = await anyio.to_thread.run_sync(
+            changes_after, self._database, self._position, REPLAY_LIMIT
+        )
+        if changes:
+            self._position = changes[-1].id
+        frames = list(_frames(changes))
+        if time.monotonic() >= self._beat_at:
+            self._beat_at = time.monotonic() + BEAT_S
+            frames.append(_beat())
+        for frame in frames:
+            for client in self._clients:
+                client.offer(frame, self._position)
+
+    def require_room(self) -> None:
+        """Raises TooManyViewersError; asked before an answer begins."""
+        if len(self._clients) >= CLIENT_LIMIT:
+            raise TooManyViewersError
+
+    async def follow(self, after: int | None, job_id: int | None) -> AsyncGenerator[bytes]:
+        """Events behind change `after` (None: from now on), for all jobs or for one."""
+        client = _Client(job_id)
+        try:
+            yield _beat().data  # the answer's head goes out with its first bytes
+            for frame in await self._join(client, after):
+                if client.wants(frame):
+                    yield frame.data
+            while True:
+                yield (await client.queue.get()).data
+        finally:
+            self._clients.discard(client)
+
+    async def _join(self, client: _Client, after: int | None) -> Sequence[Frame]:
+        async with self._turn:
+            newest = await anyio.to_thread.run_sync(last_change_id, self._database)
+            if not self._clients:
+                self._position = newest
+            self._clients.add(client)
+            return await self._missed(newest if after is None else after, newest)
+
+    async def _missed(self, after: int, newest: int) -> Sequence[Frame]:
+        """What stands between a client's last change and the hub's position."""
+        oldest = await anyio.to_thread.run_sync(oldest_change_id, self._database)
+        if not max(oldest - 1, newest - REPLAY_LIMIT) <= after <= newest:
+            # Away too long; or from before the database was replaced by a younger one.
+            return [_resync(self._position)]
+        changes = await anyio.to_thread.run_sync(changes_after, self._database, after, REPLAY_LIMIT)
+        return list(_frames(change for change in changes if change.id <= self._position))
+
+
+def _frames(changes: Iterable[ChangeView]) -> Iterable[Frame]:
+    """The newest change of each topic, and of each job under `job`; oldest first."""
+    newest = {
+        (change.topic, change.job_id if change.topic == "job" else None): change.id
+        for change in changes
+    }
+    for (topic, job_id), change_id in sorted(newest.items(), key=lambda item: item[1]):
+        yield _frame(topic, job_id, change_id, {"job": job_id})
+
+
+def _beat() -> Frame:
+    return _frame("beat", None, None, {"at": time.time()})
+
+
+def _resync(position: int) -> Frame:
+    return _frame("resync", None, position, {})
+
+
+def _frame(topic: str, job_id: int | None, change_id: int | None, data: object) -> Frame:
+    event = ServerSentEvent(
+        data=json.dumps(data),
+        event=topic,
+        id=None if change_id is None else str(change_id),
+        sep="\n",
+    )
+    return Frame(topic, job_id, event.encode())

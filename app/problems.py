@@ -1,0 +1,120 @@
+"""Errors as HTTP answers: RFC 9457 problem documents for programs, a plain page for people.
+
+Knows which error means which status; the sentence itself comes from where the error arose.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from http import HTTPStatus
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.responses import JSONResponse, Response
+
+from app.templating import page
+from engine.contract.errors import ConfigError, ConfigProblem, NightlaneError
+from worker.jobs.views import JobNotFoundError
+
+MEDIA_TYPE = "application/problem+json"
+
+
+def problem_response(
+    status: HTTPStatus | int,
+    detail: str,
+    problems: Sequence[ConfigProblem] = (),
+    headers: dict[str, str] | None = None,
+) -> JSONResponse:
+    """One problem document; `problems` names each field that is wrong."""
+    status = HTTPStatus(status)
+    document: dict[str, Any] = {
+        "type": "about:blank",
+        "title": status.phrase,
+        "status": status.value,
+        "detail": detail,
+        "problems": [problem.as_dict() for problem in problems],
+    }
+    return JSONResponse(document, status, headers=headers, media_type=MEDIA_TYPE)
+
+
+def install(app: FastAPI) -> None:
+    """Register one handler for each family of errors."""
+    app.add_exception_handler(NightlaneError, _explained)
+    app.add_exception_handler(RequestValidationError, _bad_request)
+    app.add_exception_handler(HTTPException, _http)
+    app.add_exception_handler(Exception, _unexpected)
+
+
+def status_of(error: NightlaneError) -> HTTPStatus:
+    """The status of an error this project can explain."""
+    if isinstance(error, ConfigError):
+        return HTTPStatus.UNPROCESSABLE_ENTITY
+    if isinstance(error, JobNotFoundError):
+        return HTTPStatus.NOT_FOUND
+    return HTTPStatus.SERVICE_UNAVAILABLE if error.retryable else HTTPStatus.INTERNAL_SERVER_ERROR
+
+
+def _answer(
+    request: Request,
+    status: HTTPStatus,
+    detail: str,
+    problems: Sequence[ConfigProblem] = (),
+    headers: dict[str, str] | None = None,
+) -> Response:
+    if request.url.path.startswith("/api/") or "text/html" not in request.headers.get("accept", ""):
+        return problem_response(status, detail, problems, headers)
+    context = {"status": status, "detail": detail, "title": status.phrase}
+    return page(request, "error.html", context, status=status, headers=headers)
+
+
+def _explained(request: Request, error: Exception) -> Response:
+    assert isinstance(error, NightlaneError)
+    problems = error.problems if isinstance(error, ConfigError) else ()
+    return _answer(request, status_of(error), str(error), problems)
+
+
+def _bad_request(request: Request, error: Exception) -> Response:
+    """A wrong query or path value. A path that names nothing is simply not found."""
+    assert isinstance(error, RequestValidationError)
+    found = [
+        ConfigProblem(
+            field=".".join(str(part) for part in detail["loc"][1:]) or "(request)",
+            value=_shortened(detail.get("input")),
+            problem=detail["msg"][:1].lower() + detail["msg"][1:],
+            remedy="correct it",
+        )
+        for detail in error.errors()
+    ]
+    if any(detail["loc"][0] == "path" for detail in error.errors()):
+        detail = f"nothing stands at {request.url.path[:200]}; the board lists every job"
+        return _answer(request, HTTPStatus.NOT_FOUND, detail)
+    lines = "\n".join(problem.line() for problem in found)
+    return _answer(request, HTTPStatus.UNPROCESSABLE_ENTITY, lines, found)
+
+
+def _shortened(value: Any) -> Any:
+    return value if not isinstance(value, str) or len(value) <= 80 else value[:77] + "…"
+
+
+_ROUTING = {
+    HTTPStatus.NOT_FOUND: "nothing stands at {path}; the board at / lists every job",
+    HTTPStatus.METHOD_NOT_ALLOWED: "{path} does not take {method}",
+}
+
+
+def _http(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    status = HTTPStatus(error.status_code)
+    detail = str(error.detail)
+    if detail == status.phrase and status in _ROUTING:
+        path = request.url.path[:200]
+        detail = _ROUTING[status].format(path=path, method=request.method)
+    return _answer(request, status, detail, headers=dict(error.headers or {}))
+
+
+def _unexpected(request: Request, error: Exception) -> Response:
+    """A defect of ours: the server's log holds the traceback, the caller gets no internals."""
+    detail = f"the cockpit failed while answering ({type(error).__name__}); its log says where"
+    return _answer(request, HTTPStatus.INTERNAL_SERVER_ERROR, detail)

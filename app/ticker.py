@@ -1,0 +1,97 @@
+"""Starting drains from the web process: by the clock (the tick), or because a person said so.
+
+A drain gets a session of its own and its output goes to a file, so nothing that happens to the
+pages reaches it. The tick only starts drains; what a scheduled drain may do is the policy's.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+
+from apscheduler.schedulers.background import BackgroundScheduler
+
+from app.detached import Detached, spawn_cockpit
+from worker.database import Database
+from worker.jobs import views
+from worker.jobs.states import State
+from worker.lane.policy import armed
+from worker.settings import WorkerSettings
+
+_LOG = logging.getLogger(__name__)
+
+LANE_HELD = 4
+"""The exit status of a drain that found another one at work: nothing is wrong then."""
+MISFIRE_GRACE_S = 60
+"""A tick that comes later than this (the box slept) is left out; the next one does its work."""
+
+
+class Drains:
+    """The drains that this process started."""
+
+    def __init__(self, database: Database, settings: WorkerSettings) -> None:
+        self._database = database
+        self._settings = settings
+        self._started: list[Detached] = []
+        self._failed: Detached | None = None
+        self._turn = threading.Lock()
+
+    def run_now(self) -> None:
+        """A person's order: it asks no policy. A lane that is held is left to its holder."""
+        self._start("drain", log_name="drain.log")
+
+    def tick(self) -> None:
+        """One tick: a scheduled drain, if there is anything to run or to rescue."""
+        counts = views.counts(self._database)
+        lane = views.lane_status(self._database, self._settings.lane)
+        busy = lane.held and (lane.heartbeat_age_s or 0) <= self._settings.lease_s
+        if busy or not counts[State.QUEUED] + counts[State.RUNNING]:
+            return
+        self._start("drain", "--scheduled", log_name="drain-scheduled.log")
+
+    def trouble(self) -> str | None:
+        """Why the newest drain of ours that failed did, and where its output is."""
+        with self._turn:
+            self._reap()
+            failed = self._failed
+        if failed is None:
+            return None
+        said = failed.last_line() or "it said nothing"
+        return f"the last drain started from here failed: {said}; its output: {failed.log}"
+
+    def alive(self) -> int:
+        """How many still run."""
+        with self._turn:
+            self._reap()
+            return len(self._started)
+
+    def _start(self, *arguments: str, log_name: str) -> None:
+        with self._turn:
+            self._reap()
+            self._failed = None
+            self._started.append(spawn_cockpit(arguments, self._settings, log_name))
+
+    def _reap(self) -> None:
+        """Ended children are asked for their status, or they would stay as zombies."""
+        for drain in self._started:
+            if drain.poll() not in {None, 0, LANE_HELD}:
+                self._failed = drain
+        self._started = [drain for drain in self._started if drain.poll() is None]
+
+
+def start_ticker(drains: Drains, settings: WorkerSettings) -> BackgroundScheduler | None:
+    """A timer that calls `tick`; None while nobody armed it. The caller shuts it down."""
+    if not armed(settings):
+        return None
+    ticker = BackgroundScheduler(daemon=True)
+    ticker.add_job(
+        drains.tick,
+        "interval",
+        minutes=settings.tick_minutes,
+        max_instances=1,
+        coalesce=True,
+        misfire_grace_time=MISFIRE_GRACE_S,
+    )
+    ticker.start()
+    _LOG.info("a tick every %g min starts scheduled drains", settings.tick_minutes)
+    return ticker

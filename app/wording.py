@@ -1,0 +1,118 @@
+"""Numbers and moments in the words people read: the same on every page and on the command line.
+
+Each function takes None for "not known yet" and answers with a dash. Knows no job.
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Callable, Mapping
+from typing import Any
+
+UNKNOWN = "–"
+
+
+def percent(share: float | None) -> str:
+    """A share of one, to a tenth.
+
+    >>> percent(0.5526)
+    '55.3 %'
+    """
+    return UNKNOWN if share is None else f"{share * 100:.1f} %"
+
+
+def points(difference: float | None) -> str:
+    """A difference of two shares, signed.
+
+    >>> points(-0.021)
+    '−2.1 points'
+    """
+    if difference is None:
+        return UNKNOWN
+    value = round(difference * 100, 1)
+    sign = "+" if value > 0 else "−" if value < 0 else "±"
+    return f"{sign}{abs(value):.1f} points"
+
+
+def interval(low: float | None, high: float | None) -> str:
+    """The two ends of a 95 % interval of a difference.
+
+    >>> interval(0.21, 0.3)
+    '+21.0 to +30.0'
+    """
+    if low is None or high is None:
+        return UNKNOWN
+    return f"{low * 100:+.1f} to {high * 100:+.1f}".replace("-", "−")
+
+
+def duration(seconds: float | None) -> str:
+    """The two largest units.
+
+    >>> [duration(s) for s in (0.4, 42, 125, 7300, 200_000)]
+    ['0.4 s', '42 s', '2 min 5 s', '2 h 1 min', '2 d 7 h']
+    """
+    if seconds is None:
+        return UNKNOWN
+    if seconds < 9.95:
+        return f"{max(seconds, 0):.1f} s".replace(".0 s", " s")
+    whole = round(seconds)
+    for size, name, below, below_name in (
+        (86400, "d", 3600, "h"),
+        (3600, "h", 60, "min"),
+        (60, "min", 1, "s"),
+    ):
+        if whole >= size:
+            rest = whole % size // below
+            return (
+                f"{whole // size} {name} {rest} {below_name}" if rest else f"{whole // size} {name}"
+            )
+    return f"{whole} s"
+
+
+def clock(moment: float | None) -> str:
+    """Local time of day, with the date unless it is today."""
+    if moment is None:
+        return UNKNOWN
+    local = datetime.datetime.fromtimestamp(moment).astimezone()
+    today = datetime.datetime.now().astimezone().date()
+    return local.strftime("%H:%M:%S" if local.date() == today else "%Y-%m-%d %H:%M")
+
+
+def iso(moment: float | None) -> str:
+    """For machines: ISO 8601 in UTC, to the millisecond."""
+    if moment is None:
+        return ""
+    return datetime.datetime.fromtimestamp(moment, datetime.UTC).isoformat(timespec="milliseconds")
+
+
+def number(value: float | None) -> str:
+    """Four significant digits, without an exponent where a person would not write one.
+
+    >>> [number(v) for v in (3.0, 0.12345, 1234567, 1e-6)]
+    ['3', '0.1235', '1234567', '1e-06']
+    """
+    if value is None:
+        return UNKNOWN
+    if value == int(value) and abs(value) < 1e12:
+        return str(int(value))
+    return f"{value:.4g}"
+
+
+def gigabytes(value: float | None) -> str:
+    """Memory, in GB as the engine counts them."""
+    return UNKNOWN if value is None else f"{value:.1f} GB"
+
+
+def setting(value: Any) -> str:
+    """A value of a config as its YAML would show it."""
+    if value is None:
+        return "none"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value)
+
+
+FILTERS: Mapping[str, Callable[..., str]] = {
+    function.__name__: function
+    for function in (percent, points, interval, duration, clock, iso, number, gigabytes, setting)
+}

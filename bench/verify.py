@@ -1,0 +1,99 @@
+"""`make bench-verify`: the verifier pool before and after a thousand hanging inputs.
+
+Shows three bounds: throughput after 1,000 hung comparisons at least 0.9 of before, at least 50
+times a fresh process a call on symbolic comparisons, answers in the order of their questions.
+Exit code 1 when one does not hold.
+"""
+
+from __future__ import annotations
+
+import argparse
+import platform
+import statistics
+import subprocess
+import sys
+import time
+from datetime import UTC, datetime
+
+from engine.reward.pool import Pool, Question
+from engine.reward.verdict import Reason
+
+HANGING = Question("math", r"$\boxed{2^{10^{9}}}$", "7")
+WALL_S = 5.0
+HANGING_WALL_S = 0.25
+"""Shorter, or a thousand hung inputs take 42 minutes; what is killed is the same."""
+FRESH = (
+    "import sys; from engine.reward.verifiers.math import verify; "
+    "print(verify(sys.argv[1], sys.argv[2]).reward)"
+)
+
+
+def symbolic(count: int) -> list[Question]:
+    """Comparisons that need algebra; every third is wrong."""
+    return [
+        Question(
+            "math",
+            rf"$\boxed{{\frac{{{n}}}{{2}}x + {n}}}$",
+            rf"\frac{{{n}(x+2)}}{{2}}" if n % 3 else rf"\frac{{{n}(x+3)}}{{2}}",
+        )
+        for n in range(1, count + 1)
+    ]
+
+
+def per_second(pool: Pool, questions: list[Question]) -> float:
+    """Judgements a second; raises when an answer is not its question's."""
+    start = time.perf_counter()
+    verdicts = pool.ask(questions)
+    seconds = time.perf_counter() - start
+    wanted = [Reason.CORRECT if n % 3 else Reason.WRONG for n in range(1, len(questions) + 1)]
+    found = [verdict.reason for verdict in verdicts]
+    if found != wanted:
+        wrong = [n for n, (a, b) in enumerate(zip(found, wanted, strict=True)) if a is not b]
+        raise SystemExit(f"{len(wrong)} answers are not their questions', e.g. {found[wrong[0]]}")
+    return len(questions) / seconds
+
+
+def fresh_per_second(count: int) -> float:
+    """The same with a new interpreter for each call."""
+    start = time.perf_counter()
+    for question in symbolic(count):
+        subprocess.run(
+            [sys.executable, "-c", FRESH, question.completion, question.expected],
+            check=True,
+            capture_output=True,
+        )
+    return count / (time.perf_counter() - start)
+
+
+def main() -> int:
+    """Returns the exit code."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--hanging", type=int, default=1000)
+    parser.add_argument("--questions", type=int, default=300)
+    options = parser.parse_args()
+    with Pool(workers=2, wall_s=WALL_S) as pool:
+        pool.load("math")
+        questions = symbolic(options.questions)
+        per_second(pool, questions)  # caches warm, as in a run
+        before = statistics.median(per_second(pool, questions) for _ in range(3))
+        start = time.perf_counter()
+        pool.wall_s = HANGING_WALL_S
+        verdicts = pool.ask([HANGING] * options.hanging)
+        pool.wall_s = WALL_S
+        hung_s = time.perf_counter() - start
+        timeouts = sum(verdict.reason is Reason.TIMEOUT for verdict in verdicts)
+        per_second(pool, questions)
+        after = statistics.median(per_second(pool, questions) for _ in range(3))
+    fresh = fresh_per_second(8)
+    print(f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC, {platform.machine()}, {platform.platform()}")
+    print(f"symbolic comparisons, 2 workers: {before:.0f}/s")
+    print(f"{timeouts} of {options.hanging} hanging inputs timed out in {hung_s:.0f} s")
+    print(f"afterwards: {after:.0f}/s = {after / before:.2f} of before (bound 0.90)")
+    print(f"a fresh process a call: {fresh:.2f}/s; the pool: {before / fresh:.0f} times (bound 50)")
+    print("order kept: yes")
+    holds = after >= 0.9 * before and before >= 50 * fresh and timeouts == options.hanging
+    return int(not holds)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,105 @@
+"""`python -m engine run RUN_DIR`: one attempt of one job in this process.
+
+Reads the newest attempt's job.json, calls the entry of the job's kind and turns how it ended
+into an exit code (`engine.contract.run_dir.ExitCode`). SIGTERM and Ctrl-C become the abort
+sentinel, so the run stops at its next resumable state. Knows no kind.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import signal
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from engine.attempt import Attempt, open_attempt, read_newest_job
+from engine.contract.errors import ConfigError, NightlaneError
+from engine.contract.events import EventLog
+from engine.contract.kinds import get_kind
+from engine.contract.run_dir import Abort, AbortReason, AttemptDir, ExitCode, RunDir, RunDirError
+from engine.hooks import Aborted, rl_hooks
+
+CRASHED = 1
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Returns the process's exit code."""
+    parser = argparse.ArgumentParser(prog="python -m engine", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+    run = commands.add_parser("run", help="run the newest attempt of a run directory")
+    run.add_argument("run_dir", type=Path, metavar="RUN_DIR")
+    return run_newest_attempt(RunDir(parser.parse_args(argv).run_dir.resolve()))
+
+
+def run_newest_attempt(run: RunDir) -> int:
+    """Open the attempt, run it, close its books."""
+    try:
+        directory, job = read_newest_job(run)
+    except RunDirError as error:
+        print(error, file=sys.stderr)  # noqa: T201 - stderr is the engine's log
+        return ExitCode.CONFIG
+    _stop_on_signals(directory)
+    events = EventLog(run.events, job.attempt)
+    try:
+        attempt = open_attempt(run, directory, job, events)
+        return _run(attempt)
+    except ConfigError as error:
+        _explain(events, "CONFIG", str(error))
+        return ExitCode.CONFIG
+    except NightlaneError as error:
+        _explain(events, "FAILED", str(error))
+        return CRASHED
+    except Exception as error:  # noqa: BLE001 - the process boundary: record it, exit as a crash
+        traceback.print_exc()
+        line = traceback.format_exception_only(error)[-1].strip()
+        events.write("note", level="error", code="CRASH", text=line)
+        return CRASHED
+    finally:
+        events.close()
+
+
+def _run(attempt: Attempt) -> int:
+    """Call the kind's entry. A dict it returns is the final result; None: it wrote its own."""
+    if attempt.orphaned():
+        _explain(attempt.events, "ORPHANED", "the supervisor is gone; nothing was started")
+        return ExitCode.ABORTED
+    attempt.events.write("progress", phase="lane-bringup")
+    try:
+        with rl_hooks(should_abort=attempt.should_abort):
+            result = _entry(attempt.job.kind)(attempt)
+    except Aborted as stop:
+        attempt.events.write("finished", status="aborted", result=stop.result)
+        return ExitCode.ABORTED
+    if result is not None:
+        attempt.events.write("finished", status="done", result=result)
+    return ExitCode.DONE
+
+
+def _entry(kind: str) -> Callable[[Attempt], dict[str, Any] | None]:
+    module, _, function = get_kind(kind).entry.partition(":")
+    entry: Callable[[Attempt], dict[str, Any] | None] = getattr(
+        importlib.import_module(module), function
+    )
+    return entry
+
+
+def _stop_on_signals(directory: AttemptDir) -> None:
+    def request(_number: int, _frame: FrameType | None) -> None:
+        directory.request_abort(Abort(reason=AbortReason.SIGTERM))
+
+    signal.signal(signal.SIGTERM, request)
+    signal.signal(signal.SIGINT, request)
+
+
+def _explain(events: EventLog, code: str, text: str) -> None:
+    print(text, file=sys.stderr)  # noqa: T201 - stderr is the engine's log
+    events.write("note", level="error", code=code, text=text)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

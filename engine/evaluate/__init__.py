@@ -1,0 +1,1 @@
+"""What a score is worth: intervals and paired comparisons. Knows no model."""

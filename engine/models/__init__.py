@@ -1,0 +1,1 @@
+"""Policies: models with their tokenizer, built on the spot or loaded from a folder."""

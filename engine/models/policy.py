@@ -1,0 +1,182 @@
+"""A policy: the weights that answer, with the tokenizer that reads and writes for them.
+
+Loads the embedded model or any Hugging Face causal model by folder or hub id; with an adapter
+(`engine.models.adapters`) only that adapter trains and is saved. Knows no reward.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerBase
+from transformers.utils import logging as transformers_logging
+
+from engine.contract.errors import RLLoopError
+from engine.models import adapters, tiny
+
+WEIGHTS = "model.safetensors"
+
+
+@dataclass
+class Policy:
+    """`version` is the last step that moved these weights; 0 is the untrained policy."""
+
+    model: Any
+    """A transformers causal model; typed loosely because its stubs are."""
+    tokenizer: PreTrainedTokenizerBase
+    eos_ids: frozenset[int]
+    """Each of them ends a completion."""
+    version: int = 0
+
+    @property
+    def device(self) -> torch.device:
+        device: torch.device = next(self.model.parameters()).device
+        return device
+
+    def trainable(self) -> dict[str, torch.nn.Parameter]:
+        """What training changes, by name; shared weights once."""
+        return {name: p for name, p in self.model.named_parameters() if p.requires_grad}
+
+    def encode(self, prompt: str) -> tuple[int, ...]:
+        """Prompt ids as the tokenizer makes them by default."""
+        ids: Sequence[int] = self.tokenizer(prompt)["input_ids"]
+        return tuple(ids)
+
+    def encode_answer(self, answer: str) -> tuple[int, ...]:
+        """Ids of a text that continues a prompt, with the end token behind it."""
+        ids: Sequence[int] = self.tokenizer(answer, add_special_tokens=False)["input_ids"]
+        own = self.tokenizer.eos_token_id
+        return (*ids, min(self.eos_ids) if own is None else own)
+
+    def decode(self, completion_ids: Sequence[int]) -> str:
+        """Text of a completion without its end token."""
+        ids = list(completion_ids)
+        if ids and ids[-1] in self.eos_ids:
+            ids.pop()
+        return str(self.tokenizer.decode(ids, skip_special_tokens=True))
+
+    def save(self, folder: Path) -> None:
+        """A plain Hugging Face folder `model` inside `folder`, or a PEFT one `adapter`."""
+        if adapters.adapted(self.model):
+            adapters.save(self.model, folder / "adapter")
+            return
+        target = folder / "model"
+        target.mkdir()
+        save_file(
+            {name: p.detach().cpu().contiguous() for name, p in self.model.named_parameters()},
+            target / WEIGHTS,
+            metadata={"format": "pt"},
+        )
+        self.model.config.save_pretrained(target)
+        self.model.generation_config.save_pretrained(target)
+        self.tokenizer.save_pretrained(target)
+
+    def load(self, folder: Path, version: int) -> None:
+        """Take over the weights that `save(folder)` wrote; parameters keep their identity."""
+        self.version = version
+        if adapters.adapted(self.model):
+            adapters.load(self.model, folder / "adapter")
+            return
+        saved = load_file(folder / "model" / WEIGHTS)
+        with torch.no_grad():
+            for name, parameter in self.model.named_parameters():
+                parameter.copy_(saved[name])
+
+
+class Snapshot:
+    """A frozen copy, on the CPU, of what training changes: the KL reference.
+
+    Works for full and adapter training alike (CONTRACTS, ruling 8).
+    """
+
+    def __init__(self, policy: Policy) -> None:
+        self._policy = policy
+        self._frozen: dict[str, Tensor] = {
+            name: parameter.detach().cpu().clone() for name, parameter in policy.trainable().items()
+        }
+
+    @contextmanager
+    def in_place(self) -> Iterator[None]:
+        """Inside the block the policy's model has the frozen weights. Use under no_grad."""
+        trainable = self._policy.trainable()
+        current = {name: parameter.data for name, parameter in trainable.items()}
+        try:
+            for name, parameter in trainable.items():
+                parameter.data = self._frozen[name].to(parameter.device)
+            yield
+        finally:
+            for name, parameter in trainable.items():
+                parameter.data = current[name]
+
+
+def build(base: str, seed: int) -> Policy:
+    """fp32 policy of an embedded name, a folder or a hub id, on the GPU when there is one.
+
+    Raises RLLoopError when it cannot be loaded.
+    """
+    if base == tiny.NAME:
+        return _policy(tiny.build_model(seed), tiny.build_tokenizer())
+    transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(base)
+        # Never device_map="auto": on unified memory it leaves weights behind on "meta".
+        loaded: Any = AutoModelForCausalLM.from_pretrained(
+            base, dtype=torch.float32, output_loading_info=True
+        )
+    except _LOADING_ERRORS as error:
+        reason = next(iter(str(error).splitlines()), type(error).__name__)
+        raise _unloadable(base, reason) from error
+    model, loading = loaded
+    if loading["missing_keys"]:
+        # transformers would go on with random numbers in their place
+        raise _unloadable(base, f"it has no weights for {min(loading['missing_keys'])}")
+    if len(tokenizer) <= len(set(tokenizer.all_special_ids)):
+        # without its file transformers makes an empty tokenizer up
+        raise _unloadable(base, "its tokenizer knows no word")
+    policy = _policy(model, tokenizer)
+    if not policy.eos_ids:
+        raise _unloadable(base, "neither its generation config nor its tokenizer has an end token")
+    return policy
+
+
+_LOADING_ERRORS = (
+    OSError,
+    ValueError,
+    LookupError,
+    RuntimeError,
+    ImportError,
+    TypeError,
+    AttributeError,
+    SafetensorError,
+)
+"""What transformers was seen to raise for folders that are no model."""
+
+
+def _unloadable(base: str, reason: str) -> RLLoopError:
+    return RLLoopError.of(
+        "base",
+        base,
+        f"cannot be loaded: {reason}",
+        "name a folder with a causal language model and its tokenizer",
+    )
+
+
+def _policy(model: Any, tokenizer: Any) -> Policy:
+    model.to("cuda" if torch.cuda.is_available() else "cpu")
+    model.eval()
+    return Policy(model, tokenizer, eos_ids(model, tokenizer))
+
+
+def eos_ids(model: Any, tokenizer: Any) -> frozenset[int]:
+    """Every end token of the generation config, and the tokenizer's own."""
+    configured = model.generation_config.eos_token_id
+    found = configured if isinstance(configured, list) else [configured]
+    return frozenset(i for i in (*found, tokenizer.eos_token_id) if i is not None)

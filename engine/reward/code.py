@@ -1,0 +1,34 @@
+"""The program in a completion, and the verdict on a box's report. Runs nothing itself."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from engine.reward import box
+from engine.reward.reading import without_thinking
+from engine.reward.verdict import Reason, Verdict
+
+_FENCE = re.compile(r"```[a-zA-Z0-9_+-]*[ \t]*\r?\n(.*?)(?:\n[ \t]*```|\Z)", re.DOTALL)
+LONGEST_PROGRAM = 100_000
+"""Characters; more is no answer."""
+
+
+def program(completion: str, stop: str = "[DONE]") -> str | None:
+    """The first fenced block, else everything before `stop`; None when that is empty.
+
+    >>> program("Sure:\\n```python\\nx = 1\\n```")
+    'x = 1'
+    """
+    text = without_thinking(completion)
+    fenced = _FENCE.search(text)
+    code = fenced.group(1) if fenced else text.partition(stop)[0]
+    return code if code.strip() and len(code) <= LONGEST_PROGRAM else None
+
+
+def run_all(job: dict[str, Any], answer: str) -> Verdict:
+    """1 when every test passes, else 0. Raises BoxTimeoutError and BoxError."""
+    report = box.run(job)
+    if report.timed_out:
+        return Verdict(0.0, answer, Reason.TIMEOUT)
+    return Verdict.of(report.total > 0 and report.passed == report.total, answer)

@@ -1,0 +1,44 @@
+"""What a verifier says about one completion."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+
+class Reason(enum.StrEnum):
+    """Why a completion earned what it earned."""
+
+    CORRECT = "correct"
+    WRONG = "wrong"
+    UNPARSED = "unparsed"
+    """No answer could be read from it."""
+    TRUNCATED = "truncated"
+    """It ran into the length limit."""
+    TIMEOUT = "timeout"
+    """The verifier gave up."""
+    CRASH = "crash"
+    """The verifier broke, or returned no number."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """`answer` is what the verifier read out of the completion; None when nothing was found."""
+
+    reward: float
+    answer: str | None
+    reason: Reason
+
+    @classmethod
+    def of(cls, correct: bool, answer: str) -> Verdict:
+        """1 and `correct`, or 0 and `wrong`.
+
+        >>> Verdict.of(2 + 2 == 4, "4").reason.value
+        'correct'
+        """
+        return cls(1.0, answer, Reason.CORRECT) if correct else cls(0.0, answer, Reason.WRONG)
+
+    @classmethod
+    def unparsed(cls, answer: str | None = None) -> Verdict:
+        """0: there is nothing to compare."""
+        return cls(0.0, answer, Reason.UNPARSED)

@@ -1,0 +1,39 @@
+r"""`gsm8k_any`: pays the gold number in any usual dress; for a warm-up, not for an eval.
+
+The first of these that is there is the answer: the last `\boxed{}`, the number behind the last
+`####`, the one behind the last "answer is", the last number. No harness has it.
+"""
+
+from __future__ import annotations
+
+import re
+
+from engine.reward.reading import last_boxed, last_number, plain_digits, without_thinking
+from engine.reward.verdict import Verdict
+from engine.reward.verifiers.gsm8k_last_number import same_number
+
+_MARKED = [
+    re.compile(r"#### *(-?\$?[\d.,]*\d)"),
+    re.compile(r"answer is:? *\**(-?\$?[\d.,]*\d)", re.IGNORECASE),
+]
+
+
+def verify(completion: str, expected: str) -> Verdict:
+    r"""`expected` as for `gsm8k`.
+
+    >>> verify("\\boxed{18}", "18").reward
+    1.0
+    """
+    answer = _answer(plain_digits(without_thinking(completion)))
+    return Verdict.unparsed() if answer is None else same_number(answer, expected)
+
+
+def _answer(text: str) -> str | None:
+    boxed = last_boxed(text)
+    if boxed is not None:
+        return boxed
+    for pattern in _MARKED:
+        found = pattern.findall(text)
+        if found:
+            return str(found[-1])
+    return last_number(text)

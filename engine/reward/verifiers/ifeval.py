@@ -1,0 +1,44 @@
+"""`ifeval`: pays a response that follows every instruction of its prompt.
+
+`expected` is JSON with the names of the IFEval rows: `{"instruction_id_list": [...], "kwargs":
+[{…}, …]}`, null arguments ignored. Reward is the benchmark's prompt-level strict accuracy; with
+`"partial": true` the share of the instructions followed. A thinking block is no part of the
+response. Keywords are patterns and a pattern may not end: it runs in the pool.
+"""
+
+from __future__ import annotations
+
+from engine.reward.ifeval_checks import follows
+from engine.reward.reading import without_thinking
+from engine.reward.rows import ExpectedError, read_expected
+from engine.reward.verdict import Reason, Verdict
+
+POOLED = True
+WARM_UP = (
+    "one, TWO. three",
+    '{"instruction_id_list": ["language:response_language", "length_constraints:number_sentences",'
+    ' "change_case:capital_word_frequency"], "kwargs": [{"language": "en"}, {"num_sentences": 1,'
+    ' "relation": "at least"}, {"capital_frequency": 1, "capital_relation": "at least"}]}',
+)
+
+
+def verify(completion: str, expected: str) -> Verdict:
+    """`answer` lists what was not followed.
+
+    >>> row = '{"instruction_id_list": ["punctuation:no_comma"], "kwargs": [{}]}'
+    >>> verify("no commas", row).reward
+    1.0
+    """
+    row = read_expected(expected, "instruction_id_list", "kwargs")
+    names, arguments = row["instruction_id_list"], row["kwargs"]
+    if len(names) != len(arguments) or not names:
+        raise ExpectedError(f"{len(names)} instructions with {len(arguments)} sets of arguments")
+    response = without_thinking(completion)
+    if not response.strip():
+        return Verdict.unparsed()
+    pairs = zip(names, arguments, strict=True)
+    missed = [name for name, given in pairs if not follows(response, name, given or {})]
+    if not missed:
+        return Verdict(1.0, "", Reason.CORRECT)
+    share = 1 - len(missed) / len(names) if row.get("partial", False) else 0.0
+    return Verdict(share, "not followed: " + ", ".join(missed), Reason.WRONG)

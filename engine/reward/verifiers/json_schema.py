@@ -1,0 +1,119 @@
+"""`json_schema`: pays JSON that a schema describes, and that equals the answer if there is one.
+
+`expected` is JSON: `{"schema": {…}, "answer": …}`. The JSON is the first fenced block, else the
+whole completion. Schema words: type, enum, const, properties, required, additionalProperties
+(a boolean), items, minItems, maxItems, minimum, maximum, minLength, maxLength, pattern. Any
+other word is an error of the row: it would be a rule that nobody checks.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from typing import Any
+
+from engine.reward.reading import without_thinking
+from engine.reward.rows import ExpectedError, read_expected
+from engine.reward.verdict import Verdict
+
+POOLED = True
+WARM_UP = ("{}", '{"schema": {}}')
+
+_FENCE = re.compile(r"```(?:json)?\s*\n(.*?)```", re.DOTALL)
+_NOTES = {"title", "description", "$schema", "examples", "default"}
+_TYPES: dict[str, type | tuple[type, ...]] = {
+    "object": dict,
+    "array": list,
+    "string": str,
+    "boolean": bool,
+    "null": type(None),
+    "number": (int, float),
+    "integer": int,
+}
+
+
+def verify(completion: str, expected: str) -> Verdict:
+    """Reward 1 or 0.
+
+    >>> row = '{"schema": {"type": "object", "required": ["a"]}}'
+    >>> verify('{"a": 1}', row).reward
+    1.0
+    """
+    row = read_expected(expected, "schema")
+    text = without_thinking(completion)
+    fenced = _FENCE.search(text)
+    answer = (fenced.group(1) if fenced else text).strip()
+    try:
+        value = json.loads(answer)
+    except (ValueError, RecursionError):
+        return Verdict.unparsed(answer or None)
+    fits = _fits(value, row["schema"])
+    return Verdict.of(fits and ("answer" not in row or _same(value, row["answer"])), answer)
+
+
+def _same(left: Any, right: Any) -> bool:
+    """JSON's equality: `true` is not 1."""
+    return json.dumps(left, sort_keys=True) == json.dumps(right, sort_keys=True)
+
+
+def _fits(value: Any, schema: Any) -> bool:
+    if isinstance(schema, bool):
+        return schema
+    unknown = set(schema) - set(_CHECKS) - _NOTES
+    if unknown:
+        raise ExpectedError(f"schema word {min(unknown)!r} is not checked here")
+    return all(
+        _CHECKS[word](value, rule, schema) for word, rule in schema.items() if word in _CHECKS
+    )
+
+
+def _is(value: Any, rule: str | list[str], _schema: Any) -> bool:
+    if isinstance(rule, list):
+        return any(_is(value, one, _schema) for one in rule)
+    if rule not in _TYPES:
+        raise ExpectedError(f"schema type {rule!r} is none of {', '.join(_TYPES)}")
+    if isinstance(value, bool):
+        return rule == "boolean"
+    if rule == "integer" and isinstance(value, float):
+        return value.is_integer()
+    return isinstance(value, _TYPES[rule])
+
+
+def _properties(value: Any, rule: dict[str, Any], _schema: Any) -> bool:
+    return not isinstance(value, dict) or all(
+        _fits(value[name], part) for name, part in rule.items() if name in value
+    )
+
+
+def _additional(value: Any, rule: Any, schema: Any) -> bool:
+    if not isinstance(rule, bool):
+        raise ExpectedError("additionalProperties is checked as true or false only")
+    return (
+        rule or not isinstance(value, dict) or value.keys() <= schema.get("properties", {}).keys()
+    )
+
+
+def _number(value: Any) -> float | None:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return value if is_number and not math.isnan(value) else None
+
+
+_CHECKS: dict[str, Any] = {
+    "type": _is,
+    "enum": lambda value, rule, _: any(_same(value, one) for one in rule),
+    "const": lambda value, rule, _: _same(value, rule),
+    "properties": _properties,
+    "required": lambda value, rule, _: not isinstance(value, dict) or value.keys() >= set(rule),
+    "additionalProperties": _additional,
+    "items": lambda value, rule, _: (
+        not isinstance(value, list) or all(_fits(item, rule) for item in value)
+    ),
+    "minItems": lambda value, rule, _: not isinstance(value, list) or len(value) >= rule,
+    "maxItems": lambda value, rule, _: not isinstance(value, list) or len(value) <= rule,
+    "minimum": lambda value, rule, _: (n := _number(value)) is None or n >= rule,
+    "maximum": lambda value, rule, _: (n := _number(value)) is None or n <= rule,
+    "minLength": lambda value, rule, _: not isinstance(value, str) or len(value) >= rule,
+    "maxLength": lambda value, rule, _: not isinstance(value, str) or len(value) <= rule,
+    "pattern": lambda value, rule, _: not isinstance(value, str) or bool(re.search(rule, value)),
+}

@@ -1,0 +1,64 @@
+r"""`math`: pays what math-verify finds equal to the gold: any format, symbolic comparison.
+
+lm-evaluation-harness reports the same as minerva_math's `math_verify`. Ours differs on purpose:
+a `\boxed` inside a thinking block is no answer; "3 or 4" answers nothing; Unicode digits and
+minus signs are read; answers beyond 500 characters are not compared; a comparison that does not
+end is a timeout, not a wrong answer.
+"""
+
+from __future__ import annotations
+
+import re
+
+from engine.reward.reading import (
+    LONGEST_ANSWER,
+    LONGEST_TAIL,
+    last_boxed,
+    plain_digits,
+    without_thinking,
+)
+from engine.reward.verdict import Verdict
+
+POOLED = True
+WARM_UP = (r"So it is $\boxed{\frac{1}{2}}$.", r"\frac{x}{2x}")
+
+_HEDGE = re.compile(r"answer is\W{0,3}-?\$?[\d.,]*\d\W{1,3}or\W{1,3}-?\$?\d", re.IGNORECASE)
+
+
+def quick(completion: str, expected: str) -> Verdict | None:
+    """What needs no algebra: one box that holds the gold itself, or an answer too long."""
+    text = without_thinking(completion)
+    boxed = last_boxed(text)
+    if boxed is None:
+        return None
+    if len(boxed) > LONGEST_ANSWER:
+        return Verdict.unparsed(boxed[:LONGEST_ANSWER])
+    if boxed.strip() == expected.strip() and text.count("\\boxed") == 1 and boxed.strip():
+        return Verdict.of(True, boxed)
+    return None
+
+
+def verify(completion: str, expected: str) -> Verdict:
+    r"""`expected` is LaTeX, bare or in `\boxed{}`; the library's own alarms are off.
+
+    >>> verify(r"Hence $\boxed{\frac{2}{4}}$.", "0.5").reward
+    1.0
+    """
+    from math_verify import parse  # noqa: PLC0415 - a second to import; only this verifier pays
+    from math_verify import verify as equal  # noqa: PLC0415
+
+    at_once = quick(completion, expected)
+    if at_once is not None:
+        return at_once
+    text = plain_digits(without_thinking(completion)[-LONGEST_TAIL:])
+    hedge = _HEDGE.search(text)
+    if hedge is not None and "\\boxed" not in text:
+        return Verdict.of(False, hedge.group())
+    found = parse(text, parsing_timeout=None)
+    answer = next((str(part) for part in found if isinstance(part, str)), None)
+    if not found or answer is None or len(answer) > LONGEST_ANSWER:
+        return Verdict.unparsed(answer and answer[:LONGEST_ANSWER])
+    gold = parse(
+        expected if "\\boxed" in expected else f"\\boxed{{{expected}}}", parsing_timeout=None
+    )
+    return Verdict.of(equal(gold, found, timeout_seconds=None), answer)

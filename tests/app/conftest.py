@@ -1,0 +1,72 @@
+"""A database of its own, the application around it, and the command line as a function."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from fastapi import FastAPI
+from starlette.testclient import TestClient
+
+from app.cli import main
+from app.main import create_app
+from app.settings import AppSettings
+from worker.database import Database, open_database
+from worker.settings import WorkerSettings
+
+ORIGIN = "http://127.0.0.1:8765"
+
+
+@pytest.fixture
+def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> WorkerSettings:
+    """A fresh data directory, known to this process and to its children."""
+    monkeypatch.setenv("NIGHTLANE_DATA_DIR", str(tmp_path / "data"))
+    return WorkerSettings()
+
+
+@pytest.fixture
+def db(settings: WorkerSettings) -> Iterator[Database]:
+    """A migrated SQLite file."""
+    with open_database(settings) as database:
+        yield database
+
+
+@pytest.fixture
+def application(db: Database, settings: WorkerSettings) -> FastAPI:
+    """The whole application over that file."""
+    return create_app(AppSettings(), settings)
+
+
+@pytest.fixture
+def client(application: FastAPI) -> Iterator[TestClient]:
+    """Its lifespan included; a defect of ours comes as the 500 it is."""
+    with TestClient(application, base_url=ORIGIN, raise_server_exceptions=False) as made:
+        yield made
+
+
+class Said(NamedTuple):
+    """What a command left behind."""
+
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def cockpit(
+    settings: WorkerSettings, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., Said]:
+    """`cockpit ARGUMENTS` through the console script's own function."""
+
+    def run(*arguments: str, stdin: bytes = b"") -> Said:
+        monkeypatch.setattr("sys.argv", ["cockpit", *arguments])
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(stdin)))
+        with pytest.raises(SystemExit) as ended:
+            main()
+        said = capsys.readouterr()
+        return Said(int(ended.value.code or 0), said.out, said.err)
+
+    return run

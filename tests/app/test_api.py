@@ -1,0 +1,212 @@
+"""REST: enqueue, list, look; every error is a problem document."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import psutil
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from starlette.testclient import TestClient
+
+from tests.app.night import CONFIG, night, queue
+from worker.database import Database
+from worker.jobs import views
+from worker.jobs.states import State
+
+_JSON = "application/json"
+NEW = {"kind": "rl_run", "config": CONFIG, "name": "tonight"}
+
+
+@pytest.mark.requirement("JB-10")
+def test_a_post_only_enqueues(client: TestClient, db: Database) -> None:
+    """After the answer the job is queued, nobody claimed it, and no process was begun."""
+    answer = client.post("/api/v1/jobs", json=NEW)
+
+    job = views.get_job(db, answer.json()["id"])
+    assert answer.status_code == 201
+    assert answer.headers["location"] == f"/api/v1/jobs/{job.id}"
+    assert (job.state, job.attempt, job.started_at) == (State.QUEUED, 0, None)
+    assert not job.run_dir.exists()
+    assert [entry.to_state for entry in views.audit(db, job.id)] == [State.QUEUED]
+    assert psutil.Process().children() == []
+
+
+def test_a_yaml_text_and_the_same_json_give_the_same_job(client: TestClient) -> None:
+    """Both go through one validation path."""
+    text = json.dumps(CONFIG)  # JSON is YAML
+
+    by_yaml = client.post("/api/v1/jobs", json={"kind": "rl_run", "yaml": text})
+    by_json = client.post("/api/v1/jobs", json={"kind": "rl_run", "config": CONFIG})
+
+    assert by_yaml.json()["config"] == by_json.json()["config"]
+
+
+def test_a_wrong_config_names_each_field_and_writes_nothing(
+    client: TestClient, db: Database
+) -> None:
+    """The same four parts at every door: field, value, problem, remedy."""
+    wrong = CONFIG | {"group_kk": 4, "lr": -1, "warmup": {"batch_sise": 8}}
+
+    answer = client.post("/api/v1/jobs", json={"kind": "rl_run", "config": wrong})
+
+    assert answer.status_code == 422
+    problems = {problem["field"]: problem for problem in answer.json()["problems"]}
+    assert problems["group_kk"]["remedy"] == "did you mean group_k?"
+    assert problems["warmup.batch_sise"]["remedy"] == "did you mean batch_size?"
+    assert problems["lr"]["value"] == -1
+    assert views.last_change_id(db) == 0
+    assert views.list_jobs(db) == []
+
+
+@pytest.mark.parametrize(
+    ("content", "content_type", "status"),
+    [
+        (b"{", _JSON, 422),
+        (b"\xff\xfe", _JSON, 422),
+        (b"[]", _JSON, 422),
+        (b'"text"', _JSON, 422),
+        (b"[" * 100_000, _JSON, 422),
+        (b'{"kind": "rl_run", "config": ' + b'{"a":' * 400 + b"1" + b"}" * 401, _JSON, 422),
+        (b'{"kind": 3}', _JSON, 422),
+        (b'{"kind": "rl_run", "confg": {}}', _JSON, 422),
+        (b'{"kind": "rl_run", "config": {}, "yaml": ""}', _JSON, 422),
+        (b'{"kind": "rl_run", "yaml": "- a"}', _JSON, 422),
+        (b'{"kind": "rl_run", "config": {"base": "\\ud800"}}', _JSON, 422),
+        (b'{"kind": "rl_run", "yaml": "base: \\"\\\\ud800\\""}', _JSON, 422),
+        (b'{"kind": "rl_run", "config": {"lr": 1e999}}', _JSON, 422),
+        (b"kind: rl_run", "application/yaml", 415),
+        (b"kind=rl_run", "application/x-www-form-urlencoded", 415),
+        (b"{}", "", 415),
+    ],
+)
+def test_a_body_that_is_no_job_is_answered_with_a_problem_document(
+    client: TestClient, db: Database, content: bytes, content_type: str, status: int
+) -> None:
+    """Never a 500, never a row."""
+    headers = {"content-type": content_type} if content_type else {}
+
+    answer = client.post("/api/v1/jobs", content=content, headers=headers)
+
+    assert answer.status_code == status
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert answer.json()["detail"]
+    assert views.list_jobs(db) == []
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [
+        ("GET", "/api/v1/nothing", 404),
+        ("GET", "/api/v1/jobs/7", 404),
+        ("GET", "/api/v1/jobs/0", 404),
+        ("GET", f"/api/v1/jobs/{2**63}", 404),
+        ("GET", "/api/v1/jobs/abc", 404),
+        ("GET", "/api/v1/jobs/7/metrics", 404),
+        ("GET", "/api/v1/jobs/7/events", 404),
+        ("GET", "/api/v1/kinds/rl_runn", 422),
+        ("DELETE", "/api/v1/jobs", 405),
+        ("PUT", "/api/v1/jobs/1", 405),
+        ("GET", "/api/v1/jobs?limit=0", 422),
+        ("GET", "/api/v1/jobs?before=x", 422),
+        ("GET", "/api/v1/jobs?state=asleep", 422),
+        ("GET", f"/api/v1/stream?after={2**70}", 422),
+    ],
+)
+def test_every_error_is_a_problem_document(
+    client: TestClient, method: str, path: str, status: int
+) -> None:
+    """Programs read one shape, whatever went wrong."""
+    answer = client.request(method, path)
+
+    assert answer.status_code == status
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert answer.json()["status"] == status
+
+
+def test_pages_of_jobs_follow_each_other_without_gap_or_double(
+    client: TestClient, db: Database
+) -> None:
+    """A keyset page begins behind the last id of the one before, even when jobs came meanwhile."""
+    ids = [queue(db) for _ in range(5)]
+
+    first = client.get("/api/v1/jobs?limit=2").json()
+    queue(db)
+    second = client.get(f"/api/v1/jobs?limit=2&before={first['next_before']}").json()
+    third = client.get(f"/api/v1/jobs?limit=2&before={second['next_before']}").json()
+
+    seen = [job["id"] for page in (first, second, third) for job in page["jobs"]]
+    assert seen == ids[::-1]
+    assert third["next_before"] is None
+
+
+def test_metrics_and_audit_of_a_run_can_be_read(client: TestClient, db: Database) -> None:
+    """What the run page draws, as data."""
+    queue(db)
+    with night(db) as lane:
+        attempt = lane.start()
+        attempt.gate(0, 0.55)
+        attempt.step(1, 0.6)
+
+        metrics = client.get(f"/api/v1/jobs/{attempt.job_id}/metrics?series=pool/score").json()
+        events = client.get(f"/api/v1/jobs/{attempt.job_id}/events").json()
+
+    assert metrics == {"pool/score": [[1, 0.6]]}
+    assert [event["to_state"] for event in events] == ["queued", "running"]
+
+
+def test_each_kind_is_described_by_its_json_schema(client: TestClient) -> None:
+    """The help of a setting is the text under its field."""
+    kinds = {kind["name"]: kind for kind in client.get("/api/v1/kinds").json()["kinds"]}
+
+    assert (
+        "Prompts drawn" in kinds["rl_run"]["schema"]["properties"]["tasks_per_step"]["description"]
+    )
+
+
+def test_liveness_and_readiness_answer(client: TestClient) -> None:
+    """For whatever supervises the process."""
+    assert client.get("/healthz").json() == {"status": "ok"}
+    assert client.get("/readyz").json() == {"status": "ok"}
+
+
+TREES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner),
+    max_leaves=8,
+)
+NAMES = st.sampled_from(
+    ["base", "lr", "data", "warmup", "group_k", "seed", "data.source", "tuning"]
+)
+
+
+@given(config=st.dictionaries(NAMES | st.text(max_size=8), TREES, max_size=5), name=TREES)
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+def test_no_config_and_no_name_breaks_the_door(
+    client: TestClient, config: dict[str, Any], name: Any
+) -> None:
+    """Whatever is sent, it is a job or it is explained."""
+    body = json.dumps({"kind": "rl_run", "config": config, "name": name})
+
+    answer = client.post("/api/v1/jobs", content=body, headers={"content-type": "application/json"})
+
+    assert answer.status_code in {201, 422}
+    if answer.status_code == 422:
+        assert all(problem["message"] for problem in answer.json()["problems"])
+
+
+@given(text=st.text(max_size=60) | st.text("{}[]:-&*!|>'\"%@`#,?\n\t a1", max_size=60))
+@settings(
+    max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+def test_no_yaml_breaks_the_door(client: TestClient, text: str) -> None:
+    """Anchors, tags, tabs, surrogates: refused in one line, never a traceback."""
+    body = json.dumps({"kind": "rl_run", "yaml": text})
+
+    answer = client.post("/api/v1/jobs", content=body, headers={"content-type": "application/json"})
+
+    assert answer.status_code == 422

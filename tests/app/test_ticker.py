@@ -1,0 +1,174 @@
+"""Drains started from the web process: detached, one at a time, only when there is a reason."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import psutil
+import pytest
+from fastapi import FastAPI
+from starlette.testclient import TestClient
+
+from app.main import create_app
+from app.settings import AppSettings
+from app.ticker import Drains, start_ticker
+from engine.contract import kinds
+from tests.app.conftest import ORIGIN
+from tests.app.night import night, queue
+from tests.app.test_cli import Served
+from tests.deadline import eventually
+from worker.database import Database
+from worker.jobs import views
+from worker.jobs.queue import enqueue
+from worker.jobs.states import State
+from worker.settings import WorkerSettings
+
+PATIENT = '''
+"""Runs until it is told to stop."""
+
+import os
+import time
+
+from pydantic import BaseModel
+
+from engine.contract.kinds import Kind
+from engine.contract.run_dir import ExitCode
+
+
+class Config(BaseModel):
+    ends: bool = False
+
+
+def run(attempt):
+    attempt.events.write("started", resumed_from=None)
+    attempt.events.write("progress", phase="training", step=1, max_steps=2)
+    while not attempt.config.ends:
+        if attempt.should_abort():
+            attempt.events.write("finished", status="aborted", result={})
+            attempt.events.close()
+            os._exit(ExitCode.ABORTED)
+        time.sleep(0.02)
+    return {"kind": "patient"}
+
+
+KIND = Kind(name="patient", summary="Waits.", config=Config, entry=f"{__name__}:run")
+'''
+
+
+@pytest.fixture
+def patient(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A kind whose jobs run for as long as a test wants."""
+    folder = tmp_path / "kinds"
+    folder.mkdir()
+    (folder / "patient.py").write_text(PATIENT)
+    monkeypatch.setenv("NIGHTLANE_KINDS_PATH", str(folder))
+    monkeypatch.setattr(kinds, "__path__", [*kinds.__path__, str(folder)])
+    kinds.kinds.cache_clear()
+    yield
+    kinds.kinds.cache_clear()
+
+
+def state(db: Database, job_id: int) -> State:
+    return views.get_job(db, job_id).state
+
+
+@pytest.mark.usefixtures("patient")
+def test_run_now_runs_the_queue_in_a_session_of_its_own(
+    client: TestClient, application: FastAPI, db: Database
+) -> None:
+    """A person's order asks no policy; the pages only start it and show the board again."""
+    job_id = enqueue(db, "patient", {"ends": True}, actor="test")
+
+    answer = client.post("/drains", follow_redirects=False)
+
+    assert (answer.status_code, answer.headers["location"]) == (303, "/")
+    eventually(lambda: state(db, job_id) is State.SUCCEEDED, "the job succeeded")
+    drains = application.state.drains
+    eventually(lambda: drains.alive() == 0, "the drain has ended and was reaped")
+    assert drains.trouble() is None
+
+
+@pytest.mark.usefixtures("patient")
+@pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGKILL])
+def test_the_end_of_the_web_process_does_not_touch_a_run(
+    db: Database, settings: WorkerSettings, sign: signal.Signals
+) -> None:
+    """Neither Ctrl-C nor a kill: the drain goes on, and still obeys its own stop."""
+    job_id = enqueue(db, "patient", {}, actor="test")
+    with Served() as served:
+        _post(served.url)
+        eventually(lambda: views.get_job(db, job_id).result.get("step") == 1, "the job runs")
+        drain = psutil.Process(views.lane_status(db, settings.lane).pid)
+        assert os.getsid(drain.pid) == drain.pid != os.getsid(served.child.pid)
+        served.child.send_signal(sign)
+        served.child.wait(10)
+
+    assert drain.is_running()
+    assert state(db, job_id) is State.RUNNING
+    drain.terminate()
+    eventually(lambda: state(db, job_id) is State.QUEUED, "the job went back to the queue")
+    eventually(lambda: not drain.is_running(), "the drain ended")
+
+
+def _post(url: str) -> None:
+    answer = httpx.post(f"{url}drains", trust_env=False)
+    assert answer.status_code == 303
+
+
+def test_an_armed_tick_starts_a_scheduled_drain_by_the_clock(
+    settings: WorkerSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The real timer, at a short interval; the lifespan starts and stops it."""
+    calls: list[str] = []
+    monkeypatch.setattr(Drains, "tick", lambda _: calls.append("tick"))
+    armed = settings.model_copy(update={"tick_minutes": 0.002})
+
+    with TestClient(create_app(AppSettings(), armed), base_url=ORIGIN):
+        eventually(lambda: len(calls) >= 2, "two ticks", within_s=20)
+
+    assert set(calls) == {"tick"}
+
+
+def test_without_an_interval_there_is_no_timer(db: Database, settings: WorkerSettings) -> None:
+    """Nothing starts jobs by itself until somebody arms it."""
+    assert start_ticker(Drains(db, settings), settings) is None
+
+
+def test_a_tick_starts_nothing_when_nothing_is_queued_or_the_lane_is_at_work(
+    db: Database, settings: WorkerSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A drain that could only find the lane held would be noise in the log."""
+    started: list[tuple[str, ...]] = []
+    monkeypatch.setattr(Drains, "_start", lambda _, *what, **__: started.append(what))
+    drains = Drains(db, settings)
+
+    drains.tick()
+    assert started == []
+    queue(db)
+    with night(db) as lane:
+        lane.start()
+        queue(db)
+        drains.tick()
+        assert started == []
+    drains.tick()
+
+    assert started == [("drain", "--scheduled")]
+
+
+def test_a_drain_that_fails_is_told_on_the_board(
+    client: TestClient, application: FastAPI, db: Database
+) -> None:
+    """The reason and the file of its output; nobody has to guess why nothing runs."""
+    queue(db)
+    drains = application.state.drains
+    drains._start("drain", "--no-such-option", log_name="drain.log")
+
+    eventually(lambda: drains.alive() == 0, "the drain has ended")
+
+    text = client.get("/").text
+    assert "the last drain started from here failed: Error: No such option" in text
+    assert "drain.log" in text

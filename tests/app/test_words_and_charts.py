@@ -1,0 +1,184 @@
+"""What pages say about numbers, results, settings and logs."""
+
+from __future__ import annotations
+
+import doctest
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app import charts, wording
+from app.headline import Headline, title
+from app.log_tail import MOST_BYTES, read_log_tail
+from app.schema import flattened, sections
+from engine.contract.kinds import kinds
+from engine.contract.run_dir import RunDir, write_json
+from tests.app.night import night, queue
+from worker.database import Database
+from worker.jobs import views
+
+
+def test_the_examples_in_the_wording_hold() -> None:
+    """Each sentence's form is stated once, beside its function."""
+    assert doctest.testmod(wording).failed == 0
+
+
+@pytest.mark.parametrize("function", list(wording.FILTERS.values()))
+def test_what_is_not_known_yet_is_no_number(function: Any) -> None:
+    """A page shows a dash, not a zero that nobody measured."""
+    if function is wording.interval:
+        assert function(None, 0.1) == "–"
+    else:
+        assert function(None) in {"–", "none", ""}
+
+
+def test_a_result_of_another_version_reads_as_not_known(db: Database) -> None:
+    """The engine writes the result; a wrong type must not take the page down."""
+    job_id = queue(db)
+    strange = {
+        "phase": 3,
+        "step": "x",
+        "lift_ci95": [1],
+        "pool_score": float("nan"),
+        "mem_trace": 1,
+    }
+    job = views.get_job(db, job_id).model_copy(update={"result": strange})
+
+    headline = Headline.of(job)
+
+    assert headline == Headline()
+    assert title(job, headline) == f"queued · job {job_id}"
+
+
+def test_the_title_says_progress_while_a_job_runs_and_the_verdict_after(db: Database) -> None:
+    """What a tab's label can hold: the one thing that changes."""
+    queue(db, name="tonight")
+    with night(db) as lane:
+        attempt = lane.start()
+        attempt.step(12, 0.6)
+        live = views.get_job(db, attempt.job_id)
+        attempt.finish()
+        done = views.get_job(db, attempt.job_id)
+
+    assert title(live, Headline.of(live)) == "12/40 running · tonight (job 1)"
+    assert title(done, Headline.of(done)) == "gain · tonight (job 1)"
+
+
+def test_the_phases_before_the_current_one_are_done(db: Database) -> None:
+    """The strip reads from left to right."""
+    assert Headline(phase="sampling").phases == [
+        ("lane-bringup", "done"),
+        ("warmup", "done"),
+        ("sampling", "now"),
+        ("training", "to come"),
+        ("heldout-gate", "to come"),
+        ("teardown", "to come"),
+    ]
+
+
+def test_the_columns_of_a_chart_are_aligned_by_step() -> None:
+    """A step without a value has null, never its neighbour's value."""
+    metrics = {"pool/score": [(1, 0.5), (2, 0.6)], "heldout/select": [(0, 0.55), (2, 0.65)]}
+
+    drawing = charts.drawing(charts.CHARTS["learning"], metrics, selected_step=2)
+
+    assert drawing["x"] == [0, 1, 2]
+    assert [line["values"] for line in drawing["lines"]] == [[None, 0.5, 0.6], [0.55, None, 0.65]]
+    assert (drawing["gates"], drawing["selected"]) == ([0, 2], 2)
+
+
+def test_a_long_series_is_thinned_and_keeps_its_extremes_and_ends() -> None:
+    """A spike that lasted one step is what one looks for."""
+    chance = random.Random(0)
+    points = [(step, chance.random()) for step in range(50_000)]
+    points[31_234] = (31_234, 99.0)
+
+    thin = charts.thinned(points)
+
+    assert len(thin) <= charts.MOST_POINTS + 2
+    assert (31_234, 99.0) in thin
+    assert (thin[0], thin[-1]) == (points[0], points[-1])
+
+
+@pytest.mark.requirement("UI-02")
+def test_the_gap_is_the_mean_pool_before_a_gate_minus_its_held_out_score() -> None:
+    """By hand: (0.6 + 0.8) / 2 - 0.6; the pool behind the gate does not count."""
+    metrics = {"pool/score": [(1, 0.6), (2, 0.8), (3, 0.1)], "heldout/select": [(2, 0.6)]}
+
+    assert charts.latest_gap(metrics) == pytest.approx(0.1)
+
+
+@pytest.mark.requirement("UI-02")
+def test_each_chart_says_in_a_sentence_what_it_shows() -> None:
+    """Beginning, end and range of each line, for those who do not see the lines."""
+    metrics = {"pool/score": [(1, 0.5), (2, 0.9), (3, 0.7)], "heldout/select": [(0, 0.55)]}
+
+    assert charts.summary(charts.CHARTS["learning"], metrics) == (
+        "Pool (training prompts): 50.0 % at step 1, 70.0 % at step 3 (between 50.0 % and 90.0 %). "
+        "Held-out (select rows): 55.0 % at step 0."
+    )
+    assert charts.summary(charts.CHARTS["kl"], {}) == "No values yet."
+
+
+@pytest.mark.requirement("UI-02")
+def test_each_chart_is_a_table_too() -> None:
+    """The same values, one row a step, with interval and gap in words."""
+    metrics = {
+        "pool/score": [(1, 0.5)],
+        "heldout/select": [(0, 0.55), (2, 0.4)],
+        "heldout/select/low": [(0, 0.5)],
+        "heldout/select/high": [(0, 0.6)],
+    }
+
+    table = charts.table(charts.CHARTS["learning"], metrics)
+
+    assert table["rows"] == [
+        ["0", "–", "55.0 %", "50.0 % to 60.0 %", "–"],
+        ["1", "50.0 %", "–", "–", "–"],
+        ["2", "–", "40.0 %", "–", "+10.0 points"],
+    ]
+
+
+def test_every_setting_of_every_kind_has_help_and_a_type() -> None:
+    """The form and `cockpit kinds` are made from them; an empty help would show there."""
+    for kind in kinds().values():
+        schema = kind.config.model_json_schema()
+        leaves = flattened(schema)
+
+        assert len({leaf.name for leaf in leaves}) == len(leaves)
+        assert [leaf.name for leaf in leaves if not leaf.help] == []
+        assert [section.name for section in sections(schema) if not section.help] == []
+
+
+def test_the_settings_of_an_optional_section_are_listed_under_it() -> None:
+    """`warmup` is absent by default; naming one of its settings brings it in."""
+    schema = kinds()["rl_run"].config.model_json_schema()
+
+    leaf = next(leaf for leaf in flattened(schema) if leaf.name == "warmup.lr")
+    section = next(section for section in sections(schema) if section.name == "warmup")
+
+    assert (leaf.section, leaf.type, leaf.limits) == (
+        "warmup",
+        "number",
+        "more than 0, less than 1",
+    )
+    assert section.optional
+
+
+def test_the_log_is_read_from_its_end_whatever_its_size(tmp_path: Path) -> None:
+    """A run that prints for a night must not fill the memory of the page."""
+    run = RunDir(tmp_path)
+    write_json(run.attempt(2).job_file, {})
+    run.attempt(2).log.write_text("x" * (MOST_BYTES + 10) + "\nlast but one\n\x1b[2Jlast\n")
+
+    tail = read_log_tail(tmp_path, 10)
+
+    assert tail is not None
+    assert (tail.attempt, tail.lines) == (2, ["last but one", "�[2Jlast"])
+
+
+def test_a_job_that_never_ran_has_no_log(tmp_path: Path) -> None:
+    """None, so that the page can say why."""
+    assert read_log_tail(tmp_path) is None

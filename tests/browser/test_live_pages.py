@@ -1,0 +1,281 @@
+"""The pages in a browser: live without a reload, honest when they are not, nothing from outside."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.app.night import Attempt, night, queue
+from tests.browser.conftest import House, Visit
+from worker.jobs import views
+
+pytestmark = pytest.mark.browser
+Visits = Callable[..., Visit]
+Houses = Callable[..., House]
+
+
+def learn(attempt: Attempt, steps: int) -> None:
+    """Some steps with all that a run page draws."""
+    attempt.gate(0, 0.55)
+    for step in range(1, steps + 1):
+        values = {
+            "pool/reward_mean": 0.5,
+            "train/kl": step / 100,
+            "train/entropy": 0.4,
+            "rollout/length_mean": 4.0,
+            "rollout/truncated": 0.1,
+            "rollout/tokens_per_s": 4000.0,
+            "mem/rss_gb": 1.9,
+        }
+        attempt.step(step, 0.5 + step / 100, values)
+    attempt.gate(steps, 0.7)
+
+
+@pytest.mark.requirement("UI-01")
+def test_the_board_follows_a_job_from_the_queue_to_its_verdict_without_a_reload(
+    visit: Visits, new_house: Houses
+) -> None:
+    """Queued, running, step by step, done: each state appears by itself, the title with it."""
+    house = new_house()
+    seen = visit(house)
+    page = seen.open("/")
+    expect(page.get_by_text("Nothing has been queued yet")).to_be_visible()
+
+    queue(house.db, name="tonight")
+    expect(page.locator("#next-1")).to_contain_text("nothing starts jobs by itself")
+    with night(house.db) as lane:
+        attempt = lane.start()
+        learn(attempt, 3)
+        expect(page.locator("#job-1")).to_contain_text("step 3 of 40", use_inner_text=True)
+        expect(page).to_have_title("3/40 running · 0 queued · Nightlane")
+        attempt.step(4, 0.6)
+        expect(page.locator("#job-1")).to_contain_text("step 4 of 40", use_inner_text=True)
+        attempt.finish()
+    expect(page.locator("#run-1")).to_contain_text("gain")
+    expect(page.locator("#job-1")).to_have_count(0)
+    assert seen.never_reloaded()
+    assert seen.complaints == []
+
+
+@pytest.mark.requirement("UI-11")
+def test_a_run_whose_supervisor_fell_silent_turns_stale_by_itself(
+    visit: Visits, new_house: Houses
+) -> None:
+    """No event arrives from a dead drain, so the page's own clock has to say it."""
+    house = new_house(lease_s=3)
+    queue(house.db)
+    page = visit(house).open("/")
+    with night(house.db) as lane:
+        lane.start()
+        pulse = page.locator("#job-1 .pulse")
+        expect(pulse).to_contain_text("fresh: heartbeat")
+
+        expect(pulse).to_contain_text("stale: no heartbeat for")
+
+
+@pytest.mark.requirement("UI-01")
+def test_a_step_is_on_the_board_within_a_second_of_its_event(visit: Visits, house: House) -> None:
+    """From the engine's write through ingest, stream and morph."""
+    job_id = queue(house.db)
+    with night(house.db) as lane:
+        attempt = lane.start()
+        attempt.step(1, 0.5)
+        page = visit(house).open("/")
+        took = []
+        for step in range(2, 7):
+            begun = time.monotonic()
+            attempt.step(step, 0.5)
+            page.wait_for_selector(f"#job-{job_id} progress[value='{step}']", timeout=5000)
+            took.append(time.monotonic() - begun)
+        attempt.finish()
+
+    assert sorted(took)[len(took) // 2] < 1.0, took
+
+
+@pytest.mark.requirement("UI-02")
+def test_the_run_page_draws_its_charts_and_redraws_them_as_steps_come(
+    visit: Visits, house: House
+) -> None:
+    """Pool and held-out on one chart with band and gates, and four panels beside it."""
+    job_id = queue(house.db)
+    with night(house.db) as lane:
+        attempt = lane.start()
+        learn(attempt, 3)
+        seen = visit(house)
+        page = seen.open(f"/jobs/{job_id}")
+        for name in ("learning", "reward", "kl", "length", "throughput"):
+            expect(page.locator(f"#chart-{name} canvas")).to_be_visible()
+        before = _picture(page)
+        attempt.step(4, 0.9)
+        expect(page.locator("#chart-learning figcaption")).to_contain_text("90.0 % at step 4")
+        page.wait_for_function(f"before => {_PICTURE} !== before", arg=before)
+        attempt.finish()
+
+    assert seen.never_reloaded()
+    assert seen.complaints == []
+
+
+_PICTURE = "document.querySelector('#chart-learning canvas').toDataURL()"
+
+
+def _picture(page: Page) -> str:
+    return str(page.evaluate(_PICTURE))
+
+
+@pytest.mark.requirement("UI-11")
+def test_a_page_says_stale_when_the_cockpit_dies_and_catches_up_when_it_is_back(
+    visit: Visits, house: House
+) -> None:
+    """By Last-Event-ID, without a reload: what happened meanwhile appears."""
+    queue(house.db)
+    seen = visit(house)
+    page = seen.open("/")
+    heard = queue(house.db)
+    expect(page.locator(f"#next-{heard}")).to_be_visible()
+
+    house.server.kill()
+    expect(page.locator("#connection")).to_contain_text("stale since")
+    missed = queue(house.db)
+    house.server.start()
+
+    expect(page.locator("#connection")).to_have_text("live", timeout=15_000)
+    expect(page.locator(f"#next-{missed}")).to_be_visible()
+    assert seen.never_reloaded()
+    assert _resumed(seen), "no request for the stream carried Last-Event-ID"
+    _run_all(house)
+
+
+@pytest.mark.requirement("UI-11")
+def test_a_hidden_tab_pauses_in_words_and_catches_up_when_it_is_shown(
+    visit: Visits, house: House
+) -> None:
+    """It costs nothing while nobody looks, and says so."""
+    queue(house.db)
+    seen = visit(house)
+    page = seen.open("/")
+    heard = queue(house.db)
+    expect(page.locator(f"#next-{heard}")).to_be_visible()
+
+    _set_hidden(page, hidden=True)
+    expect(page.locator("#connection")).to_have_text("paused: this tab was hidden")
+    missed = queue(house.db)
+    _set_hidden(page, hidden=False)
+
+    expect(page.locator(f"#next-{missed}")).to_be_visible()
+    expect(page.locator("#connection")).to_have_text("live")
+    assert seen.never_reloaded()
+    assert _resumed(seen), "no request for the stream carried Last-Event-ID"
+    _run_all(house)
+
+
+def _run_all(house: House) -> None:
+    """Leave an empty queue to the next test."""
+    with night(house.db) as lane:
+        for _ in views.next_jobs(house.db):
+            lane.start().finish()
+
+
+def _set_hidden(page: Page, *, hidden: bool) -> None:
+    page.evaluate(
+        """hidden => {
+          Object.defineProperty(document, 'hidden', {value: hidden, configurable: true});
+          document.dispatchEvent(new Event('visibilitychange'));
+        }""",
+        hidden,
+    )
+
+
+def _resumed(seen: Visit) -> bool:
+    streams = [request for request in seen.requests if "/api/v1/stream" in request.url]
+    return any(request.headers.get("last-event-id", "").isdecimal() for request in streams)
+
+
+def test_a_name_with_markup_runs_nothing(visit: Visits, house: House) -> None:
+    """It is text on the board, on the run page and in the title, also after a live update."""
+    evil = '<img src=x onerror="window.hacked=1"><script>window.hacked=1</script>'
+    seen = visit(house)
+    page = seen.open("/")
+
+    job_id = queue(house.db, name=evil)
+
+    expect(page.locator(f"#next-{job_id}")).to_contain_text("<script>window.hacked=1</script>")
+    page = seen.open(f"/jobs/{job_id}")
+    expect(page.get_by_role("heading", level=1)).to_contain_text("<script>")
+    assert page.evaluate("window.hacked") is None
+    assert seen.complaints == []
+    _run_all(house)
+
+
+def test_pages_break_no_policy_ask_no_other_host_and_fit_their_width(
+    visit: Visits, house: House
+) -> None:
+    """No console complaint at all (a CSP violation is one); nothing scrolls sideways."""
+    name = "a name that is rather long, as names of sweeps over several settings are"
+    done, runs = queue(house.db, name=name), queue(house.db)
+    with night(house.db) as lane:
+        attempt = lane.start()
+        learn(attempt, 3)
+        attempt.log("x" * 300)
+        attempt.finish()
+        second = lane.start()
+        learn(second, 3)
+        for scheme, width in (("light", 360), ("dark", 1200)):
+            seen = visit(house, color_scheme=scheme, viewport={"width": width, "height": 700})
+            for path in ("/", f"/jobs/{done}", f"/jobs/{runs}"):
+                page = seen.open(path)
+                page.wait_for_load_state("load")
+                assert page.evaluate(_OVERFLOW) <= 0, (path, width)
+            for path in (f"/jobs/{done}/charts/learning", "/new"):
+                page.goto(house.server.url + path)
+                assert page.evaluate(_OVERFLOW) <= 0, (path, width)
+            assert seen.complaints == []
+            assert all(request.url.startswith(house.server.url) for request in seen.requests)
+        second.finish()
+
+
+_OVERFLOW = "document.documentElement.scrollWidth - innerWidth"
+
+
+@pytest.mark.requirement("JB-02")
+def test_a_job_is_queued_from_the_form_with_its_mistakes_shown_beside_the_fields(
+    visit: Visits, house: House
+) -> None:
+    """A wrong answer comes back with its reason; the corrected form leads to the run's page."""
+    before = views.last_change_id(house.db)
+    seen = visit(house)
+    page = seen.page
+    page.goto(house.server.url + "/new")
+    page.get_by_label("base").fill("embedded:qwen3-tiny")
+    page.get_by_label("lr", exact=True).first.fill("-1")
+    page.get_by_label("tuning").select_option("full")
+    page.get_by_role("button", name="Queue it").last.click()
+
+    expect(page.locator(".field.wrong .problem")).to_contain_text("(got -1); use a larger value")
+    assert views.last_change_id(house.db) == before
+
+    page.get_by_label("lr", exact=True).first.fill("1e-4")
+    page.get_by_role("button", name="Queue it").last.click()
+    page.wait_for_url("**/jobs/*")
+    job = views.get_job(house.db, int(page.url.rpartition("/")[2]))
+    assert job.config["lr"] == 1e-4
+    assert [text for text in seen.complaints if "422" not in text] == []
+    _run_all(house)
+
+
+def test_the_keyboard_reaches_everything_with_a_visible_focus(visit: Visits, house: House) -> None:
+    """The first stop is the way past the navigation; each stop has an outline."""
+    queue(house.db)
+    page = visit(house).open("/")
+
+    stops = []
+    for _ in range(6):
+        page.keyboard.press("Tab")
+        stops.append(page.evaluate("document.activeElement.textContent.trim()"))
+        style = "getComputedStyle(document.activeElement).outlineStyle"
+        assert page.evaluate(style) == "solid", stops
+
+    assert stops == ["Skip to content", "Nightlane", "Board", "New job", "Run now", "rl_run"]
+    _run_all(house)

@@ -1,0 +1,108 @@
+"""Intervals and paired tests against published and brute-force values."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import random
+
+import pytest
+
+from engine.evaluate.intervals import compare, mcnemar, newcombe, wilson
+
+
+@pytest.mark.parametrize(
+    ("k", "n", "expected"),
+    [  # Newcombe 1998 (Stat. Med. 17:857), table I, method 3
+        (81, 263, (0.2553, 0.3662)),
+        (15, 148, (0.0624, 0.1605)),
+        (0, 20, (0.0, 0.1611)),
+        (1, 29, (0.0061, 0.1718)),
+    ],
+)
+def test_wilson_gives_the_published_limits(k: int, n: int, expected: tuple[float, float]) -> None:
+    """Score interval without continuity correction."""
+    assert wilson(k, n) == pytest.approx(expected, abs=5e-5)
+
+
+def test_wilson_contains_its_own_proportion_at_the_ends() -> None:
+    """0 of n and n of n are exact limits, not rounded ones."""
+    for n in range(1, 60):
+        assert wilson(0, n)[0] == 0.0
+        assert wilson(n, n)[1] == 1.0
+    assert wilson(0, 0) == (0.0, 1.0)
+
+
+def test_newcombe_gives_the_published_limits() -> None:
+    """Newcombe 1998 (Stat. Med. 17:2635), method 10, the example with 36, 12, 2 and 0 pairs."""
+    assert newcombe(both=36, gained=12, lost=2, n=50) == pytest.approx((0.0569, 0.3404), abs=5e-5)
+
+
+def test_newcombe_covers_the_truth_as_often_as_it_says() -> None:
+    """95 % of the intervals hold the true difference (simulated, seeded)."""
+    draw = random.Random(0)
+    cells, weights = [(True, True), (False, True), (True, False), (False, False)], [55, 20, 5, 20]
+    covered = 0
+    for _ in range(400):
+        pairs = draw.choices(cells, weights, k=200)
+        low, high = compare([b for b, _ in pairs], [a for _, a in pairs]).ci95
+        covered += low <= 0.15 <= high
+
+    assert 0.92 <= covered / 400 <= 0.98
+
+
+@pytest.mark.parametrize(("gained", "lost"), [(0, 0), (1, 0), (5, 1), (3, 3), (2, 7)])
+def test_mcnemar_counts_coin_tosses_at_least_as_uneven(gained: int, lost: int) -> None:
+    """Against all outcomes of n fair coins; equal sides give 1."""
+    n, seen = gained + lost, abs(gained - lost)
+    outcomes = itertools.product((0, 1), repeat=n)
+    uneven = sum(abs(n - 2 * sum(coins)) >= seen for coins in outcomes)
+
+    assert mcnemar(gained, lost) == pytest.approx(uneven / 2**n)
+
+
+def test_mcnemar_survives_large_counts() -> None:
+    """Thousands of differing pairs are a number, not an overflow."""
+    assert 0 <= mcnemar(3000, 2000) < 1e-40
+    assert mcnemar(2500, 2500) == 1.0
+
+
+def test_the_comparison_is_paired_item_by_item() -> None:
+    """The same two rates with other partners are other evidence."""
+    before = [True] * 50 + [False] * 50
+    same_items = compare(before, [True] * 60 + [False] * 40)
+    shuffled = compare(before, [False] * 40 + [True] * 60)
+
+    assert (same_items.gained, same_items.lost, same_items.lift) == (10, 0, 0.1)
+    assert (shuffled.gained, shuffled.lost, shuffled.lift) == (50, 40, 0.1)
+    assert same_items.verdict(30) == "gain"
+    assert shuffled.verdict(30) == "no gain proven"
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "report_min", "verdict"),
+    [
+        ([False] * 40, [True] * 20 + [False] * 20, 30, "gain"),
+        ([True] * 20 + [False] * 20, [False] * 40, 30, "loss"),
+        ([True] * 40, [True] * 40, 30, "no gain proven"),
+        ([False] * 40, [True] * 4 + [False] * 36, 30, "no gain proven"),
+        ([False] * 40, [True] * 40, 41, "no verdict"),
+        ([], [], 1, "no verdict"),
+    ],
+)
+def test_a_verdict_needs_enough_items_and_interval_and_test_to_agree(
+    before: list[bool], after: list[bool], report_min: int, verdict: str
+) -> None:
+    """Four of four differing pairs could be a coin's luck (p = 0.125)."""
+    assert compare(before, after).verdict(report_min) == verdict
+
+
+def test_lists_of_different_length_are_a_mistake() -> None:
+    """Pairing by place needs the same items."""
+    with pytest.raises(ValueError, match="zip"):
+        compare([True], [True, False])
+
+
+def test_no_items_give_no_number() -> None:
+    """NaN in Python, null in JSON: never 0."""
+    assert math.isnan(compare([], []).lift)

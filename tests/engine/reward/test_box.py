@@ -1,0 +1,304 @@
+"""The box: what honest programs earn in it, and what seventy attacks do not."""
+
+# ruff: noqa: E501 - programs and rows stand on one line
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from engine.reward import box, boxed
+from engine.reward.verdict import Reason
+from engine.reward.verifiers import apps, humaneval, mbpp
+from tests.deadline import eventually
+from tests.engine.reward.attacks import ATTACKS, TESTS, Attack
+
+ROOT = Path(__file__).resolve().parents[3]
+WALL_S = 1.5
+
+NAIVE = """
+TESTS = {tests!r}
+space = {{"__name__": "candidate"}}
+exec({program!r}, space)
+for test in TESTS:
+    exec(test, space)
+print("PASSED")
+"""
+
+
+def _job(program: str, tests: tuple[str, ...] = TESTS) -> dict[str, object]:
+    return {
+        "mode": "statements",
+        "setup": "",
+        "entry": "f",
+        "program": program,
+        "tests": list(tests),
+    }
+
+
+class Outside:
+    """A naive runner: program and tests in one process, believed by exit code or a word."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.canary = folder / "canary"
+        self.canary.write_text("", "utf-8")
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.datagrams = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self.datagrams.bind(self.listener.getsockname())
+        self.tests = (folder / "tests.txt").open("w+")
+        self.tests.write("\n".join(TESTS))
+        self.tests.flush()
+
+    def fill(self, attack: Attack) -> str:
+        text = attack.program.replace("{{", "{").replace("}}", "}")
+        places = {
+            "{port}": str(self.listener.getsockname()[1]),
+            "{canary}": str(self.canary),
+            "{project}": str(ROOT),
+            "{fd}": str(self.tests.fileno()),
+        }
+        for place, value in places.items():
+            text = text.replace(place, value)
+        return text
+
+    def pays(self, attack: Attack) -> bool:
+        script = self.folder / "naive.py"
+        script.write_text(
+            NAIVE.format(tests=list(attack.tests), program=self.fill(attack)), "utf-8"
+        )
+        done = subprocess.run(
+            [sys.executable, "-I", str(script)],
+            input="\n".join(TESTS).encode(),
+            env={"SECRET": "s", "TESTS": "\n".join(TESTS)},
+            pass_fds=[self.tests.fileno()],
+            capture_output=True,
+            timeout=30,
+            check=False,
+        )
+        return done.returncode == 0 or b"PASSED" in done.stdout
+
+    def close(self) -> None:
+        self.listener.close()
+        self.datagrams.close()
+        self.tests.close()
+
+
+@pytest.fixture(scope="module")
+def outside(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Outside]:
+    box.require()
+    runner = Outside(tmp_path_factory.mktemp("outside"))
+    yield runner
+    runner.close()
+    box.close()
+
+
+def _processes_of_boxes() -> list[int]:
+    """Living processes of the users that this process's boxes have; process 1 of a box is root's."""
+    mine = {box.FIRST_UID + 2 * ((os.getpid() * 64 + slot) % 2048) for slot in range(64)}
+    found = []
+    for entry in Path("/proc").iterdir():
+        try:
+            if entry.name.isdigit() and entry.stat().st_uid & ~1 in mine:
+                found.append(int(entry.name))
+        except FileNotFoundError:
+            continue
+    return found
+
+
+def test_the_list_of_attacks_is_long_and_each_is_its_own() -> None:
+    """Forty at least, none twice."""
+    assert len(ATTACKS) >= 40
+    assert len({attack.name for attack in ATTACKS}) == len(ATTACKS)
+
+
+@pytest.mark.requirement("EX-05")
+@pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.name)
+def test_an_attack_that_works_outside_earns_and_harms_nothing_in_the_box(
+    attack: Attack, outside: Outside
+) -> None:
+    """Each attack passes its tests only when it worked: outside it does, inside it does not."""
+    assert outside.pays(attack), "the attack does not even work without a box"
+    outside.canary.write_text("", "utf-8")
+
+    try:
+        report = box.run(_job(outside.fill(attack), attack.tests), wall_s=WALL_S)
+    except box.BoxTimeoutError:
+        report = None
+
+    assert report is None or report.passed < report.total
+    assert outside.canary.read_text("utf-8") == ""
+    eventually(lambda: not _processes_of_boxes(), "nothing of the run is left", within_s=5)
+
+
+def test_an_honest_program_passes_in_a_box_that_an_attack_has_used(outside: Outside) -> None:
+    """No attack leaves a box behind that fails, or pays, the next program."""
+    for attack in ATTACKS[:12]:
+        box.run(_job(outside.fill(attack), attack.tests), wall_s=WALL_S)
+
+    right = box.run(_job("def f(x): return x * x"))
+    wrong = box.run(_job("def f(x): return x"))
+
+    assert (right.passed, right.total, wrong.passed) == (2, 2, 0)
+
+
+def test_what_a_run_leaves_behind_does_not_reach_the_next_run() -> None:
+    """A file or a process that stays costs the box: the next run has a clean one."""
+    leave = "import os\nopen('/tmp/message', 'w').write('9')\ndef f(x): return x * x"
+    daemon = "import os, time\nif os.fork() == 0:\n    os.setsid()\n    time.sleep(60)\ndef f(x): return x * x"
+    read = "def f(x): return int(open('/tmp/message').read())"
+
+    assert box.run(_job(leave)).passed == 2
+    assert box.run(_job(read)).passed == 0
+    assert box.run(_job(daemon)).passed == 2
+    eventually(lambda: not _processes_of_boxes(), "the daemon is gone", within_s=5)
+
+
+def test_everything_in_the_box_is_gone_after_the_wall() -> None:
+    """The clock outside ends a program with all its children."""
+    program = "import os, time\nfor _ in range(2):\n    os.fork()\ntime.sleep(60)"
+
+    with pytest.raises(box.BoxTimeoutError, match="longer than 1 s"):
+        box.run(_job(program), wall_s=1.0)
+
+    eventually(lambda: not _processes_of_boxes(), "no process of the box is left", within_s=5)
+
+
+def test_a_box_outlives_the_thread_that_asked_for_it() -> None:
+    """A parent-death signal follows a thread; a short-lived caller must not take its box along."""
+    job = _job("def f(x): return x * x")
+
+    for _ in range(25):
+        with ThreadPoolExecutor(2) as threads:
+            reports = list(threads.map(lambda _: box.run(job), range(2)))
+        assert [report.passed for report in reports] == [2, 2]
+
+
+def test_boxes_end_when_their_process_is_killed() -> None:
+    """An engine that dies by SIGKILL leaves no box running."""
+    script = (
+        "import os, sys, time\n"
+        "from engine.reward import box\n"
+        "box.require()\n"
+        "print(box._idle[0]._process.pid, flush=True)\n"
+        "time.sleep(60)\n"
+    )
+    engine = subprocess.Popen([sys.executable, "-c", script], cwd=ROOT, stdout=subprocess.PIPE)
+    assert engine.stdout is not None
+    pid = int(engine.stdout.readline())
+
+    engine.kill()
+    engine.wait()
+    engine.stdout.close()
+
+    eventually(lambda: not Path(f"/proc/{pid}").exists(), "the box died with its engine", 10)
+
+
+def test_without_bubblewrap_nothing_is_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The box fails closed, and says what to install."""
+    box.close()
+    box._tools.cache_clear()
+    monkeypatch.setenv("PATH", "/nowhere")
+
+    with pytest.raises(box.BoxError, match="apt-get install bubblewrap"):
+        box.run(_job("def f(x): return x * x"))
+
+    monkeypatch.undo()
+    box._tools.cache_clear()
+
+
+def test_a_box_that_cannot_be_built_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What bubblewrap complains of reaches the reader; the program is not run."""
+    box.close()
+    build = box._command
+    monkeypatch.setattr(
+        box, "_command", lambda *args: [build(*args)[0], "--ro-bind", "/no-such", "/x", "true"]
+    )
+
+    with pytest.raises(box.BoxError, match=r"no-such.*only run inside"):
+        box.run(_job("def f(x): return x * x"))
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        None, True, 0, -5, 10**400, 1.5, float("inf"), "text", "\udcff", b"\x00", 2 + 1j, [], [1, [2]],
+        (1, "a"), {1, 2}, frozenset({3}), {"a": [1], (1, 2): None}, range(1, 9, 2),
+    ],
+)  # fmt: skip
+def test_plain_data_survives_the_way_between_program_and_tests(value: object) -> None:
+    """decode(encode(x)) equals x and has its type."""
+    copy = boxed.decode(boxed.encode(value))
+
+    assert copy == value
+    assert type(copy) is type(value)
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"l\x00\x00", b"X", b"l\xff\xff\xff\xff", b"s\x00\x00\x00\x09a", b"N" * 2]
+)
+def test_a_broken_message_is_refused(data: bytes) -> None:
+    """A program that writes nonsense on its pipe fails its test."""
+    with pytest.raises((ValueError, IndexError)):
+        boxed.decode(data)
+
+
+def _verify_apps(program: str, **row: object) -> tuple[float, Reason]:
+    verdict = apps.verify(program, json.dumps(row))
+    return verdict.reward, verdict.reason
+
+
+@pytest.mark.requirement("EX-05")
+def test_apps_pays_the_fraction_of_tests_that_pass() -> None:
+    """Two of four outputs are half a reward; all are `correct`."""
+    row = {"inputs": ["1", "2", "3", "4"], "outputs": ["2", "4", "7", "9"]}
+
+    assert _verify_apps("print(int(input()) * 2)", **row) == (0.5, Reason.WRONG)
+    assert _verify_apps("print(input())", inputs=["1"], outputs=["1.0000000001"]) == (
+        1.0,
+        Reason.CORRECT,
+    )
+
+
+@pytest.mark.requirement("EX-05")
+def test_apps_calls_a_function_or_a_method_of_solution() -> None:
+    """`fn_name` rows are calls; tuples count as lists."""
+    row = {"inputs": [[1, 2], [3, 4]], "outputs": [[1, 2], [[3, 4]]], "fn_name": "pair"}
+
+    method = "class Solution:\n    def pair(self, a, b):\n        return a, b"
+    assert _verify_apps(method, **row) == (1.0, Reason.CORRECT)
+    assert _verify_apps("def pair(a, b):\n    return [b, a]", **row) == (0.0, Reason.WRONG)
+
+
+def test_a_test_that_hangs_costs_its_own_point() -> None:
+    """One input that never ends is one lost test, and the reason says timeout."""
+    program = "n = int(input())\nwhile n == 2: pass\nprint(n)"
+
+    reward, reason = _verify_apps(program, inputs=["1", "2", "3"], outputs=["1", "2", "3"])
+
+    assert reason is Reason.TIMEOUT
+    assert reward == pytest.approx(2 / 3)
+
+
+CODE: list[tuple[Callable[[str, str], object], str, str]] = [
+    (mbpp.verify, "def f(x):\n    return x + 1", '{"test_list": ["assert f(1) == 2"]}'),
+    (humaneval.verify, "    return x + 1", '{"prompt": "def f(x):\\n", "entry_point": "f", "test": "def check(c):\\n    assert c(1) == 2"}'),
+    (humaneval.verify, "```python\ndef f(x):\n    return x + 1\n```", '{"prompt": "def f(x):\\n", "entry_point": "f", "test": "def check(c):\\n    assert c(1) == 2"}'),
+    (mbpp.verify, "Here it is:\n```python\ndef f(x):\n    return x + 1\n```\nDone.", '{"test_list": ["assert f(1) == 2"]}'),
+    (mbpp.verify, "def f(x):\n    return x + 1\n[DONE]\nand more", '{"test_list": ["assert f(1) == 2"]}'),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("verify", "completion", "expected"), CODE)
+def test_a_program_is_found_in_every_usual_dress(
+    verify: Callable[[str, str], object], completion: str, expected: str
+) -> None:
+    """Fenced, raw, before [DONE], or as the rest of a function."""
+    assert getattr(verify(completion, expected), "reward") == 1.0  # noqa: B009

@@ -1,0 +1,321 @@
+"""Rules of the verifiers that no harness states, bad input, and rewards by import path."""
+
+# ruff: noqa: E501 - a row is one line
+from __future__ import annotations
+
+import doctest
+import importlib
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import nltk
+import pytest
+
+from engine.contract.errors import RLLoopError
+from engine.contract.verifiers import verifier_names, verifier_problem
+from engine.reward import Pooled, Reason, RewardAdapter, Verdict, box, load_verifier
+from engine.reward.ifeval_checks import language_of
+from engine.reward.pool import Pool
+from engine.reward.verifiers import ifeval
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+def _judge(name: str, completion: str, expected: str) -> tuple[float, str]:
+    verdict = RewardAdapter(load_verifier(name)).judge(completion, expected)
+    return verdict.reward, verdict.reason.value
+
+
+@pytest.mark.requirement("EX-05")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize("name", verifier_names())
+def test_every_verifier_shows_an_example_that_runs(name: str) -> None:
+    """The example in its docstring is true."""
+    module = importlib.import_module(f"engine.reward.verifiers.{name}")
+
+    result = doctest.testmod(module)
+
+    assert result.failed == 0
+    assert ">>>" in (module.verify.__doc__ or "")
+
+
+@pytest.mark.parametrize("name", ["reading", "minerva", "hendrycks", "rows", "code", "verdict"])
+def test_every_example_of_a_reader_is_true(name: str) -> None:
+    """What the docstrings show is what the functions do."""
+    result = doctest.testmod(importlib.import_module(f"engine.reward.{name}"))
+
+    assert (result.failed, result.attempted > 0) == (0, True)
+
+
+@pytest.mark.requirement("EX-05")
+@pytest.mark.parametrize(
+    ("name", "completion", "expected", "verdict"),
+    [
+        ("gsm8k", "The answer is 18.", "18", (1.0, "correct")),
+        ("gsm8k", "It is 18.", "18", (0.0, "unparsed")),
+        ("gsm8k_last_number", "so \\$18.00", "18", (1.0, "correct")),
+        ("gsm8k_last_number", "that is 1,800 cents", "1800", (1.0, "correct")),
+        ("gsm8k_last_number", "that is \u2212\uff11\uff18", "-18", (1.0, "correct")),
+        ("gsm8k_last_number", "50%", "50", (1.0, "correct")),
+        ("gsm8k_last_number", "5 apples and 3 pears", "5", (0.0, "wrong")),
+        ("gsm8k_last_number", "none", "5", (0.0, "unparsed")),
+        ("gsm8k_any", "\\boxed{18} is it, 3 steps", "18", (1.0, "correct")),
+        ("gsm8k_any", "#### 18\nDone in 3 steps", "18", (1.0, "correct")),
+        ("gsm8k_any", "The answer is **18**. Thanks, 5 stars", "18", (1.0, "correct")),
+        ("gsm8k_any", "<think>18</think> no idea", "18", (0.0, "unparsed")),
+        ("math", "$\\boxed{(-\\infty, 3)}$", "x<3", (1.0, "correct")),
+        ("math", "$\\boxed{\\$18.00}$", "18", (1.0, "correct")),
+        ("math", "$\\boxed{1.41421356}$", "\\sqrt2", (1.0, "correct")),
+        ("math", "$\\boxed{2^{10^9}}$", "2^{10^9}", (1.0, "correct")),
+        ("math", "$\\boxed{" + "+".join(["1"] * 20_000) + "}$", "20000", (0.0, "unparsed")),
+        ("math", "$\\boxed{" + "1" * 501 + "}$", "1" * 501, (0.0, "unparsed")),
+        ("math", "<think>\\boxed{5}</think>The answer is 6.", "6", (1.0, "correct")),
+        ("math", "<think>\\boxed{6}", "6", (0.0, "unparsed")),
+        ("minerva_math", "The answer is 18.", "18", (0.0, "unparsed")),
+        ("minerva_math", "\\boxed{2^{10^9}}", "7", (0.0, "timeout")),
+        ("minerva_final_answer", "\\boxed{18}", "18", (0.0, "unparsed")),
+        ("hendrycks_math", "\\boxed{18}", "18", (0.0, "wrong")),
+        ("regex", "total is 12.", '{"pattern": "is (\\\\d+)", "answer": "12"}', (1.0, "correct")),
+        ("regex", "total is 12.", '{"pattern": "is (\\\\d+)", "answer": "13"}', (0.0, "wrong")),
+        ("regex", "total", '{"pattern": "t", "full": true}', (0.0, "unparsed")),
+        ("regex", "a" * 40 + "b", "(a+)+$", (0.0, "timeout")),
+        ("regex", "a", "(", (0.0, "crash")),
+        ("json_schema", '{"a": 1}', '{"schema": {"properties": {"a": {"type": "integer"}}}}', (1.0, "correct")),
+        ("json_schema", '{"a": true}', '{"schema": {"properties": {"a": {"type": "integer"}}}}', (0.0, "wrong")),
+        ("json_schema", '{"a": 1, "b": 2}', '{"schema": {"properties": {"a": {}}, "additionalProperties": false}}', (0.0, "wrong")),
+        ("json_schema", "[1, 2]", '{"schema": {"items": {"minimum": 2}}}', (0.0, "wrong")),
+        ("json_schema", "```json\n[3]\n```", '{"schema": {"type": "array"}, "answer": [3]}', (1.0, "correct")),
+        ("json_schema", "not json", '{"schema": {}}', (0.0, "unparsed")),
+        ("json_schema", "1", '{"schema": {"oneOf": []}}', (0.0, "crash")),
+        ("format", "So. The answer is 5.", "answer_is", (1.0, "correct")),
+        ("format", "The answer is 5. The answer is 6.", "answer_is", (0.0, "unparsed")),
+        ("format", "$\\boxed{5}$", "boxed", (1.0, "correct")),
+        ("format", "\\boxed{5} \\boxed{5}", "boxed", (0.0, "unparsed")),
+        ("format", "<think>a</think>b", "think", (1.0, "correct")),
+        ("format", "<think>a</think>", "think", (0.0, "unparsed")),
+        ("format", "<think>a<think>b</think>c", "think", (0.0, "unparsed")),
+        ("format", "x\n#### 5", "hashes", (1.0, "correct")),
+        ("format", "<answer>5</answer> and more", "answer_tag", (0.0, "unparsed")),
+        ("format", "Final Answer: The final answer is $5$. I hope it is correct.", "minerva", (1.0, "correct")),
+        ("format", "5", "no such", (0.0, "crash")),
+    ],
+)  # fmt: skip
+def test_a_verifier_pays_what_its_rule_says(
+    name: str,
+    completion: str,
+    expected: str,
+    verdict: tuple[float, str],
+    quick_pool: Pool,
+) -> None:
+    """Each row is one sentence of a verifier's docstring."""
+    verifier = load_verifier(name)
+    if isinstance(verifier, Pooled):
+        quick_pool.load(name)
+        verifier = Pooled(name, verifier.quick, quick_pool)
+    found = RewardAdapter(verifier).judge(completion, expected)
+
+    assert (found.reward, found.reason.value) == verdict
+
+
+@pytest.fixture(scope="module")
+def quick_pool() -> Iterator[Pool]:
+    with Pool(workers=1, wall_s=1.5) as pool:
+        yield pool
+
+
+@pytest.mark.requirement("EX-05")
+def test_ifeval_pays_all_or_the_share_when_asked() -> None:
+    """Strict by default: one instruction missed is nothing earned; the verdict names it."""
+    row = {
+        "instruction_id_list": ["punctuation:no_comma", "startend:quotation"],
+        "kwargs": [{}, None],
+    }
+    adapter = RewardAdapter(load_verifier("ifeval"))
+
+    strict = adapter.judge("no comma", json.dumps(row))
+    share = adapter.judge("no comma", json.dumps({**row, "partial": True}))
+
+    assert (strict.reward, strict.answer) == (0.0, "not followed: startend:quotation")
+    assert share.reward == 0.5
+    assert adapter.judge('"both"', json.dumps(row)).reward == 1.0
+
+
+def test_ifeval_runs_without_any_download(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sentences, words and languages are told with NLTK's data nowhere and its downloader broken."""
+
+    def refuse(*_args: object, **_kwargs: object) -> None:
+        raise AssertionError("a download")
+
+    monkeypatch.setattr(nltk, "download", refuse)
+    monkeypatch.setattr(nltk.data, "path", [])
+
+    assert ifeval.verify(*ifeval.WARM_UP).reward == 1.0
+
+
+def test_the_language_of_a_text_is_the_same_on_every_call() -> None:
+    """langdetect draws at random; seeded, short texts do not flicker."""
+    for text in ("ok then", "la casa", "si no"):
+        assert len({language_of(text) for _ in range(10)}) == 1
+
+
+BAD = {
+    "no number": "I would rather not.",
+    "empty": "",
+    "a megabyte": "x1, " * 262_144,
+    "a megabyte of digits": "7" * 1_048_576,
+    "invalid UTF-8": b"The answer is \xff\xfe 18.".decode("utf-8", "surrogateescape"),
+    "nested braces": "\\boxed{" + "{" * 10_000 + "1" + "}" * 10_000 + "}",
+    "nested brackets": "[" * 10_000 + "]" * 10_000,
+    "open braces": "\\boxed{" + "{" * 10_000,
+    "null bytes": "\x00\x00",
+}
+EXPECTED = {
+    "apps": '{"inputs": ["1"], "outputs": ["2"]}',
+    "format": "boxed",
+    "humaneval": '{"prompt": "def f(x):\\n", "entry_point": "f", "test": "def check(c):\\n    assert c(1) == 2"}',
+    "ifeval": '{"instruction_id_list": ["length_constraints:number_sentences"], "kwargs": [{"num_sentences": 900000, "relation": "at least"}]}',
+    "json_schema": '{"schema": {"type": "object"}}',
+    "mbpp": '{"test_list": ["assert f(1) == 2"]}',
+    "reasoning_gym": '{"answer": "4", "metadata": {"source_dataset": "gcd"}}',
+    "regex": r"the total is (\d+)",
+}
+
+
+@pytest.mark.requirement("EX-05")
+@pytest.mark.parametrize("name", verifier_names())
+def test_bad_completions_are_verdicts_worth_nothing(name: str) -> None:
+    """Never an exception, always a reason, and an answer that can be written to a file."""
+    adapter = RewardAdapter(load_verifier(name))
+    expected = EXPECTED.get(name, "18")
+
+    verdicts = adapter.judge_all([(text, expected) for text in BAD.values()])
+
+    paid = {case: v for case, v in zip(BAD, verdicts, strict=True) if v.reward != 0}
+    if name in {
+        "allenai_gsm8k",
+        "allenai_math",
+        "gsm8k_flexible",
+        "gsm8k_last_number",
+        "gsm8k_any",
+        "math",
+    }:
+        paid.pop("invalid UTF-8", None)  # the number is there, whatever the bytes around it
+    assert paid == {}
+    for verdict in verdicts:
+        assert verdict.reason in set(Reason)
+        json.dumps(verdict.answer).encode()
+        assert verdict.answer is None or len(verdict.answer.encode()) <= 2000
+
+
+@pytest.mark.parametrize("name", verifier_names())
+@pytest.mark.parametrize("expected", ["", "{", "[1]", '{"x": 1}', "\x00"])
+def test_a_broken_row_never_ends_the_step(name: str, expected: str) -> None:
+    """Whatever the dataset's `expected` holds, the answer is a verdict."""
+    verdict = RewardAdapter(load_verifier(name)).judge("The answer is 5.", expected)
+
+    assert isinstance(verdict, Verdict)
+
+
+REWARDS = """
+def length(completions, **kwargs):
+    return [min(1.0, len(text) / 10) for text in completions]
+
+def matches(prompts, completions, answer, **kwargs):
+    return [float(text == gold) for text, gold in zip(completions, answer)]
+
+def column(completions, level, **kwargs):
+    return [float(level[0])]
+
+def skips(completions, **kwargs):
+    return [None]
+
+def exits(completions, **kwargs):
+    raise SystemExit(3)
+
+constant = 4
+"""
+
+
+@pytest.fixture
+def rewards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    (tmp_path / "my_rewards.py").write_text(REWARDS, "utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("NIGHTLANE_REWARD_MODULES", "my_rewards, other.package")
+    monkeypatch.delitem(sys.modules, "my_rewards", raising=False)
+    return "my_rewards"
+
+
+@pytest.mark.requirement("EX-05")
+@pytest.mark.parametrize(
+    ("function", "expected", "verdict"),
+    [
+        ("length", "", (0.5, "wrong")),
+        ("matches", "12345", (1.0, "correct")),
+        ("matches", "1", (0.0, "wrong")),
+        ("column", '{"level": 0.25}', (0.25, "wrong")),
+        ("skips", "", (0.0, "unparsed")),
+        ("exits", "", (0.0, "crash")),
+        ("column", "", (0.0, "crash")),
+    ],
+)
+def test_a_reward_of_trls_signature_is_a_verifier(
+    rewards: str, function: str, expected: str, verdict: tuple[float, str]
+) -> None:
+    """Columns by name, lists in and out, None for `does not apply`."""
+    assert _judge(f"{rewards}:{function}", "12345", expected) == verdict
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("os:system", "which the operator does not allow; add it to NIGHTLANE_REWARD_MODULES"),
+        ("my_rewards_2:length", "does not allow"),
+        ("my_rewards:no_such", "cannot be imported"),
+        ("my_rewards:constant", "is no function"),
+        ("my_rewards:", "is not module:function"),
+        ("../x:y", "is not module:function"),
+        ("other.package.sub:f", "cannot be imported"),
+    ],
+)
+def test_a_reward_outside_the_operators_modules_is_refused(
+    rewards: str, path: str, message: str
+) -> None:
+    """A job chooses among what the operator allows; it brings no code."""
+    with pytest.raises(RLLoopError, match=message):
+        load_verifier(path)
+
+
+def test_a_verifier_whose_machinery_is_missing_stops_the_run_in_one_line(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Fails closed: no box, no code, and the line says what to install."""
+    box.close()
+    box.require.cache_clear()
+    box._tools.cache_clear()
+    with monkeypatch.context() as nowhere:
+        nowhere.setenv("PATH", "/nowhere")
+        with pytest.raises(RLLoopError, match=r"verifier: cannot run here: bwrap.*apt-get install"):
+            load_verifier("mbpp")
+    box._tools.cache_clear()
+
+
+def test_a_verifiers_name_is_checked_without_importing_it(rewards: str) -> None:
+    """The config says what is wrong before anything runs."""
+    assert verifier_problem("math") is None
+    assert verifier_problem(f"{rewards}:length") is None
+    assert "known: allenai_gsm8k" in str(verifier_problem("maths"))
+    assert "does not allow" in str(verifier_problem("subprocess:run"))
+
+
+def test_judging_many_keeps_their_order_and_says_which_were_truncated() -> None:
+    """`judge_all` is `judge`, side by side."""
+    adapter = RewardAdapter(load_verifier("math"))
+    pairs = [(f"$\\boxed{{\\frac{{{n}}}{{2}}}}$", "1.5") for n in range(1, 7)]
+
+    verdicts = adapter.judge_all(pairs, [n == 4 for n in range(1, 7)])
+
+    assert [v.reward for v in verdicts] == [0, 0, 1, 0, 0, 0]
+    assert verdicts[3].reason is Reason.TRUNCATED
+    assert verdicts[0] == adapter.judge(*pairs[0])

@@ -1,0 +1,104 @@
+"""The split and the draw from it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from engine.contract.errors import RLLoopError
+from engine.data import Question
+from engine.rl.curriculum import Curriculum
+from engine.rl.split import carve, freeze
+
+
+def questions(n: int) -> list[Question]:
+    return [Question(f"q{i}", f"{i}=", "7") for i in range(n)]
+
+
+@pytest.mark.requirement("RL-04")
+@pytest.mark.parametrize(
+    ("n", "frac", "select_frac", "sizes"),
+    [
+        (100, 0.2, 0.5, (80, 10, 10)),
+        (10, 0.01, 0.5, (9, 1, 0)),  # at least one held-out row, and it selects
+        (10, 0.3, 0.5, (7, 2, 1)),
+        (10, 0.5, 0.9, (5, 4, 1)),
+    ],
+)
+def test_heldout_is_the_rounded_share_parted_into_select_and_report(
+    n: int, frac: float, select_frac: float, sizes: tuple[int, int, int]
+) -> None:
+    """max(1, round(n·frac)) rows are held out; every row is in exactly one part."""
+    rows = questions(n)
+
+    split = carve(rows, heldout_frac=frac, select_frac=select_frac, seed=1)
+
+    assert (len(split.train), len(split.select), len(split.report)) == sizes
+    everything = [*split.train, *split.select, *split.report]
+    assert sorted(q.id for q in everything) == sorted(q.id for q in rows)
+
+
+def test_a_share_that_leaves_no_training_row_is_refused() -> None:
+    """Nothing to train on is a mistake in the config, not a crash later."""
+    with pytest.raises(RLLoopError, match="heldout_frac: holds out all 10 rows"):
+        carve(questions(10), heldout_frac=0.99, select_frac=0.5, seed=1)
+
+
+def test_the_same_seed_carves_the_same_and_another_seed_does_not() -> None:
+    """The seed alone decides."""
+    one, same, other = (
+        carve(questions(50), heldout_frac=0.2, select_frac=0.5, seed=seed) for seed in (1, 1, 2)
+    )
+
+    assert one == same
+    assert one.hash == same.hash
+    assert one.hash != other.hash
+
+
+def test_the_hash_covers_the_rows_text_and_not_their_ids_alone() -> None:
+    """A corrected answer is another corpus."""
+    rows = questions(20)
+    changed = [*rows[:-1], Question("q19", "19=", "8")]
+
+    one, other = (carve(r, heldout_frac=0.2, select_frac=0.5, seed=1) for r in (rows, changed))
+
+    assert one.hash != other.hash
+
+
+@pytest.mark.requirement("RL-04")
+def test_a_frozen_split_accepts_itself_and_refuses_another(tmp_path: Path) -> None:
+    """A resumed run proves that its rows are still those it was split with."""
+    path = tmp_path / "split.json"
+    split = carve(questions(20), heldout_frac=0.2, select_frac=0.5, seed=1)
+    freeze(split, path)
+    before = path.read_bytes()
+
+    freeze(split, path)
+    with pytest.raises(RLLoopError, match="no longer those"):
+        freeze(carve(questions(20), heldout_frac=0.2, select_frac=0.5, seed=2), path)
+
+    assert path.read_bytes() == before
+
+
+@pytest.mark.requirement("EX-09")
+def test_an_epoch_draws_every_row_once_and_ends_with_what_is_left() -> None:
+    """Ten rows in steps of four are 4 + 4 + 2; the next epoch has another order."""
+    curriculum = Curriculum(questions(10), tasks_per_step=4, seed=0)
+
+    epochs = [[[q.id for q in curriculum.draw(e * 3 + s)] for s in (1, 2, 3)] for e in (0, 1)]
+
+    assert [[len(step) for step in epoch] for epoch in epochs] == [[4, 4, 2], [4, 4, 2]]
+    first, second = ([q for step in epoch for q in step] for epoch in epochs)
+    assert sorted(first) == sorted(second) == sorted(q.id for q in questions(10))
+    assert first != second
+
+
+def test_a_steps_draw_does_not_depend_on_the_draws_before_it() -> None:
+    """What a resumed run needs."""
+    rows = questions(30)
+    long = Curriculum(rows, 4, seed=3)
+    for step in range(1, 9):
+        long.draw(step)
+
+    assert long.draw(9) == Curriculum(rows, 4, seed=3).draw(9)

@@ -1,0 +1,237 @@
+"""From events to what people see: a fold into the live result, and metric rows.
+
+The supervisor is the only writer. Result, metric rows and how far the file was read change in one
+fenced transaction, so a crash at any point neither loses nor doubles an event, and whoever goes
+on from the job's row (a rescue, the next attempt) finishes the same fold.
+Knows no process and no verdict.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from sqlalchemy import Connection, Row, delete, select, update
+from sqlalchemy.dialects import postgresql, sqlite
+
+from engine.contract.events import Event, EventReader, Progress
+from engine.contract.run_dir import RunDir
+from worker.jobs.changes import announce
+from worker.jobs.states import State
+from worker.jobs.tables import job, metric
+from worker.lane.lock import Lease
+from worker.lane.mem_trace import mem_trace_of
+
+LIVE_FIELDS = frozenset(Progress.__annotations__) | {"status"}
+"""What a running job shows (CONTRACTS: live result_json); the rest comes with the end."""
+
+MEM_TRACE = "mem_trace"
+
+_URGENT = frozenset({"started", "gate", "finished"})
+
+
+class MetricRow(NamedTuple):
+    """One measured value."""
+
+    series: str
+    step: int
+    value: float
+
+
+def fold(result: Mapping[str, Any], event: Event) -> dict[str, Any]:
+    """The live result after one more event. Pure: the same events give the same result."""
+    match event["type"]:
+        case "started":
+            return _restarted(result, event.get("resumed_from"))
+        case "progress":
+            fields = {key: value for key, value in event.items() if key in Progress.__annotations__}
+            return {**result, **fields}
+        case "gate":
+            return _gated(result, event)
+        case "finished":
+            return {**result, **event.get("result", {}), "status": event.get("status")}
+        case _:
+            return dict(result)
+
+
+def _restarted(result: Mapping[str, Any], resumed_from: int | None) -> dict[str, Any]:
+    """A new attempt: from the beginning nothing counts, else only what is behind its step."""
+    if resumed_from is None:
+        return {"status": "running"}
+    kept = {key: value for key, value in result.items() if key in LIVE_FIELDS}
+    gate = kept.get("gate")
+    if gate and gate.get("step", 0) > resumed_from:
+        kept |= {"gate": None, "last_heldout": None}
+    return {**kept, "status": "running", "step": resumed_from}
+
+
+def _gated(result: Mapping[str, Any], event: Event) -> dict[str, Any]:
+    """Only the split that selects is shown while the run goes on."""
+    if event.get("split") != "select":
+        return dict(result)
+    gate = {key: event.get(key) for key in ("step", "score", "n", "ci95", "selected")}
+    return {**result, "gate": gate, "last_heldout": event.get("score")}
+
+
+def with_mem_trace(result: Mapping[str, Any], run: RunDir) -> dict[str, Any]:
+    """The result to show: the fold, and what the supervisor measured beside the engine."""
+    trace = mem_trace_of(run)
+    return dict(result) if trace is None else {**result, MEM_TRACE: trace}
+
+
+def last_finished(run: RunDir, attempt: int) -> Event | None:
+    """The `finished` event of one attempt; None when its engine did not get that far."""
+    found = None
+    for event, _ in EventReader(run.events).read():
+        if event["type"] == "finished" and event["attempt"] == attempt:
+            found = event
+    return found
+
+
+def metric_rows(event: Event) -> Iterator[MetricRow]:
+    """The values that one event measured; what is no finite number is left out."""
+    match event:
+        case {"type": "metric", "step": int(step), "values": dict(values)}:
+            candidates = values
+        case {"type": "gate", "step": int(step), "split": str(split)}:
+            low, high = event.get("ci95") or (None, None)
+            name = f"heldout/{split}"
+            candidates = {name: event.get("score"), f"{name}/low": low, f"{name}/high": high}
+        case _:
+            return
+    for series, value in candidates.items():
+        if isinstance(value, int | float) and math.isfinite(value):
+            yield MetricRow(series, step, float(value))
+
+
+class Ingest:
+    """Follows one job's events and keeps its row and metrics up to date."""
+
+    def __init__(self, lease: Lease, job_id: int, run: RunDir) -> None:
+        self._lease = lease
+        self._db = lease.db
+        self._job_id = job_id
+        self._throttle_s = lease.db.settings.throttle_s
+        self._written_at = -math.inf
+        self._pending: list[Event] = []
+        self._urgent = False
+        self._from_scratch = False
+        self.finished: Event | None = None
+        """The newest `finished` event that this object read."""
+        self._resume(run)
+
+    def _resume(self, run: RunDir) -> None:
+        with self._db.read() as conn:
+            row = conn.execute(select(job).where(job.c.id == self._job_id)).one()
+        self._run = run
+        self._reader = EventReader(run.events, row.ingested_offset)
+        self._seq: int = row.ingested_seq
+        self.result: dict[str, Any] = {k: v for k, v in row.result.items() if k != MEM_TRACE}
+        if not _continues(run, row):
+            self._start_over()
+
+    def _start_over(self) -> None:
+        """A power cut took the file's end, or somebody changed it: what it says now counts."""
+        self._reader.offset = self._seq = 0
+        self.result = {}
+        self._from_scratch = True
+
+    def pull(self) -> None:
+        """Read what is new; write it when it is urgent or the throttle allows."""
+        for event, _ in self._reader.read():
+            before = self.result.get("phase")
+            self.result = fold(self.result, event)
+            self._seq = int(event["seq"])
+            self._pending.append(event)
+            if event["type"] == "finished":
+                self.finished = event
+            self._urgent |= event["type"] in _URGENT or self.result.get("phase") != before
+        due = self._urgent or time.monotonic() - self._written_at >= self._throttle_s
+        if self._pending and due:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write everything read so far, and the newest memory trace.
+
+        Raises LeaseLostError, and then nothing was written.
+        """
+        with self._db.write_tx() as conn:
+            self._write(conn)
+        self._pending.clear()
+        self._urgent = self._from_scratch = False
+        self._written_at = time.monotonic()
+
+    def _write(self, conn: Connection) -> None:
+        mine = update(job).where(
+            job.c.id == self._job_id, job.c.state == State.RUNNING, job.c.fence == self._lease.fence
+        )
+        written = conn.execute(
+            mine.values(
+                result=with_mem_trace(self.result, self._run),
+                ingested_seq=self._seq,
+                ingested_offset=self._reader.offset,
+            )
+        ).rowcount
+        if written != 1:
+            raise self._lease.lost()
+        if self._from_scratch:
+            conn.execute(delete(metric).where(metric.c.job_id == self._job_id))
+        write_metrics(conn, self._job_id, self._pending)
+        announce(conn, "job", self._job_id)
+
+
+def _continues(run: RunDir, row: Row[Any]) -> bool:
+    """Whether the file still holds, up to the offset, what was read from it."""
+    if row.ingested_offset == 0:
+        return True
+    try:
+        with run.events.open("rb") as stream:
+            stream.seek(row.ingested_offset - 1)
+            return stream.read(1) == b"\n"
+    except FileNotFoundError:
+        return False
+
+
+def write_metrics(conn: Connection, job_id: int, events: list[Event]) -> None:
+    """Store what the events measured, in their order; a later value of a step replaces it.
+
+    `started` takes back what later steps of earlier attempts had measured.
+    """
+    rows: dict[tuple[str, int], dict[str, Any]] = {}
+    for event in events:
+        if event["type"] == "started":
+            _insert(conn, rows)
+            rows = {}
+            _supersede(conn, job_id, event.get("resumed_from"))
+        for series, step, value in metric_rows(event):
+            rows[series, step] = {
+                "job_id": job_id,
+                "series": series,
+                "step": step,
+                "attempt": event["attempt"],
+                "value": value,
+            }
+    _insert(conn, rows)
+
+
+def _supersede(conn: Connection, job_id: int, resumed_from: int | None) -> None:
+    statement = delete(metric).where(metric.c.job_id == job_id)
+    if resumed_from is not None:
+        statement = statement.where(
+            metric.c.step > resumed_from, metric.c.series.not_like("warmup/%")
+        )
+    conn.execute(statement)
+
+
+def _insert(conn: Connection, rows: Mapping[tuple[str, int], dict[str, Any]]) -> None:
+    if not rows:
+        return
+    dialect = postgresql if conn.dialect.name == "postgresql" else sqlite
+    statement = dialect.insert(metric)
+    statement = statement.on_conflict_do_update(
+        index_elements=["job_id", "series", "step"],
+        set_={"attempt": statement.excluded.attempt, "value": statement.excluded.value},
+    )
+    conn.execute(statement, list(rows.values()))

@@ -1,0 +1,74 @@
+"""The engine as a child process: started, watched, ended together with all it started.
+
+It leads a session and process group of its own, so a Ctrl-C on the drain's terminal does not
+reach it, and dies with its supervisor. Knows no job.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Self
+
+from worker.attempt import launcher
+from worker.lane.identity import ProcessIdentity, kill_and_confirm
+
+ENGINE: Sequence[str] = (sys.executable, "-P", "-m", "engine", "run")
+"""The engine's command; the run directory follows. -P: the working directory holds no modules."""
+
+_REAP_PATIENCE_S = 10.0
+
+
+class EngineProcess:
+    """One running engine. Start it from the main thread: the parent-death signal follows it."""
+
+    def __init__(self, child: subprocess.Popen[bytes], identity: ProcessIdentity) -> None:
+        self.identity = identity
+        self._child = child
+
+    @classmethod
+    def start(cls, command: Sequence[str], run_dir: Path, log: Path) -> Self:
+        """Run `command RUN_DIR` with its output at the end of `log`."""
+        with log.open("ab") as output:
+            child = subprocess.Popen(
+                [
+                    sys.executable,
+                    "-IS",
+                    launcher.__file__,
+                    str(os.getpid()),
+                    *command,
+                    str(run_dir),
+                ],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+            )
+        identity = ProcessIdentity.of(child.pid)
+        assert identity is not None, "an unreaped child is in /proc"
+        return cls(child, identity)
+
+    def poll(self) -> int | None:
+        """Exit status (negative: the signal that ended it), None while it runs.
+
+        What it started and left behind is killed before its number becomes free for others.
+        """
+        if self._child.returncode is not None:
+            return self._child.returncode
+        # Look without reaping: while the zombie stands, the group cannot be anybody else's.
+        ended = os.waitid(os.P_PID, self._child.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        if ended is None:
+            return None
+        kill_and_confirm(self.identity, group=True, patience_s=_REAP_PATIENCE_S)
+        return self._child.wait()
+
+    def kill(self) -> int:
+        """SIGKILL to the whole group; returns the exit status when all of it is gone."""
+        if self._child.returncode is None:
+            os.killpg(self._child.pid, signal.SIGKILL)
+            kill_and_confirm(self.identity, group=True, patience_s=_REAP_PATIENCE_S)
+        return self._child.wait()

@@ -1,0 +1,61 @@
+"""Rescue: jobs that say `running` although nobody supervises them.
+
+Called by the holder of the lane, so every running job of the lane is an orphan. Its engine is
+confirmed dead, what it still wrote is read, and the job is settled as its files tell: mostly
+queued again, to resume. Knows no live attempt.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import Row, select
+
+from engine.contract.run_dir import ExitCode, RunDir
+from worker.attempt.ingest import Ingest, last_finished
+from worker.attempt.settlement import Ending, Verdict, settle, settle_lost
+from worker.attempt.writing import Settled, write_verdict
+from worker.jobs.states import State
+from worker.jobs.tables import job
+from worker.lane.identity import ProcessIdentity, kill_and_confirm
+from worker.lane.lock import KILL_PATIENCE_S, Lease
+
+_EXIT_OF = {
+    "done": ExitCode.DONE,
+    "aborted": ExitCode.ABORTED,
+    "declined": ExitCode.DECLINED,
+}
+
+
+def rescue(lease: Lease) -> list[Settled]:
+    """Settle every orphan of the lane, oldest first."""
+    orphans = (
+        select(job).where(job.c.state == State.RUNNING, job.c.lane == lease.lane).order_by(job.c.id)
+    )
+    with lease.db.read() as conn:
+        rows = conn.execute(orphans).all()
+    return [_rescue(lease, row) for row in rows]
+
+
+def _rescue(lease: Lease, row: Row[Any]) -> Settled:
+    if row.engine is not None:
+        engine = ProcessIdentity.parse(row.engine)
+        kill_and_confirm(engine, group=True, patience_s=KILL_PATIENCE_S)
+    run = RunDir(lease.db.settings.runs_dir / str(row.id))
+    ingest = Ingest(lease, row.id, run)
+    ingest.pull()
+    ingest.flush()
+    verdict = _verdict(run, row, lease.db.settings.max_attempts)
+    return write_verdict(lease, row.id, row.attempt, verdict)
+
+
+def _verdict(run: RunDir, row: Row[Any], max_attempts: int) -> Verdict:
+    """An engine that got to its end, or was asked to stop, is settled like any other."""
+    finished = last_finished(run, row.attempt)
+    abort = run.attempt(row.attempt).read_abort()
+    status = _EXIT_OF.get(str(finished.get("status"))) if finished else None
+    if status is None and abort is not None:
+        status = ExitCode.ABORTED
+    if status is None:
+        return settle_lost(row.rescues, max_attempts)
+    return settle(Ending(status, abort, finished, "", row.oom_deferred))

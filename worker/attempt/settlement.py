@@ -1,0 +1,136 @@
+"""How an attempt ended: from exit status and sentinel to the job's next state.
+
+A pure decision (CONTRACTS, ruling 5); writes nothing and knows no process.
+"""
+
+from __future__ import annotations
+
+import signal
+from dataclasses import dataclass
+from typing import Any
+
+from engine.contract.run_dir import Abort, AbortReason, ExitCode
+from worker.jobs.states import State
+
+MEMORY_CHANCES = 1
+"""How often a job stopped for memory is queued again."""
+
+_LATER = frozenset({AbortReason.BUDGET, AbortReason.WINDOW})
+
+
+@dataclass(frozen=True)
+class Ending:
+    """What is known when an attempt is over."""
+
+    exit_status: int
+    """The engine's exit code; negative: the signal that ended it."""
+    abort: Abort | None
+    """The sentinel, if one stands."""
+    finished: dict[str, Any] | None
+    """The attempt's `finished` event."""
+    last_words: str
+    """The last line of engine.log."""
+    oom_deferred: int = 0
+    """How often this job was stopped for memory before."""
+    killed: bool = False
+    """The supervisor killed it, because its checkpoint did not come in time."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The transition to make."""
+
+    to: State
+    why: str
+    """For the audit."""
+    cause: str | None = None
+    error: str | None = None
+    oom: bool = False
+    """Counts as stopped for memory."""
+    rescue: bool = False
+    """Counts as lost to a dead supervisor or machine."""
+    later: bool = False
+    """Not for the drain that put it back: budget or window ended for now."""
+
+
+def settle(ending: Ending) -> Verdict:
+    """The job's next state."""
+    stopped = ending.exit_status == ExitCode.ABORTED or ending.killed
+    if stopped:
+        return _stopped(ending)
+    if ending.exit_status == ExitCode.DONE:
+        return _done(ending)
+    if ending.exit_status == ExitCode.DECLINED:
+        return _declined(ending)
+    if ending.exit_status == ExitCode.CONFIG:
+        words = ending.last_words or "the engine refused its config; see engine.log"
+        return Verdict(State.FAILED, "the engine refused its config", "CONFIG", words)
+    return _crashed(ending)
+
+
+def settle_lost(rescues: int, max_attempts: int) -> Verdict:
+    """The supervisor or the machine died; `rescues` attempts were lost that way before."""
+    why = "its supervisor or the machine died"
+    if rescues + 1 >= max_attempts:
+        error = (
+            f"{rescues + 1} attempts were lost to a dead supervisor or machine; "
+            "look at the end of each attempt's engine.log, then enqueue it again"
+        )
+        return Verdict(State.FAILED, why, "LOST", error, rescue=True)
+    return Verdict(State.QUEUED, f"{why}; to resume from its last checkpoint", rescue=True)
+
+
+def _done(ending: Ending) -> Verdict:
+    if ending.finished and ending.finished.get("status") == "done":
+        return Verdict(State.SUCCEEDED, "the engine finished")
+    error = "the engine exited 0 without a result; its kind's entry must return one"
+    return Verdict(State.FAILED, "no finished event", "NO_RESULT", error)
+
+
+def _declined(ending: Ending) -> Verdict:
+    result = (ending.finished or {}).get("result", {})
+    cause = str(result.get("cause") or "DECLINED")
+    error = str(result.get("error") or ending.last_words or "the engine declined the work")
+    return Verdict(State.FAILED, f"the engine declined: {cause}", cause, error)
+
+
+def _crashed(ending: Ending) -> Verdict:
+    how = f"exit {ending.exit_status}"
+    if ending.exit_status < 0:
+        try:
+            how = f"killed by {signal.Signals(-ending.exit_status).name}"
+        except ValueError:
+            how = f"killed by signal {-ending.exit_status}"
+    words = f": {ending.last_words}" if ending.last_words else ""
+    error = f"the engine crashed ({how}){words}; see its engine.log"
+    return Verdict(State.FAILED, f"the engine crashed ({how})", "CRASH", error)
+
+
+def _stopped(ending: Ending) -> Verdict:
+    late = "; killed, its checkpoint did not come in time" if ending.killed else ""
+    if ending.abort is None:
+        error = "the engine stopped without a request; see its engine.log"
+        return Verdict(State.ABORTED, "stopped without a request", "STOPPED", error)
+    reason = ending.abort.reason
+    if reason is AbortReason.CANCEL:
+        return Verdict(State.CANCELLED, f"cancelled{late}")
+    if reason is AbortReason.SIGTERM or reason in _LATER:
+        why = f"stopped ({reason}), to resume{late}"
+        return Verdict(State.QUEUED, why, later=reason in _LATER)
+    if reason is AbortReason.MEMORY:
+        return _out_of_memory(ending, late)
+    error = "an operator stopped it; its last checkpoint can be resumed"
+    return Verdict(State.ABORTED, f"stopped by an operator{late}", "OPERATOR", error)
+
+
+def _out_of_memory(ending: Ending, late: str) -> Verdict:
+    abort = ending.abort
+    left = "" if abort is None or abort.headroom_gb is None else f" at {abort.headroom_gb:.1f} GB"
+    why = f"stopped for memory{left}{late}"
+    if ending.oom_deferred < MEMORY_CHANCES:
+        return Verdict(State.QUEUED, f"{why}, to resume once", oom=True)
+    error = (
+        f"memory ran short{left}, {ending.oom_deferred + 1} times; "
+        "make the job smaller (micro_batch, rollout_batch, max_new_tokens)"
+    )
+    return Verdict(State.ABORTED, why, "MEMORY", error, oom=True)

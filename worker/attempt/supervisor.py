@@ -1,0 +1,200 @@
+"""One attempt from claim to settlement: prepare its directory, run the engine, follow, settle.
+
+The only writer of a running job. Every write carries the attempt's fence; when one of them
+changes no row, somebody took the lane over, and this supervisor kills its engine and stops.
+Knows no other job and no policy.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from pydantic import BaseModel
+from sqlalchemy import select, update
+
+from engine.contract.errors import ConfigError, ConfigProblem, NightlaneError
+from engine.contract.events import Event
+from engine.contract.kinds import get_kind, validate
+from engine.contract.run_dir import Abort, AbortReason, InputFile, JobFile, RunDir, write_json
+from worker.attempt.ingest import Ingest
+from worker.attempt.memory import MemoryGuard
+from worker.attempt.process import ENGINE, EngineProcess
+from worker.attempt.settlement import Ending, Verdict, settle
+from worker.attempt.writing import Settled, write_verdict
+from worker.jobs.queue import Claim
+from worker.jobs.states import State
+from worker.jobs.tables import job
+from worker.lane.lock import Lease
+from worker.lane.watchdog import Reader, available_gb
+
+_CHUNK = 4 * 1024 * 1024
+_LOG_TAIL = 64 * 1024
+
+
+class RunDirectoryError(NightlaneError):
+    """The machine could not give an attempt its directory; the job is not to blame."""
+
+    retryable = True
+
+
+class Supervisor:
+    """Runs one claimed attempt."""
+
+    def __init__(
+        self,
+        lease: Lease,
+        claim: Claim,
+        stop: Callable[[], bool],
+        free_memory: Reader = available_gb,
+    ) -> None:
+        """`stop`: whether the drain was asked to end; then the engine checkpoints."""
+        self._lease = lease
+        self._db = lease.db
+        self._settings = lease.db.settings
+        self._claim = claim
+        self._stop = stop
+        self._free_memory = free_memory
+        self._run = RunDir(self._settings.runs_dir / str(claim.job_id))
+        self._attempt = self._run.attempt(claim.attempt)
+
+    def run(self) -> Settled:
+        """Raises LeaseLostError when the lane was taken over, RunDirectoryError."""
+        try:
+            self._prepare()
+        except ConfigError as error:
+            why = "its config does not hold any more"
+            return self._settle(Verdict(State.FAILED, why, "CONFIG", str(error)))
+        except OSError as error:
+            self._settle(Verdict(State.QUEUED, f"no run directory: {error.strerror}", later=True))
+            raise RunDirectoryError(
+                f"{self._attempt.root}: {error.strerror}; make room or set NIGHTLANE_DATA_DIR, "
+                f"job {self._claim.job_id} is queued"
+            ) from error
+        return self._settle(settle(self._supervise()))
+
+    # --- before ---
+
+    def _prepare(self) -> None:
+        """The attempt's directory: what the engine is told, and no request of an earlier life."""
+        config = validate(self._claim.kind, self._claim.config)
+        self._attempt.root.mkdir(parents=True, exist_ok=True)
+        self._attempt.file_away_abort()
+        job_file = JobFile(
+            job_id=self._claim.job_id,
+            kind=self._claim.kind,
+            config=config.model_dump(mode="json"),
+            seed=getattr(config, "seed", 0),
+            attempt=self._claim.attempt,
+            fence=self._claim.fence,
+            inputs=self._inputs(config),
+            cache_dir=str(self._settings.cache_dir),
+            supervisor_pid=os.getpid(),
+        )
+        write_json(self._attempt.job_file, job_file.model_dump(mode="json"))
+
+    def _inputs(self, config: BaseModel) -> list[InputFile]:
+        """Every input by size and hash. Models are large: the heart beats on between chunks."""
+        inputs = []
+        for path in get_kind(self._claim.kind).inputs(config):
+            try:
+                inputs.append(self._input(path))
+            except OSError as error:
+                problem = f"cannot be read: {error.strerror}"
+                raise ConfigError(
+                    [ConfigProblem("inputs", str(path), problem, "make it readable, enqueue again")]
+                ) from error
+        return inputs
+
+    def _input(self, path: Path) -> InputFile:
+        digest, size = hashlib.sha256(), 0
+        with path.open("rb") as stream:
+            while chunk := stream.read(_CHUNK):
+                digest.update(chunk)
+                size += len(chunk)
+                self._lease.keep()
+        return InputFile(path=str(path), size=size, sha256=digest.hexdigest())
+
+    # --- during ---
+
+    def _supervise(self) -> Ending:
+        """Run the engine to its end, whichever; nothing that it started is left."""
+        # Before the start: the new engine may cut off and write anew what a power cut tore.
+        ingest = Ingest(self._lease, self._claim.job_id, self._run)
+        memory = MemoryGuard(self._settings, self._attempt, self._free_memory)
+        engine = EngineProcess.start(ENGINE, self._run.root, self._attempt.log)
+        try:
+            self._record(engine)
+            status, killed = self._follow(engine, ingest, memory)
+        finally:
+            engine.kill()
+        return Ending(
+            exit_status=status,
+            abort=self._attempt.read_abort(),
+            finished=self._own(ingest.finished),
+            last_words=last_line(self._attempt.log),
+            oom_deferred=self._oom_deferred(),
+            killed=killed,
+        )
+
+    def _record(self, engine: EngineProcess) -> None:
+        """Who the engine is, so that a takeover can find it."""
+        with self._db.write_tx() as conn:
+            mine = update(job).where(
+                job.c.id == self._claim.job_id, job.c.fence == self._claim.fence
+            )
+            if conn.execute(mine.values(engine=str(engine.identity))).rowcount != 1:
+                raise self._lease.lost()
+
+    def _follow(
+        self, engine: EngineProcess, ingest: Ingest, memory: MemoryGuard
+    ) -> tuple[int, bool]:
+        """(exit status, whether it was killed because its checkpoint did not come in time)."""
+        asked_at: float | None = None
+        killed = False
+        while (status := engine.poll()) is None:
+            ingest.pull()
+            self._lease.keep()
+            memory.look(ingest.result.get("phase"))
+            if self._stop():
+                self._attempt.request_abort(Abort(reason=AbortReason.SIGTERM))
+            if asked_at is None and self._attempt.abort.exists():
+                asked_at = time.monotonic()
+            if asked_at and time.monotonic() - asked_at > self._settings.abort_grace_s:
+                engine.kill()
+                killed = True
+            time.sleep(self._settings.poll_s)
+        memory.keep()
+        ingest.pull()
+        ingest.flush()
+        return status, killed
+
+    # --- after ---
+
+    def _own(self, finished: Event | None) -> Event | None:
+        """Not the end of an earlier attempt, read late."""
+        own = finished is not None and finished["attempt"] == self._claim.attempt
+        return finished if own else None
+
+    def _oom_deferred(self) -> int:
+        statement = select(job.c.oom_deferred).where(job.c.id == self._claim.job_id)
+        with self._db.read() as conn:
+            return int(conn.execute(statement).scalar_one())
+
+    def _settle(self, verdict: Verdict) -> Settled:
+        return write_verdict(self._lease, self._claim.job_id, self._claim.attempt, verdict)
+
+
+def last_line(log: Path) -> str:
+    """What a process said last, without looking at more than the end of its log."""
+    try:
+        with log.open("rb") as stream:
+            stream.seek(max(0, log.stat().st_size - _LOG_TAIL))
+            text = stream.read().decode("utf-8", errors="replace")
+    except FileNotFoundError:
+        return ""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines[-1][:500] if lines else ""

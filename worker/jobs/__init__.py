@@ -1,0 +1,1 @@
+"""Jobs: the table, its states, the queue and the read side."""

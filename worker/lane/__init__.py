@@ -1,0 +1,1 @@
+"""The lane: one accelerator, one job at a time, and what guards it."""

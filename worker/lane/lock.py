@@ -1,0 +1,260 @@
+"""The lane lock (mutual exclusion per accelerator): a lease in the database, with a fence.
+
+The lease and its fence decide: a holder whose fence is not the newest writes nothing. A
+machine-wide `flock` keeps two data directories off one accelerator; it is closed on exec, so no
+engine keeps it. A holder that is provably dead is replaced at once; one that is silent for longer
+than the lease is verified, killed with its engine group and confirmed gone first.
+Knows no job but the one that the lane runs, and starts nothing.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Connection, Row, insert, select, update
+
+from engine.contract.errors import NightlaneError
+from worker.database import Database
+from worker.jobs.changes import announce
+from worker.jobs.states import State
+from worker.jobs.tables import job, lane
+from worker.lane.identity import ProcessIdentity, kill_and_confirm
+from worker.settings import WorkerSettings
+
+KILL_PATIENCE_S = 10.0
+
+
+class LaneHeldError(NightlaneError):
+    """Another drain has the lane."""
+
+    retryable = True
+
+    def __init__(self, lane_name: str, by: str, remedy: str) -> None:
+        self.lane = lane_name
+        super().__init__(f'lane "{lane_name}" is held by {by}; wait, or {remedy}')
+
+
+class LockDirectoryError(NightlaneError):
+    """The machine-wide lock cannot be made."""
+
+    def __init__(self, directory: Path, error: OSError) -> None:
+        self.directory = directory
+        super().__init__(
+            f"{directory} cannot hold the lane lock: {error.strerror}; "
+            "set NIGHTLANE_LOCK_DIR to a directory that all users of this machine may write"
+        )
+
+
+class LeaseLostError(NightlaneError):
+    """This drain was silent for so long that another one took the lane; it must stop."""
+
+    def __init__(self, lane_name: str, fence: int) -> None:
+        self.lane = lane_name
+        self.fence = fence
+        super().__init__(
+            f'lane "{lane_name}" was taken over (fence {fence} is no longer the newest); '
+            "nothing more was written, the new drain goes on with the job"
+        )
+
+
+@dataclass
+class Lease:
+    """Held by one drain for one lane."""
+
+    db: Database
+    lane: str
+    fence: int
+    """Grows with each takeover and each claim; every write of an attempt carries it."""
+    _due: float = 0.0
+
+    def advance(self, conn: Connection, job_id: int) -> None:
+        """The next fence, for a claim made in `conn`; `fence` follows when that has committed.
+
+        Raises LeaseLostError.
+        """
+        self._update(conn, fence=self.fence + 1, job_id=job_id)
+        announce(conn, "lane", job_id)
+
+    def clear_job(self, conn: Connection) -> None:
+        """The lane runs nothing now. Raises LeaseLostError."""
+        self._update(conn, job_id=None)
+        announce(conn, "lane")
+
+    def keep(self) -> None:
+        """The heartbeat of lane and job, when it is due. Raises LeaseLostError."""
+        now = time.monotonic()
+        if now < self._due:
+            return
+        self._due = now + self.db.settings.heartbeat_s
+        with self.db.write_tx() as conn:
+            self._update(conn, heartbeat_at=time.time(), beat=now)
+            runs = update(job).where(job.c.lane == self.lane, job.c.state == State.RUNNING)
+            conn.execute(runs.values(heartbeat_at=time.time()))
+
+    def release(self) -> None:
+        """Give the lane back; a lane that was lost meanwhile is left alone."""
+        with self.db.write_tx() as conn:
+            freed = update(lane).where(lane.c.name == self.lane, lane.c.fence == self.fence)
+            conn.execute(freed.values(holder=None, job_id=None))
+            announce(conn, "lane")
+
+    def _update(self, conn: Connection, **values: Any) -> None:
+        mine = update(lane).where(lane.c.name == self.lane, lane.c.fence == self.fence)
+        if conn.execute(mine.values(**values)).rowcount != 1:
+            raise self.lost()
+
+    def lost(self) -> LeaseLostError:
+        """The error of a write that changed no row."""
+        return LeaseLostError(self.lane, self.fence)
+
+
+@contextmanager
+def hold_lane(db: Database, settings: WorkerSettings) -> Iterator[Lease]:
+    """Hold the lane of the settings inside the block.
+
+    Raises LaneHeldError at once when somebody living has it.
+    """
+    seen = _evict_silent_holder(db, settings)
+    with _machine_lock(settings):
+        lease = _take(db, settings, seen)
+        try:
+            yield lease
+        finally:
+            lease.release()
+
+
+# --- the lease ---
+
+
+def _evict_silent_holder(db: Database, settings: WorkerSettings) -> Row[Any]:
+    """Make sure that nobody living holds the lease; returns the lane's row as it was judged."""
+    row = _lane_row(db, settings.lane)
+    if row.holder is None:
+        return row
+    holder = ProcessIdentity.parse(row.holder)
+    if holder.alive():
+        if time.monotonic() - row.beat <= settings.lease_s:
+            raise LaneHeldError(settings.lane, *_describe(db, settings, row, holder))
+        # Alive, but silent for longer than its lease: it would wake up later and interfere.
+        kill_and_confirm(holder, patience_s=KILL_PATIENCE_S)
+    for engine in _engines_on(db, settings.lane):
+        kill_and_confirm(engine, group=True, patience_s=KILL_PATIENCE_S)
+    return row
+
+
+def _take(db: Database, settings: WorkerSettings, seen: Row[Any]) -> Lease:
+    """One conditional UPDATE against the row that was judged; the jobs' fences move with it.
+
+    From the commit on, every write of the holder before changes 0 rows.
+    """
+    fence = seen.fence + 1
+    now = time.time()
+    with db.write_tx() as conn:
+        taken = conn.execute(
+            update(lane)
+            .where(lane.c.name == settings.lane, lane.c.fence == seen.fence)
+            .values(
+                fence=fence,
+                holder=str(ProcessIdentity.current()),
+                job_id=None,
+                since=now,
+                heartbeat_at=now,
+                beat=time.monotonic(),
+            )
+        ).rowcount
+        if taken != 1:
+            raise LaneHeldError(settings.lane, "a drain that was faster", "look again")
+        orphans = update(job).where(job.c.lane == settings.lane, job.c.state == State.RUNNING)
+        conn.execute(orphans.values(fence=fence))
+        announce(conn, "lane")
+    return Lease(db, settings.lane, fence)
+
+
+def _lane_row(db: Database, name: str) -> Row[Any]:
+    statement = select(lane).where(lane.c.name == name)
+    with db.read() as conn:
+        row = conn.execute(statement).one_or_none()
+    if row is not None:
+        return row
+    with db.write_tx() as conn:
+        if conn.execute(statement).one_or_none() is None:
+            conn.execute(insert(lane).values(name=name, fence=0))
+        return conn.execute(statement).one()
+
+
+def _engines_on(db: Database, name: str) -> list[ProcessIdentity]:
+    statement = select(job.c.engine).where(
+        job.c.lane == name, job.c.state == State.RUNNING, job.c.engine.is_not(None)
+    )
+    with db.read() as conn:
+        return [ProcessIdentity.parse(text) for text in conn.execute(statement).scalars()]
+
+
+def _describe(
+    db: Database, settings: WorkerSettings, row: Row[Any], holder: ProcessIdentity
+) -> tuple[str, str]:
+    """(who holds it, the way out): `job 41 (rl_run, 12 min)`."""
+    with db.read() as conn:
+        runs = conn.execute(select(job).where(job.c.id == row.job_id)).one_or_none()
+    if runs is None:
+        return f"a drain that waits for jobs (process {holder.pid})", f"run: kill {holder.pid}"
+    minutes = (time.time() - (runs.started_at or time.time())) / 60
+    sentinel = settings.runs_dir / str(runs.id) / "attempts" / f"{runs.attempt:03d}" / "abort"
+    return f"job {runs.id} ({runs.kind}, {minutes:.0f} min)", f"stop it: touch {sentinel}"
+
+
+# --- the machine-wide lock ---
+
+
+@contextmanager
+def _machine_lock(settings: WorkerSettings) -> Iterator[None]:
+    """`flock` on one file a lane, in a directory that all users of the machine share."""
+    path = settings.lock_dir / f"{settings.lane}.lock"
+    handle = _open_shared(path)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise LaneHeldError(settings.lane, *_elsewhere(path)) from None
+        note = {"pid": os.getpid(), "data_dir": str(settings.data_dir)}
+        os.ftruncate(handle, 0)
+        os.pwrite(handle, json.dumps(note).encode(), 0)
+        yield
+    finally:
+        os.close(handle)
+
+
+def _open_shared(path: Path) -> int:
+    """A file that every user may lock, in a directory that every user may write."""
+    directory = path.parent
+    flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
+    try:
+        if not directory.is_dir():
+            directory.mkdir(parents=True, exist_ok=True)
+            directory.chmod(0o1777)
+        try:
+            handle = os.open(path, flags | os.O_CREAT | os.O_EXCL, 0o666)
+        except FileExistsError:
+            # Without O_CREAT: in a sticky directory the kernel refuses it for another's file.
+            return os.open(path, flags)
+        os.fchmod(handle, 0o666)  # whatever the umask says
+    except OSError as error:
+        raise LockDirectoryError(directory, error) from error
+    return handle
+
+
+def _elsewhere(path: Path) -> tuple[str, str]:
+    try:
+        note = json.loads(path.read_bytes())
+        by = f"a drain of {note['data_dir']} (process {note['pid']})"
+    except (OSError, ValueError, KeyError, TypeError):
+        by = f"a process that locks {path}"
+    return by, "set NIGHTLANE_LANE when it is another accelerator"

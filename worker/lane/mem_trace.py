@@ -1,0 +1,93 @@
+"""What an attempt did to the machine's memory, for result, lineage and report.
+
+Sampled by the supervisor, kept in `attempts/NNN/mem_trace.json`, so that a result can be rebuilt
+from files alone. Knows no limit.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Self
+
+from pydantic import BaseModel, Field, ValidationError
+
+from engine.contract.run_dir import RunDir, write_json
+
+FILE = "mem_trace.json"
+
+
+class MemTrace(BaseModel):
+    """One attempt, in GB (10⁹ bytes). Used = total - available, of the whole machine."""
+
+    total_gb: float
+    headroom_at_spawn_gb: float
+    peak_used_gb: float
+    min_headroom_gb: float
+    abort_headroom_gb: float | None = None
+    """Free memory at which the watchdog stopped it."""
+    phase_used_gb: dict[str, float] = Field(default_factory=dict)
+    """The most that was in use within each phase."""
+
+    @classmethod
+    def at_spawn(cls, total_gb: float, headroom_gb: float) -> Self:
+        """Before the engine is there."""
+        return cls(
+            total_gb=total_gb,
+            headroom_at_spawn_gb=headroom_gb,
+            peak_used_gb=total_gb - headroom_gb,
+            min_headroom_gb=headroom_gb,
+        )
+
+    def saw(self, headroom_gb: float, phase: str | None) -> None:
+        """Account for one sample."""
+        used = self.total_gb - headroom_gb
+        self.peak_used_gb = max(self.peak_used_gb, used)
+        self.min_headroom_gb = min(self.min_headroom_gb, headroom_gb)
+        if phase:
+            self.phase_used_gb[phase] = max(self.phase_used_gb.get(phase, 0.0), used)
+
+    def write(self, attempt: Path) -> None:
+        """Keep it with the attempt's evidence."""
+        write_json(attempt / FILE, self.model_dump(mode="json"))
+
+
+def mem_trace_of(run: RunDir) -> dict[str, Any] | None:
+    """All attempts of a run as one `mem_trace` (CONTRACTS); None when none was sampled.
+
+    The start is that of the first attempt, an abort that of the last one that had one.
+    """
+    traces = [_read(path) for path in sorted((run.root / "attempts").glob(f"[0-9]*/{FILE}"))]
+    known = [trace for trace in traces if trace is not None]
+    if not known:
+        return None
+    aborts = [trace.abort_headroom_gb for trace in known if trace.abort_headroom_gb is not None]
+    phases: dict[str, float] = {}
+    for trace in known:
+        for phase, used in trace.phase_used_gb.items():
+            phases[phase] = max(used, phases.get(phase, 0.0))
+    peak = max(trace.peak_used_gb for trace in known)
+    least = min(trace.min_headroom_gb for trace in known)
+    total = known[0].total_gb
+    return {
+        "total_gb": round(total, 3),
+        "headroom_at_spawn_gb": round(known[0].headroom_at_spawn_gb, 3),
+        "peak_used_gb": round(peak, 3),
+        "min_headroom_gb": round(least, 3),
+        "abort_headroom_gb": round(aborts[-1], 3) if aborts else None,
+        "oom_deferred": len(aborts),
+        "phase_used_gb": {phase: round(used, 3) for phase, used in sorted(phases.items())},
+        "display": _display(peak, least, total, len(aborts)),
+    }
+
+
+def _display(peak: float, least: float, total: float, aborts: int) -> str:
+    """`peak 9.1 of 25.2 GB, 16.1 GB left at least`."""
+    text = f"peak {peak:.1f} of {total:.1f} GB, {least:.1f} GB left at least"
+    return f"{text}, {aborts} times stopped for memory" if aborts else text
+
+
+def _read(path: Path) -> MemTrace | None:
+    try:
+        return MemTrace.model_validate_json(path.read_bytes())
+    except (OSError, ValidationError):
+        return None
