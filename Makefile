@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test setup system check format agreement requirements seeds clean
+.PHONY: demo test setup system check format agreement fuzz-parse requirements seeds clean
 
 demo: $(VENV)/.installed ## start the cockpit, train the embedded tiny model, show the result
 	@$(BIN)/cockpit demo $(DEMO_ARGS)
@@ -47,6 +47,9 @@ seeds: $(VENV)/.installed ## the demo over five named seeds, and a control (abou
 
 agreement: $(VENV)/.installed ## compare the verifiers' recorded values with the published harnesses again
 	$(BIN)/python tools/harness_agreement.py --check
+
+fuzz-parse: $(VENV)/.installed ## 200,000 mutated rollouts: the fast parser against the slow one
+	$(BIN)/python tools/fuzz_stage2.py --rollouts 200000 $(FUZZ_ARGS)
 
 bench-%: $(VENV)/.installed ## run bench/NAME.py
 	$(BIN)/python bench/$*.py $(BENCH_ARGS)

@@ -18,7 +18,7 @@ from types import FrameType
 from typing import Any
 
 from engine.attempt import Attempt, open_attempt, read_newest_job
-from engine.contract.errors import ConfigError, NightlaneError
+from engine.contract.errors import ConfigError, ConfigProblem, NightlaneError
 from engine.contract.events import EventLog
 from engine.contract.kinds import get_kind
 from engine.contract.run_dir import Abort, AbortReason, AttemptDir, ExitCode, RunDir, RunDirError
@@ -81,10 +81,16 @@ def _run(attempt: Attempt) -> int:
 
 
 def _entry(kind: str) -> Callable[[Attempt], dict[str, Any] | None]:
+    """Raises ConfigError when the kind needs a library that is not installed."""
     module, _, function = get_kind(kind).entry.partition(":")
-    entry: Callable[[Attempt], dict[str, Any] | None] = getattr(
-        importlib.import_module(module), function
-    )
+    try:
+        entry: Callable[[Attempt], dict[str, Any] | None] = getattr(
+            importlib.import_module(module), function
+        )
+    except ModuleNotFoundError as error:
+        problem = f"needs {error.name}, which is not installed"
+        remedy = "the training libraries come with: pip install 'nightlane[engine]'"
+        raise ConfigError([ConfigProblem("kind", kind, problem, remedy)]) from error
     return entry
 
 

@@ -13,9 +13,10 @@ import pytest
 from fastapi import FastAPI
 from starlette.testclient import TestClient
 
+from app.detached import spawn_cockpit
 from app.main import create_app
 from app.settings import AppSettings
-from app.ticker import Drains, start_ticker
+from app.ticker import MISFIRE_GRACE_S, Drains, start_ticker
 from engine.contract import kinds
 from tests.app.conftest import ORIGIN
 from tests.app.night import night, queue
@@ -92,6 +93,7 @@ def test_run_now_runs_the_queue_in_a_session_of_its_own(
     assert drains.trouble() is None
 
 
+@pytest.mark.requirement("LN-02")
 @pytest.mark.usefixtures("patient")
 @pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGKILL])
 def test_the_end_of_the_web_process_does_not_touch_a_run(
@@ -119,6 +121,64 @@ def _post(url: str) -> None:
     assert answer.status_code == 303
 
 
+@pytest.mark.requirement("LN-02")
+@pytest.mark.usefixtures("patient")
+def test_the_armed_timer_runs_the_queue_in_a_drain_of_its_own(
+    db: Database, settings: WorkerSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The clock inside serve, a real scheduled drain, a job that nobody else started."""
+    monkeypatch.setenv("NIGHTLANE_TICK_MINUTES", "0.01")
+    armed = settings.model_copy(update={"tick_minutes": 0.01})
+    job_id = enqueue(db, "patient", {"ends": True}, actor="test")
+
+    application = create_app(AppSettings(), armed)
+    with TestClient(application, base_url=ORIGIN):
+        eventually(lambda: state(db, job_id) is State.SUCCEEDED, "the job succeeded")
+        drains = application.state.drains
+        eventually(lambda: drains.alive() == 0, "the drain has ended and was reaped")
+
+    assert {entry.actor.partition(":")[0] for entry in views.audit(db, job_id)} == {"test", "drain"}
+
+
+@pytest.mark.requirement("LN-02")
+def test_the_timer_is_one_instance_coalesced_with_an_explicit_grace(
+    db: Database, settings: WorkerSettings
+) -> None:
+    """A box that slept through ten ticks gets one of them, and never two at once."""
+    armed = settings.model_copy(update={"tick_minutes": 30})
+
+    ticker = start_ticker(Drains(db, armed), armed)
+
+    assert ticker
+    try:
+        [timer] = ticker.get_jobs()
+        assert (timer.max_instances, timer.coalesce) == (1, True)
+        assert timer.misfire_grace_time == MISFIRE_GRACE_S
+        assert timer.trigger.interval.total_seconds() == 30 * 60
+    finally:
+        ticker.shutdown()
+
+
+@pytest.mark.requirement("LN-02")
+@pytest.mark.usefixtures("patient")
+def test_a_tick_that_meets_crons_drain_leaves_the_lane_to_it(
+    db: Database, settings: WorkerSettings
+) -> None:
+    """Tick and cron may both be set up: the second to come ends, and nobody is alarmed."""
+    job_id = enqueue(db, "patient", {}, actor="test")
+    cron = spawn_cockpit(["drain"], settings, "cron.log")
+    eventually(lambda: views.get_job(db, job_id).result.get("step") == 1, "cron's drain runs it")
+    drains = Drains(db, settings)
+
+    drains.run_now()
+    eventually(lambda: drains.alive() == 0, "the second drain has ended")
+
+    assert drains.trouble() is None
+    assert cron.poll() is None
+    cron.stop(patience_s=30)
+    assert state(db, job_id) is State.QUEUED
+
+
 def test_an_armed_tick_starts_a_scheduled_drain_by_the_clock(
     settings: WorkerSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -138,6 +198,7 @@ def test_without_an_interval_there_is_no_timer(db: Database, settings: WorkerSet
     assert start_ticker(Drains(db, settings), settings) is None
 
 
+@pytest.mark.requirement("LN-02")
 def test_a_tick_starts_nothing_when_nothing_is_queued_or_the_lane_is_at_work(
     db: Database, settings: WorkerSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,0 +1,196 @@
+"""Stage-2 data path: fill of packs on recorded segment lengths, and its speed on one core.
+
+`python bench/stage2.py [--json FILE]`. The lengths in `stage2_lengths.json` are those of the B2
+and B3 segments that this pipeline makes of drawn scenes; `--record` draws and writes them again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import statistics
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from engine.contract.stage2.rollout_matching import RolloutMatchingConfig
+from engine.stage2.ground_truth import GTObject
+from engine.stage2.judge import judge
+from engine.stage2.packing import Packer, fullest, pack_window
+from engine.stage2.payload import render
+from engine.stage2.target import CEWeights, build_targets
+
+LENGTHS = Path(__file__).with_name("stage2_lengths.json")
+CAPACITY = 12_000
+BUFFER = 256
+WEIGHTS = CEWeights(desc=1.0, desc_matched=0.2, dropped_structure=1.0)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Prints a table."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--json", type=Path, help="write the figures to FILE")
+    parser.add_argument("--record", action="store_true", help="draw the lengths again")
+    options = parser.parse_args(argv)
+    if options.record:
+        LENGTHS.write_text(json.dumps(record()) + "\n")
+    lengths = json.loads(LENGTHS.read_text())["lengths"]
+    figures = measure(lengths)
+    print(f"{len(lengths)} segments, {min(lengths)}..{max(lengths)} tokens, packs of {CAPACITY}")
+    for name, (value, unit) in figures.items():
+        print(f"{name:44} {value:8.3f} {unit}")
+    if options.json:
+        options.json.write_text(json.dumps({name: v for name, (v, _) in figures.items()}, indent=1))
+    return 0
+
+
+def measure(lengths: Sequence[int]) -> dict[str, tuple[float, str]]:
+    """Name → (figure, unit)."""
+    window = list(lengths[:BUFFER])
+    parse_ms, tokens = parse_to_target_ms()
+    return {
+        "mean fill, carried over (micro)": (carried_fill(lengths, CAPACITY, BUFFER), ""),
+        "mean fill, windows of 64 (window)": (window_fill(lengths, CAPACITY, 64), ""),
+        "mean fill, first in first out": (fifo_fill(lengths, CAPACITY), ""),
+        "mean fill, first in first out, windows of 64": (fifo_window_fill(lengths, 64), ""),
+        "one pack from 256 segments, median": (median_ms(lambda: fullest(window, CAPACITY)), "ms"),
+        "a window of 256 segments, median": (
+            median_ms(lambda: pack_window(range(len(window)), window, CAPACITY)),
+            "ms",
+        ),
+        f"parse + match + target, {tokens} tokens, 60 objects, median": (parse_ms, "ms"),
+    }
+
+
+def carried_fill(lengths: Sequence[int], capacity: int, buffer: int) -> float:
+    """Mean fill when the buffer is kept full and the last, half-empty packs are dropped."""
+    packer: Packer[int] = Packer(capacity=capacity, buffer=buffer, min_fill=0.0001)
+    fills = []
+    for index, length in enumerate(lengths):
+        while len(packer) == buffer:
+            pack = packer.take()
+            assert pack is not None
+            fills.append(pack.fill)
+        packer.insert(index, length)
+    return statistics.fmean(fills)
+
+
+def window_fill(lengths: Sequence[int], capacity: int, window: int) -> float:
+    """Mean fill over windows that must leave nothing behind."""
+    packs = [
+        pack
+        for start in range(0, len(lengths), window)
+        for pack in pack_window(
+            range(start, min(start + window, len(lengths))),
+            lengths[start : start + window],
+            capacity,
+        )
+    ]
+    return statistics.fmean(pack.fill for pack in packs)
+
+
+def fifo_fill(lengths: Sequence[int], capacity: int) -> float:
+    """Mean fill when each pack closes at the first segment that does not fit."""
+    fills = []
+    used = 0
+    for length in lengths:
+        if used + length > capacity:
+            fills.append(used / capacity)
+            used = 0
+        used += length
+    return statistics.fmean(fills)
+
+
+def fifo_window_fill(lengths: Sequence[int], window: int) -> float:
+    """The same with windows that leave nothing behind."""
+    packs = total = 0
+    for start in range(0, len(lengths), window):
+        used = CAPACITY
+        for length in lengths[start : start + window]:
+            if used + length > CAPACITY:
+                packs, used = packs + 1, 0
+            used += length
+            total += length
+    return total / (packs * CAPACITY)
+
+
+def median_ms(call: Callable[[], Any], repeats: int = 31) -> float:
+    """Median wall time of a call."""
+    times = []
+    for _ in range(repeats):
+        began = time.perf_counter()
+        call()
+        times.append(time.perf_counter() - began)
+    return statistics.median(times) * 1000
+
+
+def parse_to_target_ms() -> tuple[float, int]:
+    """Parse, match and both segments of one rollout with 60 objects; its number of tokens."""
+    pieces, gate = _tools()
+    rng = random.Random(0)
+    gt = [_object(rng, words=18) for _ in range(60)]
+    near = [GTObject(o.desc, _shaken(rng, o.box)) for o in gt]
+    ids = (*pieces.encode(render(near).text), pieces.end_id)
+    config = RolloutMatchingConfig()
+
+    def whole() -> None:
+        (rollout,) = judge([(ids, gt)], pieces, config, gate)
+        build_targets(range(5), rollout, WEIGHTS, pieces)
+
+    return median_ms(whole), len(ids)
+
+
+def record(count: int = 2000) -> dict[str, Any]:
+    """Segment lengths of `count` drawn scenes through the real pipeline.
+
+    A scene has 1 to 60 objects (log-normal, median 7), a prompt of 400 to 1,600 tokens (the
+    image), and a rollout that finds most objects, adds some, and is at times cut off.
+    """
+    pieces, gate = _tools()
+    rng = random.Random(0)
+    lengths = []
+    for _ in range(count):
+        gt = [_object(rng, rng.randint(1, 4)) for _ in range(_objects_in_a_scene(rng))]
+        said = [GTObject(o.desc, _shaken(rng, o.box)) for o in gt if rng.random() < 0.7]
+        said += [_object(rng, 2) for _ in range(rng.randint(0, 3))]
+        ids = pieces.encode(render(said).text)
+        ids = ids[: rng.randint(1, len(ids))] if rng.random() < 0.1 else ids
+        prompt = [0] * rng.randint(400, 1600)
+        (rollout,) = judge([(ids, gt)], pieces, RolloutMatchingConfig(), gate)
+        made = build_targets(prompt, rollout, WEIGHTS, pieces)
+        lengths += [len(segment) for segment in (made.b2, made.b3) if segment is not None]
+    return {"source": "bench/stage2.py --record: drawn scenes, seed 0", "lengths": lengths}
+
+
+def _tools() -> tuple[Any, Any]:
+    """A byte-level BPE with coord tokens, and no desc gate."""
+    from tests.engine.stage2.families import byte_level  # noqa: PLC0415 - main sets the path
+    from tests.engine.stage2.mutations import inactive_gate  # noqa: PLC0415 - as above
+
+    return byte_level(), inactive_gate()
+
+
+def _objects_in_a_scene(rng: random.Random) -> int:
+    return min(60, max(1, round(rng.lognormvariate(1.95, 0.9))))
+
+
+def _object(rng: random.Random, words: int) -> GTObject:
+    desc = " ".join(
+        rng.choice(["black", "cat", "person", "on", "the", "left"]) for _ in range(words)
+    )
+    x, y = rng.randint(0, 800), rng.randint(0, 800)
+    return GTObject(desc, (x, y, x + rng.randint(20, 199), y + rng.randint(20, 199)))
+
+
+def _shaken(rng: random.Random, box: Sequence[int]) -> tuple[int, int, int, int]:
+    x1, y1, x2, y2 = (min(999, max(0, k + rng.randint(-9, 9))) for k in box)
+    return min(x1, x2), min(y1, y2), max(x1, x2), max(y1, y2)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

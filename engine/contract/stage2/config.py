@@ -1,0 +1,301 @@
+"""The whole stage-2 config: `custom.trainer_variant` selects the trainer, each section is typed.
+
+Every rule fails when the config is read, naming field, value and remedy. Knows no device and no
+file; `world_size_problems` asks what only a running job can tell.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import (
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
+from pydantic.json_schema import SkipJsonSchema
+
+from engine.contract.errors import ConfigError, ConfigProblem
+from engine.contract.kinds import parse_yaml, problems_of
+from engine.contract.stage2.rollout_matching import RolloutMatchingConfig
+from engine.contract.stage2.section import Section, absent, nearest, refusal, refusals
+from engine.contract.stage2.stage2_ab import Stage2ABConfig
+from engine.contract.stage2.training_arguments import TRAINING_ARGUMENTS
+
+
+class ExtraChannelBConfig(Section):
+    """Another spelling of two knobs of `stage2_ab.channel_b`."""
+
+    mode: Literal["step"] | None = None
+    rollouts_per_step: int | None = Field(None, ge=1)
+
+
+class ExtraStage2ABConfig(Section):
+    """Another spelling; `stage2_ab` is the canonical one."""
+
+    channel_b: ExtraChannelBConfig = ExtraChannelBConfig()
+
+
+class ExtraConfig(Section):
+    """What the trainers read beside the harness's own settings."""
+
+    rollout_matching: RolloutMatchingConfig = Field(default_factory=absent, validate_default=True)
+    """Rollouts and matching."""
+    stage2_ab: SkipJsonSchema[ExtraStage2ABConfig | None] = Field(None, exclude=True)
+
+
+def _ignored(_: Any) -> None:
+    return None
+
+
+class CustomConfig(Section):
+    """Which trainer, and its extras."""
+
+    trainer_variant: Literal["stage2_ab_training", "rollout_matching_sft"]
+    """The trainer."""
+    extra: ExtraConfig = Field(default_factory=absent, validate_default=True)
+    """Rollouts and matching."""
+    coord_loss: Annotated[SkipJsonSchema[None], BeforeValidator(_ignored)] = Field(
+        None, exclude=True
+    )
+
+
+class ModelConfig(Section):
+    """The model to train, and how."""
+
+    path: str | None = None
+    """A stage-1 checkpoint: a folder or a hub id."""
+    dtype: Literal["float32", "bfloat16", "auto"] = "auto"
+    """Precision of the weights; auto keeps the checkpoint's."""
+    attn_implementation: Literal["sdpa", "eager", "flash_attention_2"] = "sdpa"
+    """Attention kernel."""
+    tuning: Literal["full", "lora", "dora"] = "dora"
+    """All weights, or low-rank matrices on every linear layer."""
+    lora_rank: int = Field(16, ge=1)
+    """Rank of the low-rank matrices."""
+    lora_alpha: int = Field(32, ge=1)
+    """Their scale is lora_alpha / lora_rank."""
+
+
+class DataConfig(Section):
+    """Records with images, objects, width and height, one JSON object a line."""
+
+    train_jsonl: str | None = None
+    """Records to train on."""
+    val_jsonl: str | None = None
+    """Records to evaluate on."""
+    train_limit: int | None = Field(None, ge=1)
+    """Use only the first so many records."""
+    val_limit: int | None = Field(None, ge=1)
+    """Use only the first so many records."""
+
+    @field_validator("train_jsonl", "val_jsonl")
+    @classmethod
+    def _absolute(cls, path: str | None) -> str | None:
+        """A drain may run in another directory than the one the job was sent from."""
+        return None if path is None else str(Path(path).expanduser().resolve())
+
+
+class TrainingConfig(Section):
+    """Batch sizes and packing, and any argument of Transformers' `TrainingArguments`."""
+
+    model_config = ConfigDict(extra="allow")
+
+    per_device_train_batch_size: int = Field(1, ge=1)
+    """Samples of one forward pass; 1 while packing."""
+    gradient_accumulation_steps: int | None = Field(None, ge=1)
+    """Forward passes of one update; 1, or what `effective_batch_size` needs."""
+    effective_batch_size: int | None = Field(None, ge=1)
+    """Samples of one update over all ranks, rounded up to whole forward passes."""
+    seed: int = Field(42, ge=0, lt=2**31)
+    """Makes order, dropout and rollouts repeatable."""
+    packing: bool = False
+    """Pack segments up to `global_max_length` after the rollouts."""
+    packing_buffer: int = Field(256, ge=1)
+    """Most segments that wait for a pack."""
+    packing_min_fill_ratio: float = Field(0.5, gt=0, le=1)
+    """A pack under this fill is warned of."""
+    packing_drop_last: bool = True
+    """Drop what waits when training ends."""
+
+    @model_validator(mode="after")
+    def _known(self) -> Self:
+        extra = self.model_extra or {}
+        known = {*TRAINING_ARGUMENTS, *type(self).model_fields}
+        unknown = [
+            ([name], value, f"is not a setting; {nearest(name, known)}")
+            for name, value in extra.items()
+            if name not in TRAINING_ARGUMENTS
+        ]
+        if unknown:
+            raise refusals(unknown)
+        if extra.get("remove_unused_columns"):
+            raise refusal(
+                ["remove_unused_columns"],
+                True,
+                "would drop the fields that rollouts are built from; set it to false",
+            )
+        if self.effective_batch_size is not None and self.gradient_accumulation_steps is not None:
+            raise refusal(
+                ["gradient_accumulation_steps"],
+                self.gradient_accumulation_steps,
+                "follows from effective_batch_size; remove one of the two",
+            )
+        return self
+
+    def accumulation_steps(self, world_size: int) -> int:
+        """Forward passes of one update, for so many ranks."""
+        if self.effective_batch_size is None:
+            return self.gradient_accumulation_steps or 1
+        return math.ceil(
+            self.effective_batch_size / (self.per_device_train_batch_size * world_size)
+        )
+
+
+class Stage2Config(Section):
+    """A stage-2 run: `stage2_ab_training` or `rollout_matching_sft`."""
+
+    custom: CustomConfig
+    """Which trainer, and its extras."""
+    stage2_ab: Stage2ABConfig | None = None
+    """Knobs of `stage2_ab_training`; required for it."""
+    model: ModelConfig = ModelConfig()
+    """The model to train."""
+    data: DataConfig = DataConfig()
+    """The records."""
+    training: TrainingConfig = Field(default_factory=absent, validate_default=True)
+    """The trainer's arguments."""
+    global_max_length: int | None = Field(None, ge=1)
+    """Longest sequence, and the capacity of a pack."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _adopt_other_spelling(cls, raw: Any) -> Any:
+        """`custom.extra.stage2_ab.channel_b.*` fills what `stage2_ab.channel_b` leaves unsaid."""
+        other = _at(raw, "custom", "extra", "stage2_ab", "channel_b")
+        canonical = _at(raw, "stage2_ab")
+        if other is None or canonical is None:
+            return raw
+        channel_b = canonical.get("channel_b", {})
+        if not isinstance(channel_b, Mapping):
+            return raw
+        known = {key: other[key] for key in ExtraChannelBConfig.model_fields if key in other}
+        adopted = copy.deepcopy(dict(raw))
+        adopted["stage2_ab"] = {**canonical, "channel_b": known | {**channel_b}}
+        return adopted
+
+    @model_validator(mode="after")
+    def _one_value_in_both_spellings(self) -> Self:
+        other = self.custom.extra.stage2_ab
+        if other is None or self.stage2_ab is None:
+            return self
+        for name in other.channel_b.model_fields_set:
+            here, there = getattr(self.stage2_ab.channel_b, name), getattr(other.channel_b, name)
+            if here != there:
+                raise refusal(
+                    ["stage2_ab", "channel_b", name],
+                    here,
+                    f"differs from custom.extra.stage2_ab.channel_b.{name} {there!r}; "
+                    "keep stage2_ab.channel_b and remove the other",
+                )
+        return self
+
+    @model_validator(mode="after")
+    def _sections_of_the_variant(self) -> Self:
+        variant = self.custom.trainer_variant
+        if variant == "stage2_ab_training":
+            if self.stage2_ab is None:
+                raise refusal(
+                    ["stage2_ab"],
+                    None,
+                    "is missing with trainer_variant stage2_ab_training; "
+                    "add it with stage2_ab.schedule.b_ratio",
+                )
+            return self
+        for location, section in (
+            (["stage2_ab"], self.stage2_ab),
+            (["custom", "extra", "stage2_ab"], self.custom.extra.stage2_ab),
+        ):
+            if section is not None:
+                raise refusal(
+                    location,
+                    None,
+                    f"is not read by trainer_variant {variant}; "
+                    "remove it, or set trainer_variant: stage2_ab_training",
+                )
+        return self
+
+    @model_validator(mode="after")
+    def _pipeline_has_its_own_gpus(self) -> Self:
+        rollouts = self.custom.extra.rollout_matching
+        on_servers = rollouts.rollout_backend == "vllm" and rollouts.vllm.mode == "server"
+        if self.stage2_ab and self.stage2_ab.channel_b.enable_pipeline and not on_servers:
+            raise refusal(
+                ["stage2_ab", "channel_b", "enable_pipeline"],
+                True,
+                "would roll out and train on the same device; "
+                "set custom.extra.rollout_matching.rollout_backend: vllm and vllm.mode: server, "
+                "or enable_pipeline: false",
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _packs_have_a_capacity(self) -> Self:
+        if self.training.packing and self.global_max_length is None:
+            raise refusal(
+                ["global_max_length"],
+                None,
+                "is missing with training.packing; set it to the longest sequence in tokens",
+            )
+        return self
+
+    def rollouts_per_step(self, world_size: int) -> int:
+        """Raw rollouts of one Channel-B step over all ranks, the default resolved."""
+        own = self.stage2_ab.channel_b.rollouts_per_step if self.stage2_ab else None
+        if own is not None:
+            return own
+        training = self.training
+        per_pass = training.per_device_train_batch_size * world_size
+        return per_pass * training.accumulation_steps(world_size)
+
+
+def read_config(raw: Mapping[str, Any]) -> Stage2Config:
+    """Raises ConfigError with every problem found."""
+    try:
+        return Stage2Config.model_validate(dict(raw))
+    except ValidationError as error:
+        raise ConfigError(problems_of(error, Stage2Config)) from error
+
+
+def read_yaml(text: str) -> Stage2Config:
+    """A YAML document. Raises ConfigError with every problem found."""
+    return read_config(parse_yaml(text))
+
+
+def world_size_problems(config: Stage2Config, world_size: int) -> Sequence[ConfigProblem]:
+    """Rules that hold only for so many learner ranks."""
+    rollouts = config.custom.extra.rollout_matching
+    servers = rollouts.rollout_backend == "vllm" and rollouts.vllm.mode == "server"
+    if world_size < 2 or not servers or rollouts.vllm.sync_mode == "full":
+        return []
+    return [
+        ConfigProblem(
+            "custom.extra.rollout_matching.vllm.sync.mode",
+            rollouts.vllm.sync.mode,
+            f"syncs an adapter, which {world_size} learner ranks cannot do safely",
+            "set sync.mode: full",
+        )
+    ]
+
+
+def _at(raw: Any, *path: str) -> Mapping[str, Any] | None:
+    for name in path:
+        raw = raw.get(name) if isinstance(raw, Mapping) else None
+    return raw if isinstance(raw, Mapping) else None

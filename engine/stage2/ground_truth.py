@@ -1,0 +1,115 @@
+"""Ground truth: the objects of one training record, or an error that names the bad value.
+
+A record's `objects` hold a `desc` and one `bbox_2d`; coordinates are norm1000 integers or coord
+tokens. What is wrong in the data stops the run: guessing here would train on the guess.
+Knows no image and no prompt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from engine.contract.errors import NightlaneError
+from engine.stage2 import coords
+
+Box = tuple[int, int, int, int]
+"""x1, y1, x2, y2 as bins 0..999, with x1 <= x2 and y1 <= y2."""
+
+STOP_TEXT = "<|im_end|>"
+"""The only token that ends an assistant turn."""
+
+_SHAPES = """bbox bbox_2d bbox_3d box keypoints line line_points lines mask obb point point_2d
+points poly polygon polygons polyline quad rbox segmentation"""
+GEOMETRY_KEYS = frozenset(_SHAPES.split())
+"""Keys that carry a shape; any of them beside or instead of `bbox_2d` is refused."""
+
+
+class GroundTruthError(NightlaneError):
+    """A record that cannot be trained on: which field, which value, what to do."""
+
+    def __init__(self, where: str, field: str, problem: str, remedy: str) -> None:
+        self.where, self.field, self.problem, self.remedy = where, field, problem, remedy
+        place = f"{where}: {field}" if where else field
+        super().__init__(f"{place} {problem}; {remedy}")
+
+
+@dataclass(frozen=True, slots=True)
+class GTObject:
+    """One object of the ground truth."""
+
+    desc: str
+    box: Box
+
+
+def read_objects(record: Mapping[str, Any], where: str = "") -> tuple[GTObject, ...]:
+    """The objects of a record, in its order. `where` (file and line) leads an error's message.
+
+    Raises GroundTruthError at the first value that breaks a rule.
+
+    >>> read_objects({"objects": [{"desc": "cat", "bbox_2d": [1, "<|coord_2|>", 3, 4]}]})
+    (GTObject(desc='cat', box=(1, 2, 3, 4)),)
+    """
+    objects = record.get("objects")
+    if not isinstance(objects, Sequence) or isinstance(objects, str | bytes):
+        raise GroundTruthError(where, "objects", "is not a list", "list the objects of the image")
+    return tuple(_read_object(value, where, f"objects[{i}]") for i, value in enumerate(objects))
+
+
+def _read_object(value: Any, where: str, field: str) -> GTObject:
+    if not isinstance(value, Mapping):
+        raise GroundTruthError(where, field, "is not an object", "give it a desc and a bbox_2d")
+    desc = _read_desc(value.get("desc"), where, f"{field}.desc")
+    shapes = sorted(GEOMETRY_KEYS.intersection(value))
+    if shapes != ["bbox_2d"]:
+        found = ", ".join(shapes) or "none"
+        raise GroundTruthError(
+            where, field, f"must hold bbox_2d as its only geometry, not {found}", "convert it first"
+        )
+    return GTObject(desc, _read_box(value["bbox_2d"], where, f"{field}.bbox_2d"))
+
+
+def _read_desc(desc: Any, where: str, field: str) -> str:
+    if not isinstance(desc, str) or not desc.strip():
+        raise GroundTruthError(where, field, f"{desc!r} is blank or no text", "describe the object")
+    if STOP_TEXT in desc:
+        raise GroundTruthError(where, field, f"contains {STOP_TEXT}", "remove it: it ends the turn")
+    try:
+        desc.encode()
+    except UnicodeEncodeError:
+        raise GroundTruthError(
+            where, field, f"{desc!r} is not valid Unicode", "remove the lone surrogate"
+        ) from None
+    return desc
+
+
+def _read_box(values: Any, where: str, field: str) -> Box:
+    if not isinstance(values, Sequence) or isinstance(values, str | bytes) or len(values) != 4:
+        raise GroundTruthError(
+            where, field, f"{values!r} is not a list of 4 coordinates", "give x1, y1, x2, y2"
+        )
+    x1, y1, x2, y2 = (_read_bin(v, where, f"{field}[{i}]") for i, v in enumerate(values))
+    if x2 < x1 or y2 < y1:
+        raise GroundTruthError(
+            where, field, f"{[x1, y1, x2, y2]} is out of order", "give x1 <= x2 and y1 <= y2"
+        )
+    return x1, y1, x2, y2
+
+
+def _read_bin(value: Any, where: str, field: str) -> int:
+    """A coord token, or int(round(float(x))) with Python's rounding half to even."""
+    token_bin = coords.bin_of(value) if isinstance(value, str) else None
+    if token_bin is not None:
+        return token_bin
+    try:
+        k = round(float("a boolean" if isinstance(value, bool) else value))
+    except (TypeError, ValueError, OverflowError):
+        raise GroundTruthError(
+            where, field, f"{value!r} is no coordinate", "give a norm1000 integer or a coord token"
+        ) from None
+    if not 0 <= k <= coords.LAST_BIN:
+        raise GroundTruthError(
+            where, field, f"{value!r} is outside 0..{coords.LAST_BIN}", "give norm1000 coordinates"
+        )
+    return k

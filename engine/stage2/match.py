@@ -1,0 +1,223 @@
+"""Match: which prediction found which object, decided the same way every time.
+
+Each prediction keeps its `top_k` nearest objects; a pair is feasible from IoU `gate` on and costs
+1 - IoU; leaving a prediction alone costs `fp_cost`, an object `fn_cost`. The cheapest assignment
+is the Hungarian method's on the square matrix with a dummy for each side (Kuhn 1955; the dummies
+as in DETR, Carion 2020, section 3.1). Of assignments that cost the same, the lexicographically
+smallest list of pairs wins. Knows no token and no text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import linear_sum_assignment
+
+from engine.stage2.ground_truth import Box
+
+Pair = tuple[int, int]
+"""Index of the prediction, index of the object."""
+
+INFEASIBLE = 1e6
+"""More than any assignment of feasible pairs can cost."""
+_TIE = 1e-11
+"""Costs this near are one cost: sums of a few hundred terms below 1e3 err less in double."""
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """The pairs, and who stayed alone; indices ascend."""
+
+    pairs: tuple[Pair, ...]
+    false_positives: tuple[int, ...]
+    missing: tuple[int, ...]
+    """Objects without a prediction (false negatives)."""
+    candidates: int
+    """Pairs that were among a prediction's top k."""
+    gated: int
+    """Of these, the pairs whose IoU lay below the gate."""
+
+
+def match(
+    predicted: Sequence[Box],
+    objects: Sequence[Box],
+    *,
+    top_k: int,
+    gate: float,
+    fp_cost: float,
+    fn_cost: float,
+) -> Match:
+    """Pair N predicted boxes with M objects.
+
+    >>> found = match([(0, 0, 9, 9), (5, 5, 9, 9)], [(0, 0, 9, 9)],
+    ...               top_k=5, gate=0.3, fp_cost=0.5, fn_cost=2.0)
+    >>> found.pairs, found.false_positives
+    (((0, 0),), (1,))
+    """
+    iou_NM = box_iou(predicted, objects)
+    near = _candidates(predicted, objects, iou_NM, top_k)
+    reward = fp_cost + fn_cost
+    gains = {  # what the assignment saves by making this pair, instead of leaving both alone
+        (i, j): reward - (1.0 - float(iou_NM[i, j])) for i, j in near if iou_NM[i, j] >= gate
+    }
+    pairs = _smallest_optimum(gains)
+    paired_i, paired_j = {i for i, _ in pairs}, {j for _, j in pairs}
+    return Match(
+        tuple(pairs),
+        tuple(i for i in range(len(predicted)) if i not in paired_i),
+        tuple(j for j in range(len(objects)) if j not in paired_j),
+        candidates=len(near),
+        gated=len(near) - len(gains),
+    )
+
+
+def box_iou(first: Sequence[Box], second: Sequence[Box]) -> NDArray[np.float64]:
+    """IoU of every pair, [N, M]; boxes without area have IoU 1 with their equal, else 0."""
+    a_N4 = np.asarray(first, dtype=np.int64).reshape(-1, 4)
+    b_M4 = np.asarray(second, dtype=np.int64).reshape(-1, 4)
+    low = np.maximum(a_N4[:, None, :2], b_M4[None, :, :2])
+    high = np.minimum(a_N4[:, None, 2:], b_M4[None, :, 2:])
+    inter_NM = np.prod(np.clip(high - low, 0, None), axis=2)
+    union_NM = _area(a_N4)[:, None] + _area(b_M4)[None, :] - inter_NM
+    equal_NM = (a_N4[:, None, :] == b_M4[None, :, :]).all(axis=2)
+    iou_NM: NDArray[np.float64] = np.where(
+        union_NM > 0, inter_NM / np.maximum(union_NM, 1), equal_NM.astype(np.float64)
+    )
+    return iou_NM
+
+
+def match_metrics(matches: Sequence[Match]) -> dict[str, float]:
+    """Precision, recall, F1 and the gate's share of rejected candidates, over a step."""
+    hits = sum(len(m.pairs) for m in matches)
+    false = sum(len(m.false_positives) for m in matches)
+    missing = sum(len(m.missing) for m in matches)
+    candidates = sum(m.candidates for m in matches)
+    return {
+        "rollout/precision": hits / max(hits + false, 1),
+        "rollout/recall": hits / max(hits + missing, 1),
+        "rollout/f1": 2 * hits / max(2 * hits + false + missing, 1),
+        "rollout/gating_rejection_rate": sum(m.gated for m in matches) / max(candidates, 1),
+    }
+
+
+def _area(boxes_N4: NDArray[np.int64]) -> NDArray[np.int64]:
+    size_N2 = boxes_N4[:, 2:] - boxes_N4[:, :2]
+    return size_N2[:, 0] * size_N2[:, 1]
+
+
+def _candidates(
+    predicted: Sequence[Box], objects: Sequence[Box], iou_NM: NDArray[np.float64], top_k: int
+) -> list[Pair]:
+    """Each prediction's k objects of largest IoU, or of nearest centre when it meets none."""
+    if not iou_NM.size:
+        return []
+    a_N2, b_M2 = _doubled_centres(predicted), _doubled_centres(objects)
+    far_NM = ((a_N2[:, None, :] - b_M2[None, :, :]) ** 2).sum(axis=2)
+    alone_N1 = ~iou_NM.any(axis=1, keepdims=True)
+    order_NM = np.argsort(np.where(alone_N1, far_NM, -iou_NM), axis=1, kind="stable")
+    return [(i, int(j)) for i, row in enumerate(order_NM[:, :top_k]) for j in row]
+
+
+def _doubled_centres(boxes: Sequence[Box]) -> NDArray[np.int64]:
+    boxes_N4 = np.asarray(boxes, dtype=np.int64).reshape(-1, 4)
+    return boxes_N4[:, :2] + boxes_N4[:, 2:]
+
+
+def _smallest_optimum(gains: Mapping[Pair, float]) -> list[Pair]:
+    """The assignment of largest gain; of those, the lexicographically smallest list of pairs.
+
+    Predictions that share no object cannot compete, so each island of them is solved by itself.
+    """
+    islands = [_Island(island) for island in _islands(gains)]
+    queue = sorted((i, island) for island in islands for i in island.predictions)
+    unsettled = sum(not island.settled() for island in islands)
+    pairs: list[Pair] = []
+    for i, island in queue:
+        if not unsettled:
+            break  # nothing more to gain: the list that ends here is a prefix of every other
+        before = island.settled()
+        j = island.decide(i)
+        unsettled -= island.settled() - before
+        if j is not None:
+            pairs.append((i, j))
+    return pairs
+
+
+def _islands(gains: Mapping[Pair, float]) -> list[dict[Pair, float]]:
+    """The connected components of the feasible pairs."""
+    root: dict[int, int] = {}  # predictions as they are, objects as -1 - j
+
+    def find(node: int) -> int:
+        while root.setdefault(node, node) != node:
+            root[node] = node = root[root[node]]
+        return node
+
+    for i, j in gains:
+        root[find(i)] = find(-1 - j)
+    grouped: dict[int, dict[Pair, float]] = {}
+    for (i, j), gain in gains.items():
+        grouped.setdefault(find(i), {})[i, j] = gain
+    return list(grouped.values())
+
+
+class _Island:
+    """Predictions and objects that compete, and the best assignment of those still undecided."""
+
+    def __init__(self, gains: Mapping[Pair, float]) -> None:
+        self.gains = dict(gains)
+        self.predictions = sorted({i for i, _ in gains})
+        self.best = _assign(self.gains)
+
+    def __lt__(self, other: _Island) -> bool:
+        return self.predictions < other.predictions
+
+    def settled(self) -> bool:
+        """Leaving everyone undecided alone costs nothing."""
+        return self._value(self.best) <= _TIE
+
+    def decide(self, i: int) -> int | None:
+        """Settle prediction i: its smallest object in any best assignment, None for nobody."""
+        partner = self.best.get(i)
+        target = self._value(self.best)
+        for j in sorted(j for p, j in self.gains if p == i and (partner is None or j < partner)):
+            rest = _assign(self._without(i, j))
+            if self._value(rest) + self.gains[i, j] >= target - _TIE:
+                partner, self.best = j, rest
+                break
+        self.gains = self._without(i, partner)
+        self.best.pop(i, None)
+        return partner
+
+    def _without(self, i: int, j: int | None) -> dict[Pair, float]:
+        return {pair: gain for pair, gain in self.gains.items() if pair[0] != i and pair[1] != j}
+
+    def _value(self, assignment: Mapping[int, int]) -> float:
+        return sum(self.gains[pair] for pair in assignment.items())
+
+
+def _assign(gains: Mapping[Pair, float]) -> dict[int, int]:
+    """An assignment of largest gain, prediction → object, by the dummy-augmented Hungarian.
+
+    The n + m square: pairs cost minus their gain, a dummy costs 0, the infeasible 1e6.
+    """
+    if len(gains) == 1:
+        ((pair, gain),) = gains.items()
+        return dict([pair]) if gain > _TIE else {}
+    rows = sorted({i for i, _ in gains})
+    columns = sorted({j for _, j in gains})
+    n, m = len(rows), len(columns)
+    row_of = {i: row for row, i in enumerate(rows)}
+    column_of = {j: column for column, j in enumerate(columns)}
+    cost = np.zeros((n + m, n + m))
+    cost[:n, :m] = INFEASIBLE
+    for (i, j), gain in gains.items():
+        cost[row_of[i], column_of[j]] = -gain
+    found = zip(*linear_sum_assignment(cost), strict=True)
+    return {
+        rows[row]: columns[column]
+        for row, column in found
+        if row < n and column < m and cost[row, column] < INFEASIBLE
+    }

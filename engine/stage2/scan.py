@@ -1,0 +1,182 @@
+"""Scan: where the first top-level JSON object of a text opens, closes, and holds its entries.
+
+One pass over the bytes. Braces and brackets count outside strings; a `}` also ends brackets left
+open inside it, so a list that the model forgot to close spoils its own entry and no other.
+Separators are not judged: an entry is a value at brace depth 1, under the string before it.
+Knows no token, no object key's meaning and no JSON value; `parse` judges what stands here.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+_LEXEME = re.compile(
+    rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"'  # a string
+    rb'|["{}\[\]]'  # a lone quote opens a string that never ends
+    rb'|[^\s"{}\[\]:,]++',  # a bare word: number, true, or noise
+    re.DOTALL,
+)
+_COLON = re.compile(rb"\s*+:")
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One entry of the object, as byte ranges."""
+
+    key: bytes | None
+    """The key as it is spelled, quotes included; None for a value without one."""
+    key_start: int
+    start: int
+    end: int
+    """The value is bytes [start, end); empty for a key that another key follows."""
+    is_object: bool
+    """Only a value in braces can be cut behind."""
+    desc: tuple[int, int] | None = None
+    """Content of the string under `"desc"`, without its quotes."""
+    list_strings: tuple[tuple[int, int], ...] = ()
+    """Contents of the strings that stand in a list directly inside the value."""
+
+
+@dataclass(slots=True)
+class Scan:
+    """What one pass over a text found."""
+
+    opening: int | None = None
+    """Offset of the `{` of the first top-level object; None when there is none."""
+    closing: int | None = None
+    """Offset of the `}` that closes it; None when the text ends before."""
+    entries: list[Entry] = field(default_factory=list)
+    """In order, up to the last value in braces; what stands behind it is unfinished."""
+
+
+def scan(text: bytes) -> Scan:
+    """Find the first top-level object of `text`. Never raises."""
+    run = _Run(text)
+    for lexeme in _LEXEME.finditer(text):
+        run.take(lexeme)
+        if run.done:
+            break
+    return run.found
+
+
+_QUOTE, _OPEN, _CLOSE, _LIST, _UNLIST = b'"{}[]'
+
+
+class _Run:
+    """The state of one pass: open brackets, and what is known of the entry being read."""
+
+    def __init__(self, text: bytes) -> None:
+        self.text = text
+        self.found = Scan()
+        self.done = False
+        self.stack: list[int] = []
+        self.unkept: list[Entry] = []  # values that are no object, kept once an object follows
+        self._forget_key()
+        self._begin_value(0)
+
+    def take(self, lexeme: re.Match[bytes]) -> None:
+        start, end = lexeme.span()
+        first = self.text[start]
+        if first == _QUOTE:
+            self._string(start, end)
+        elif first == _OPEN:
+            self._open(start)
+        elif first == _CLOSE:
+            self._close(start)
+        elif first == _LIST:
+            if self._between_entries():
+                self._begin_value(start)
+            self.stack.append(_LIST)
+        elif first == _UNLIST:
+            self._unlist(end)
+        elif self._between_entries() and self.has_colon:
+            self._note_value(start, end)
+
+    def _between_entries(self) -> bool:
+        return len(self.stack) == 1 and self.found.opening is not None
+
+    def _forget_key(self) -> None:
+        self.key: bytes | None = None
+        self.key_start = 0
+        self.has_colon = False
+
+    def _begin_value(self, start: int) -> None:
+        self.value_start = start
+        self.desc: tuple[int, int] | None = None
+        self.desc_follows = False
+        self.list_strings: list[tuple[int, int]] = []
+
+    def _note_value(self, start: int, end: int) -> None:
+        """A value that is no object, or none at all: counts if a value in braces follows."""
+        self.unkept.append(Entry(self.key, self.key_start, start, end, is_object=False))
+        self._forget_key()
+
+    def _string(self, start: int, end: int) -> None:
+        if end - start == 1:
+            self.done = True  # it never ends: all that follows is inside it
+        elif self._between_entries():
+            self._string_between_entries(start, end)
+        elif self.stack == [_OPEN, _OPEN]:
+            self._string_in_object(start, end)
+        elif self.stack == [_OPEN, _OPEN, _LIST]:
+            self.list_strings.append((start + 1, end - 1))
+
+    def _string_between_entries(self, start: int, end: int) -> None:
+        colon = _COLON.match(self.text, end)
+        if colon is None and self.has_colon:
+            self._note_value(start, end)
+            return
+        if self.has_colon:
+            self._note_value(start, start)  # a key right behind a key: that one has no value
+        self.key, self.key_start = self.text[start:end], start
+        self.has_colon = colon is not None
+
+    def _string_in_object(self, start: int, end: int) -> None:
+        if self.desc_follows:
+            self.desc = start + 1, end - 1
+            self.desc_follows = False
+        else:
+            self.desc_follows = self.text[start:end] == b'"desc"'
+
+    def _open(self, start: int) -> None:
+        if not self.stack:
+            self.found.opening = start
+        elif self._between_entries():
+            self._begin_value(start)
+        self.stack.append(_OPEN)
+
+    def _unlist(self, end: int) -> None:
+        if self.stack and self.stack[-1] == _LIST:
+            self.stack.pop()
+            if self._between_entries() and self.has_colon:
+                self._note_value(self.value_start, end)
+
+    def _close(self, start: int) -> None:
+        if _OPEN not in self.stack:
+            return
+        while self.stack.pop() != _OPEN:
+            pass
+        if self.found.opening is None:
+            return
+        if not self.stack:
+            self.found.closing = start
+            self.done = True
+        elif len(self.stack) == 1:
+            self._end_object(start + 1)
+
+    def _end_object(self, end: int) -> None:
+        """Brace depth 2 → 1: the entry is finished, and so is everything before it."""
+        key_start = self.value_start if self.key is None else self.key_start
+        entry = Entry(
+            self.key,
+            key_start,
+            self.value_start,
+            end,
+            is_object=True,
+            desc=self.desc,
+            list_strings=tuple(self.list_strings),
+        )
+        self.found.entries += [*self.unkept, entry]
+        self.unkept.clear()
+        self._forget_key()
