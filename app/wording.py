@@ -95,7 +95,7 @@ def number(value: float | None) -> str:
         return UNKNOWN
     if value == int(value) and abs(value) < 1e12:
         return str(int(value))
-    return f"{value:.4g}"
+    return f"{value:.0f}" if abs(value) >= 1e4 else f"{value:.4g}"
 
 
 def gigabytes(value: float | None) -> str:

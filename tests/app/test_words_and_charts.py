@@ -182,3 +182,20 @@ def test_the_log_is_read_from_its_end_whatever_its_size(tmp_path: Path) -> None:
 def test_a_job_that_never_ran_has_no_log(tmp_path: Path) -> None:
     """None, so that the page can say why."""
     assert read_log_tail(tmp_path) is None
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        (3.0, "3"),
+        (0.12345, "0.1235"),
+        (660.64, "660.6"),
+        (22543.7, "22544"),
+        (1234567.0, "1234567"),
+        (-36450.2, "-36450"),
+        (1e-6, "1e-06"),
+    ],
+)
+def test_a_large_number_is_written_without_an_exponent(value: float, words: str) -> None:
+    """Nobody reads 2.254e+04 tokens a second at seven in the morning."""
+    assert wording.number(value) == words

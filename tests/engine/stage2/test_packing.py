@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bench.packing import LENGTHS, carried_fill, fifo_fill
+from bench.stage2 import LENGTHS, carried_fill, fifo_fill
 from engine.stage2.packing import Packer, PackingError, fullest, pack_window
 
 SOME = settings(max_examples=200, deadline=None, derandomize=True, database=None)
