@@ -103,3 +103,14 @@ def test_no_other_module_writes_a_jobs_state() -> None:
                         writers.add(path.name)
 
     assert writers == {"states.py"}
+
+
+@pytest.mark.requirement("JB-06")
+def test_the_documents_draw_exactly_the_transitions_there_are() -> None:
+    """The table in docs/architecture.md is the state machine, arrow by arrow."""
+    text = (Path(__file__).resolve().parents[2] / "docs/architecture.md").read_text("utf-8")
+    table = text.partition("| from | verb | to |")[2].partition("\n\n")[0]
+    rows = [line.strip("|").split("|") for line in table.splitlines() if "---" not in line]
+    drawn = {(row[0].strip(), row[2].strip()) for row in rows if len(row) == 3}
+
+    assert drawn == {(source, to) for source, targets in TRANSITIONS.items() for to in targets}

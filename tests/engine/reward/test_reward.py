@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import pytest
 
@@ -65,3 +66,10 @@ def test_every_verifier_file_can_be_loaded_by_its_name() -> None:
     assert "exact" in verifier_names()
     for name in verifier_names():
         assert callable(load_verifier(name))
+
+
+def test_every_verifier_is_documented() -> None:
+    """A name that a config may hold stands in docs/verifiers.md."""
+    text = (Path(__file__).resolve().parents[3] / "docs/verifiers.md").read_text("utf-8")
+
+    assert [name for name in verifier_names() if f"`{name}`" not in text] == []
