@@ -93,15 +93,21 @@ def test_the_demo_ends_with_one_object(cockpit: Cockpit, quick: Path, port: int)
     assert answer["url"] == f"http://127.0.0.1:{port}/jobs/1"
 
 
-def test_learning_rate_zero_proves_no_gain(cockpit: Cockpit, tmp_path: Path, port: int) -> None:
-    """A run that cannot learn must not be praised."""
-    recipe = tmp_path / "control.yaml"
-    recipe.write_text(QUICK.replace("lr: 3e-4", "lr: 0"))
+@pytest.mark.timeout(900)
+@pytest.mark.requirement("RL-03", "RL-04")
+def test_the_demos_recipe_gains_and_its_control_does_not(cockpit: Cockpit, port: int) -> None:
+    """What `make demo` shows, and the same run with learning rate 0, which must not be praised."""
+    arguments = ("demo", "--json", "--port", str(port))
 
-    done = cockpit("demo", "--json", "--recipe", str(recipe), "--port", str(port))
+    run = json.loads(cockpit(*arguments, timeout=800).stdout)
+    few = ("--set", "lr=0", "--set", "max_steps=20")
+    control = json.loads(cockpit(*arguments, *few, timeout=400).stdout)
 
-    answer = json.loads(done.stdout)
-    assert (answer["verdict"], answer["lift"]) == ("no gain proven", 0.0)
+    assert run["verdict"] == "gain"
+    assert run["lift_ci95"][0] > 0
+    assert run["heldout_after"] >= 0.70
+    assert control["heldout_before"] == control["heldout_after"] == run["heldout_before"]
+    assert (control["verdict"], control["lift"]) == ("no gain proven", 0.0)
 
 
 def test_killing_the_web_process_does_not_stop_the_run(
