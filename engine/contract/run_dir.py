@@ -45,7 +45,7 @@ class RunDirError(NightlaneError):
 
 
 class AbortReason(enum.StrEnum):
-    """Who asked a running attempt to stop. The settlement depends on it (CONTRACTS, ruling 5)."""
+    """Who asked a running attempt to stop. The settlement depends on it."""
 
     CANCEL = "cancel"
     BUDGET = "budget"
@@ -244,7 +244,7 @@ def fsync_directory(path: Path) -> None:
         os.close(handle)
 
 
-# --- checkpoints: complete when complete.json stands (CONTRACTS, ruling 7) ---
+# --- checkpoints: complete when complete.json stands ---
 
 COMPLETE = "complete.json"
 _STEP_NAME = re.compile(r"step-(\d{6,})")

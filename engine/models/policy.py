@@ -94,7 +94,7 @@ class Policy:
 class Snapshot:
     """A frozen copy, on the CPU, of what training changes: the KL reference.
 
-    Works for full and adapter training alike (CONTRACTS, ruling 8).
+    Works for full and adapter training alike.
     """
 
     def __init__(self, policy: Policy) -> None:

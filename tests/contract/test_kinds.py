@@ -113,7 +113,7 @@ def test_a_corpus_under_its_floor_is_refused_at_enqueue(tmp_path: Path) -> None:
 
 @pytest.mark.requirement("RL-01")
 def test_grpo_config_has_the_proven_defaults() -> None:
-    """The knobs a run of seed 003 was proven with."""
+    """The knobs that the loop was proven with."""
     config = GRPOConfig(base="org/model")
 
     assert config.model_dump() == {

@@ -32,7 +32,7 @@ def ending(status: int, **known: Any) -> Ending:
 def test_the_reason_of_a_stop_decides_the_state(
     reason: AbortReason, state: State, cause: str | None, later: bool
 ) -> None:
-    """Ruling 5, with a checkpoint and without one."""
+    """The reason decides, with a checkpoint and without one."""
     for status, killed in ((ExitCode.ABORTED, False), (-signal.SIGKILL, True)):
         verdict = settle(ending(status, abort=Abort(reason=reason), killed=killed))
         assert (verdict.to, verdict.cause, verdict.later) == (state, cause, later)

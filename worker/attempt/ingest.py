@@ -25,7 +25,7 @@ from worker.lane.lock import Lease
 from worker.lane.mem_trace import mem_trace_of
 
 LIVE_FIELDS = frozenset(Progress.__annotations__) | {"status"}
-"""What a running job shows (CONTRACTS: live result_json); the rest comes with the end."""
+"""What a running job shows; the rest comes with the end."""
 
 MEM_TRACE = "mem_trace"
 

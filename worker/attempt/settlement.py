@@ -1,6 +1,6 @@
 """How an attempt ended: from exit status and sentinel to the job's next state.
 
-A pure decision (CONTRACTS, ruling 5); writes nothing and knows no process.
+A pure decision; writes nothing and knows no process.
 """
 
 from __future__ import annotations

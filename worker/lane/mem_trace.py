@@ -52,7 +52,7 @@ class MemTrace(BaseModel):
 
 
 def mem_trace_of(run: RunDir) -> dict[str, Any] | None:
-    """All attempts of a run as one `mem_trace` (CONTRACTS); None when none was sampled.
+    """All attempts of a run as one `mem_trace`; None when none was sampled.
 
     The start is that of the first attempt, an abort that of the last one that had one.
     """

@@ -41,7 +41,7 @@ class _Section(BaseModel):
 
 
 class GRPOConfig(_Section):
-    """The knobs of the loop itself (seed 003). Raises RLLoopError on construction."""
+    """The knobs of the loop itself. Raises RLLoopError on construction."""
 
     base: str
     """The model to start from: `embedded:qwen3-tiny`, a Hugging Face model folder, or a hub id."""
