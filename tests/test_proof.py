@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 from types import ModuleType
@@ -51,3 +53,47 @@ def test_an_open_row_is_not_counted_even_with_a_passing_test(tool: ModuleType) -
 
     assert unproven == []
     assert lines[-1] == "0 of 1 rows proven"
+
+
+def _run_little_project(
+    folder: Path, test: str, allowed: str = ""
+) -> subprocess.CompletedProcess[str]:
+    """A project of one test under this conftest."""
+    tests = folder / "tests"
+    (folder / "docs").mkdir()
+    tests.mkdir()
+    (tests / "conftest.py").write_bytes((ROOT / "tests/conftest.py").read_bytes())
+    (folder / "docs/requirements.toml").write_text('[[row]]\nid = "A-01"\n')
+    (tests / "allowed_skips.txt").write_text(allowed)
+    (tests / "test_x.py").write_text(f"import pytest\n\n{test}\n")
+    return subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "--rootdir", str(folder), "tests"],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+
+
+@pytest.mark.parametrize(
+    ("allowed", "status"), [("# none\n", 1), ("tests/test_x.py::test_x  # no GPU here\n", 0)]
+)
+def test_a_skip_that_nobody_allowed_fails_the_run(
+    tmp_path: Path, allowed: str, status: int
+) -> None:
+    """A green run means that every test ran, or stands on the list with its reason."""
+    done = _run_little_project(tmp_path, "def test_x(): pytest.skip('no GPU')", allowed)
+
+    assert done.returncode == status
+    assert ("SKIPPED without leave: tests/test_x.py::test_x" in done.stdout) == bool(status)
+
+
+def test_a_mark_without_a_row_is_an_error(tmp_path: Path) -> None:
+    """A mistyped id would prove nothing and look as if it did."""
+    test = "@pytest.mark.requirement('A-10')\ndef test_x(): pass"
+
+    done = _run_little_project(tmp_path, test)
+
+    assert done.returncode == pytest.ExitCode.USAGE_ERROR
+    assert "no requirement row ['A-10']" in done.stdout + done.stderr
