@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import random
 import statistics
 import sys
@@ -43,7 +44,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     figures = measure(lengths)
     print(f"{len(lengths)} segments, {min(lengths)}..{max(lengths)} tokens, packs of {CAPACITY}")
     for name, (value, unit) in figures.items():
-        print(f"{name:44} {value:8.3f} {unit}")
+        print(f"{name:67} {value:8.3f} {unit}".rstrip())
+    print(f"{os.cpu_count()} cores, load average {os.getloadavg()[0]:.1f}")
     if options.json:
         options.json.write_text(json.dumps({name: v for name, (v, _) in figures.items()}, indent=1))
     return 0
@@ -52,18 +54,19 @@ def main(argv: Sequence[str] | None = None) -> int:
 def measure(lengths: Sequence[int]) -> dict[str, tuple[float, str]]:
     """Name → (figure, unit)."""
     window = list(lengths[:BUFFER])
-    parse_ms, tokens = parse_to_target_ms()
+    whole, encode, tokens = rollout_calls()
+    rollout = f"{tokens} tokens, 60 objects"
     return {
         "mean fill, carried over (micro)": (carried_fill(lengths, CAPACITY, BUFFER), ""),
         "mean fill, windows of 64 (window)": (window_fill(lengths, CAPACITY, 64), ""),
         "mean fill, first in first out": (fifo_fill(lengths, CAPACITY), ""),
         "mean fill, first in first out, windows of 64": (fifo_window_fill(lengths, 64), ""),
-        "one pack from 256 segments, median": (median_ms(lambda: fullest(window, CAPACITY)), "ms"),
-        "a window of 256 segments, median": (
-            median_ms(lambda: pack_window(range(len(window)), window, CAPACITY)),
-            "ms",
+        **medians_ms("one pack from 256 segments", lambda: fullest(window, CAPACITY)),
+        **medians_ms(
+            "a window of 256 segments", lambda: pack_window(range(len(window)), window, CAPACITY)
         ),
-        f"parse + match + target, {tokens} tokens, 60 objects, median": (parse_ms, "ms"),
+        **medians_ms(f"parse + match + target, {rollout}", whole),
+        **medians_ms("  of which the tokenizer's own encode", encode),
     }
 
 
@@ -119,30 +122,40 @@ def fifo_window_fill(lengths: Sequence[int], window: int) -> float:
     return total / (packs * CAPACITY)
 
 
-def median_ms(call: Callable[[], Any], repeats: int = 31) -> float:
-    """Median wall time of a call."""
-    times = []
+def medians_ms(
+    name: str, call: Callable[[], Any], repeats: int = 101
+) -> dict[str, tuple[float, str]]:
+    """Medians of a call's wall and CPU time; they differ where others use the machine."""
+    wall, cpu = [], []
     for _ in range(repeats):
-        began = time.perf_counter()
+        began, used = time.perf_counter(), time.process_time()
         call()
-        times.append(time.perf_counter() - began)
-    return statistics.median(times) * 1000
+        wall.append(time.perf_counter() - began)
+        cpu.append(time.process_time() - used)
+    return {
+        f"{name}, median": (statistics.median(wall) * 1000, "ms"),
+        f"{name}, median CPU": (statistics.median(cpu) * 1000, "ms"),
+    }
 
 
-def parse_to_target_ms() -> tuple[float, int]:
-    """Parse, match and both segments of one rollout with 60 objects; its number of tokens."""
+def rollout_calls() -> tuple[Callable[[], Any], Callable[[], Any], int]:
+    """Parse, match and both segments of one rollout of 60 objects; encoding B3; its tokens."""
     pieces, gate = _tools()
     rng = random.Random(0)
     gt = [_object(rng, words=18) for _ in range(60)]
     near = [GTObject(o.desc, _shaken(rng, o.box)) for o in gt]
-    ids = (*pieces.encode(render(near).text), pieces.end_id)
+    text = render(near).text
+    ids = (*pieces.encode(text), pieces.end_id)
     config = RolloutMatchingConfig()
 
     def whole() -> None:
         (rollout,) = judge([(ids, gt)], pieces, config, gate)
         build_targets(range(5), rollout, WEIGHTS, pieces)
 
-    return median_ms(whole), len(ids)
+    def encode() -> None:
+        pieces._backend.encode_batch_fast([text], add_special_tokens=False)  # noqa: SLF001 - its share
+
+    return whole, encode, len(ids)
 
 
 def record(count: int = 2000) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import typer
 
-from app.cli import db, drain, enqueue, jobs, kinds, serve, showcase
+from app.cli import db, drain, enqueue, jobs, kinds, serve, showcase, stage2
 from app.cli.errors import reporting
 from app.cli.place import DataDir
 
@@ -36,7 +36,7 @@ def cockpit(context: typer.Context, data_dir: DataDir = None) -> None:
     context.obj = data_dir
 
 
-for group in (serve, enqueue, jobs, drain, showcase, kinds, db):
+for group in (serve, enqueue, jobs, drain, showcase, kinds, db, stage2):
     group.register(cli)
 
 

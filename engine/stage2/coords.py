@@ -6,7 +6,6 @@ One scheme both ways, for numbers and for tensors. Knows no image size and no to
 from __future__ import annotations
 
 import math
-import re
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -15,8 +14,6 @@ if TYPE_CHECKING:
 LAST_BIN = 999
 """The largest bin; both image borders are inclusive, so it decodes to exactly 1.0."""
 BIN_COUNT = LAST_BIN + 1
-
-_TOKEN = re.compile(r"<\|coord_(0|[1-9][0-9]{0,2})\|>")
 
 
 def encode(c: float) -> int:
@@ -64,5 +61,7 @@ def bin_of(spelling: str) -> int | None:
     >>> bin_of("<|coord_7|>"), bin_of("<|coord_07|>"), bin_of("<|coord_1000|>")
     (7, None, None)
     """
-    found = _TOKEN.fullmatch(spelling)
-    return int(found[1]) if found else None
+    return _BIN_OF.get(spelling)
+
+
+_BIN_OF = {token(k): k for k in range(BIN_COUNT)}

@@ -60,8 +60,9 @@ def match(
     iou_NM = box_iou(predicted, objects)
     near = _candidates(predicted, objects, iou_NM, top_k)
     reward = fp_cost + fn_cost
+    iou = iou_NM.tolist()
     gains = {  # what the assignment saves by making this pair, instead of leaving both alone
-        (i, j): reward - (1.0 - float(iou_NM[i, j])) for i, j in near if iou_NM[i, j] >= gate
+        (i, j): reward - (1.0 - iou[i][j]) for i, j in near if iou[i][j] >= gate
     }
     pairs = _smallest_optimum(gains)
     paired_i, paired_j = {i for i, _ in pairs}, {j for _, j in pairs}
@@ -76,16 +77,16 @@ def match(
 
 def box_iou(first: Sequence[Box], second: Sequence[Box]) -> NDArray[np.float64]:
     """IoU of every pair, [N, M]; boxes without area have IoU 1 with their equal, else 0."""
-    a_N4 = np.asarray(first, dtype=np.int64).reshape(-1, 4)
-    b_M4 = np.asarray(second, dtype=np.int64).reshape(-1, 4)
-    low = np.maximum(a_N4[:, None, :2], b_M4[None, :, :2])
-    high = np.minimum(a_N4[:, None, 2:], b_M4[None, :, 2:])
-    inter_NM = np.prod(np.clip(high - low, 0, None), axis=2)
-    union_NM = _area(a_N4)[:, None] + _area(b_M4)[None, :] - inter_NM
-    equal_NM = (a_N4[:, None, :] == b_M4[None, :, :]).all(axis=2)
-    iou_NM: NDArray[np.float64] = np.where(
-        union_NM > 0, inter_NM / np.maximum(union_NM, 1), equal_NM.astype(np.float64)
-    )
+    ax1, ay1, ax2, ay2 = a_4N1 = _columns(first)[:, :, None]
+    bx1, by1, bx2, by2 = b_4M = _columns(second)
+    width_NM = np.maximum(np.minimum(ax2, bx2) - np.maximum(ax1, bx1), 0)
+    height_NM = np.maximum(np.minimum(ay2, by2) - np.maximum(ay1, by1), 0)
+    inter_NM = width_NM * height_NM
+    union_NM = (ax2 - ax1) * (ay2 - ay1) + (bx2 - bx1) * (by2 - by1) - inter_NM
+    iou_NM: NDArray[np.float64] = inter_NM / np.maximum(union_NM, 1)
+    flat_NM = union_NM <= 0
+    if flat_NM.any():
+        iou_NM[flat_NM] = (a_4N1 == b_4M[:, None, :]).all(axis=0)[flat_NM]
     return iou_NM
 
 
@@ -103,9 +104,9 @@ def match_metrics(matches: Sequence[Match]) -> dict[str, float]:
     }
 
 
-def _area(boxes_N4: NDArray[np.int64]) -> NDArray[np.int64]:
-    size_N2 = boxes_N4[:, 2:] - boxes_N4[:, :2]
-    return size_N2[:, 0] * size_N2[:, 1]
+def _columns(boxes: Sequence[Box]) -> NDArray[np.int64]:
+    """x1, y1, x2, y2 as rows, [4, N]."""
+    return np.array(boxes, dtype=np.int64).reshape(-1, 4).T
 
 
 def _candidates(
@@ -114,16 +115,16 @@ def _candidates(
     """Each prediction's k objects of largest IoU, or of nearest centre when it meets none."""
     if not iou_NM.size:
         return []
-    a_N2, b_M2 = _doubled_centres(predicted), _doubled_centres(objects)
-    far_NM = ((a_N2[:, None, :] - b_M2[None, :, :]) ** 2).sum(axis=2)
+    (ax_N, ay_N), (bx_M, by_M) = _doubled_centres(predicted), _doubled_centres(objects)
+    far_NM = (ax_N[:, None] - bx_M) ** 2 + (ay_N[:, None] - by_M) ** 2
     alone_N1 = ~iou_NM.any(axis=1, keepdims=True)
     order_NM = np.argsort(np.where(alone_N1, far_NM, -iou_NM), axis=1, kind="stable")
-    return [(i, int(j)) for i, row in enumerate(order_NM[:, :top_k]) for j in row]
+    return [(i, j) for i, row in enumerate(order_NM[:, :top_k].tolist()) for j in row]
 
 
 def _doubled_centres(boxes: Sequence[Box]) -> NDArray[np.int64]:
-    boxes_N4 = np.asarray(boxes, dtype=np.int64).reshape(-1, 4)
-    return boxes_N4[:, :2] + boxes_N4[:, 2:]
+    boxes_4N = _columns(boxes)
+    return boxes_4N[:2] + boxes_4N[2:]
 
 
 def _smallest_optimum(gains: Mapping[Pair, float]) -> list[Pair]:
@@ -133,14 +134,14 @@ def _smallest_optimum(gains: Mapping[Pair, float]) -> list[Pair]:
     """
     islands = [_Island(island) for island in _islands(gains)]
     queue = sorted((i, island) for island in islands for i in island.predictions)
-    unsettled = sum(not island.settled() for island in islands)
+    unsettled = sum(not island.settled for island in islands)
     pairs: list[Pair] = []
     for i, island in queue:
         if not unsettled:
             break  # nothing more to gain: the list that ends here is a prefix of every other
-        before = island.settled()
+        before = island.settled
         j = island.decide(i)
-        unsettled -= island.settled() - before
+        unsettled -= island.settled - before
         if j is not None:
             pairs.append((i, j))
     return pairs
@@ -169,27 +170,30 @@ class _Island:
     def __init__(self, gains: Mapping[Pair, float]) -> None:
         self.gains = dict(gains)
         self.predictions = sorted({i for i, _ in gains})
-        self.best = _assign(self.gains)
+        self._keep(_assign(self.gains))
 
     def __lt__(self, other: _Island) -> bool:
         return self.predictions < other.predictions
 
-    def settled(self) -> bool:
-        """Leaving everyone undecided alone costs nothing."""
-        return self._value(self.best) <= _TIE
-
     def decide(self, i: int) -> int | None:
         """Settle prediction i: its smallest object in any best assignment, None for nobody."""
-        partner = self.best.get(i)
-        target = self._value(self.best)
+        best = self.best
+        partner = best.get(i)
         for j in sorted(j for p, j in self.gains if p == i and (partner is None or j < partner)):
             rest = _assign(self._without(i, j))
-            if self._value(rest) + self.gains[i, j] >= target - _TIE:
-                partner, self.best = j, rest
+            if self._value(rest) + self.gains[i, j] >= self.value - _TIE:
+                partner, best = j, rest
                 break
+        best.pop(i, None)
         self.gains = self._without(i, partner)
-        self.best.pop(i, None)
+        self._keep(best)
         return partner
+
+    def _keep(self, best: dict[int, int]) -> None:
+        self.best = best
+        self.value = self._value(best)
+        self.settled = self.value <= _TIE
+        """Leaving everyone undecided alone costs nothing."""
 
     def _without(self, i: int, j: int | None) -> dict[Pair, float]:
         return {pair: gain for pair, gain in self.gains.items() if pair[0] != i and pair[1] != j}

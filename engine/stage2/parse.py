@@ -221,13 +221,11 @@ def _first_fault(key: str | None, value: Any) -> Drop | Box:
 def _bins(values: Any) -> Drop | Box:
     if not isinstance(values, list) or len(values) != 4:
         return Drop.WRONG_ARITY
-    if any(isinstance(value, list | dict) for value in values):
-        return Drop.WRONG_ARITY
-    bins = [coords.bin_of(value) if isinstance(value, str) else None for value in values]
-    x1, y1, x2, y2 = bins
-    if x1 is None or y1 is None or x2 is None or y2 is None:
-        return Drop.NON_COORD_TOKEN
-    return x1, y1, x2, y2
+    x1, y1, x2, y2 = [coords.bin_of(v) if isinstance(v, str) else None for v in values]
+    if x1 is not None and y1 is not None and x2 is not None and y2 is not None:
+        return x1, y1, x2, y2
+    is_nested = any(isinstance(value, list | dict) for value in values)
+    return Drop.WRONG_ARITY if is_nested else Drop.NON_COORD_TOKEN
 
 
 class _Object(dict[str, Any]):

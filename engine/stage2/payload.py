@@ -7,8 +7,9 @@ coordinate or structure, and whose. Knows no rollout.
 
 from __future__ import annotations
 
+import itertools
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
@@ -56,12 +57,22 @@ def render(objects: Sequence[GTObject]) -> Marked:
     >>> render([GTObject("cat", (0, 1, 2, 999))]).text[:32]
     '{"object_1": {"desc": "cat", "bb'
     """
-    return _assemble(["{", *_entries(objects, 1), "}"])
+    return render_fragment("{", objects, 1)
 
 
 def render_fragment(lead: str, objects: Sequence[GTObject], first_index: int) -> Marked:
     """Entries numbered from `first_index` behind `lead`, with the closing brace."""
-    return _assemble([lead, *_entries(objects, first_index), "}"])
+    stretches: list[_Stretch] = [(lead, Part.STRUCTURE, None)] if lead else []
+    for owner, gt in enumerate(objects):
+        stretches += _entry(gt, owner, first_index + owner)
+        if owner + 1 < len(objects):
+            stretches.append((", ", Part.STRUCTURE, None))
+    stretches.append(("}", Part.STRUCTURE, None))
+    texts, parts, owners = zip(*stretches, strict=True)
+    text = "".join(texts)
+    sizes = map(len, texts if text.isascii() else [stretch.encode() for stretch in texts])
+    ends = list(itertools.accumulate(sizes))
+    return Marked(text, tuple(map(Mark, [0, *ends], ends, parts, owners)))
 
 
 def encode(pieces: TokenPieces, objects: Sequence[GTObject]) -> tuple[int, ...]:
@@ -82,32 +93,19 @@ def encode_marked(pieces: TokenPieces, marked: Marked) -> tuple[int, ...]:
     return ids
 
 
-_Pieces = str | tuple[str, Part, int]
+_Stretch = tuple[str, Part, int | None]
+"""Some text, what it says, and whose it is."""
+_spell = json.JSONEncoder(ensure_ascii=False).encode
 
 
-def _entries(objects: Sequence[GTObject], first_index: int) -> Iterable[_Pieces]:
-    for owner, gt in enumerate(objects):
-        if owner:
-            yield ", "
-        yield f'"object_{first_index + owner}": {{"desc": "', Part.STRUCTURE, owner
-        yield json.dumps(gt.desc, ensure_ascii=False)[1:-1], Part.DESC, owner
-        yield '", "bbox_2d": ["', Part.STRUCTURE, owner
-        for axis, k in enumerate(gt.box):
-            if axis:
-                yield '", "', Part.STRUCTURE, owner
-            yield coords.token(k), Part.COORD, owner
-        yield '"]}', Part.STRUCTURE, owner
-
-
-def _assemble(parts: Iterable[_Pieces]) -> Marked:
-    texts: list[str] = []
-    marks: list[Mark] = []
-    end = 0
-    for item in parts:
-        text, part, owner = (item, Part.STRUCTURE, None) if isinstance(item, str) else item
-        if not text:
-            continue
-        start, end = end, end + len(text.encode())
-        texts.append(text)
-        marks.append(Mark(start, end, part, owner))
-    return Marked("".join(texts), tuple(marks))
+def _entry(gt: GTObject, owner: int, index: int) -> list[_Stretch]:
+    x1, y1, x2, y2 = map(coords.token, gt.box)
+    between = '", "', Part.STRUCTURE, owner
+    return [
+        (f'"object_{index}": {{"desc": "', Part.STRUCTURE, owner),
+        (_spell(gt.desc)[1:-1], Part.DESC, owner),
+        ('", "bbox_2d": ["', Part.STRUCTURE, owner),
+        *((x1, Part.COORD, owner), between, (y1, Part.COORD, owner), between),
+        *((x2, Part.COORD, owner), between, (y2, Part.COORD, owner)),
+        ('"]}', Part.STRUCTURE, owner),
+    ]

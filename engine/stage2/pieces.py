@@ -112,7 +112,7 @@ class TokenPieces:
         wanted = text.encode()
         for encode in (self._plain, self._anchored):
             ids = encode(text)
-            if ids is not None and b"".join(self.of_all(ids)) == wanted:
+            if ids is not None and b"".join(map(self._pieces.__getitem__, ids)) == wanted:
                 return ids
         return None
 

@@ -9,6 +9,7 @@ Knows no token, no object key's meaning and no JSON value; `parse` judges what s
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 _LEXEME = re.compile(
@@ -53,14 +54,18 @@ class Scan:
 def scan(text: bytes) -> Scan:
     """Find the first top-level object of `text`. Never raises."""
     run = _Run(text)
+    take = run.steps.get
     for lexeme in _LEXEME.finditer(text):
-        run.take(lexeme)
+        start, end = lexeme.span()
+        take(text[start], run.bare_word)(start, end)
         if run.done:
             break
     return run.found
 
 
 _QUOTE, _OPEN, _CLOSE, _LIST, _UNLIST = b'"{}[]'
+_IN_OBJECT = [_OPEN, _OPEN]
+_IN_LIST = [_OPEN, _OPEN, _LIST]
 
 
 class _Run:
@@ -72,25 +77,19 @@ class _Run:
         self.done = False
         self.stack: list[int] = []
         self.unkept: list[Entry] = []  # values that are no object, kept once an object follows
+        self.steps: Mapping[int, Callable[[int, int], None]] = {
+            _QUOTE: self._string,
+            _OPEN: self._open,
+            _CLOSE: self._close,
+            _LIST: self._list,
+            _UNLIST: self._unlist,
+        }
+        """What to do with a lexeme at [start, end), by its first byte."""
         self._forget_key()
         self._begin_value(0)
 
-    def take(self, lexeme: re.Match[bytes]) -> None:
-        start, end = lexeme.span()
-        first = self.text[start]
-        if first == _QUOTE:
-            self._string(start, end)
-        elif first == _OPEN:
-            self._open(start)
-        elif first == _CLOSE:
-            self._close(start)
-        elif first == _LIST:
-            if self._between_entries():
-                self._begin_value(start)
-            self.stack.append(_LIST)
-        elif first == _UNLIST:
-            self._unlist(end)
-        elif self._between_entries() and self.has_colon:
+    def bare_word(self, start: int, end: int) -> None:
+        if self._between_entries() and self.has_colon:
             self._note_value(start, end)
 
     def _between_entries(self) -> bool:
@@ -115,12 +114,12 @@ class _Run:
     def _string(self, start: int, end: int) -> None:
         if end - start == 1:
             self.done = True  # it never ends: all that follows is inside it
+        elif self.stack == _IN_LIST:
+            self.list_strings.append((start + 1, end - 1))
+        elif self.stack == _IN_OBJECT:
+            self._string_in_object(start, end)
         elif self._between_entries():
             self._string_between_entries(start, end)
-        elif self.stack == [_OPEN, _OPEN]:
-            self._string_in_object(start, end)
-        elif self.stack == [_OPEN, _OPEN, _LIST]:
-            self.list_strings.append((start + 1, end - 1))
 
     def _string_between_entries(self, start: int, end: int) -> None:
         colon = _COLON.match(self.text, end)
@@ -139,20 +138,25 @@ class _Run:
         else:
             self.desc_follows = self.text[start:end] == b'"desc"'
 
-    def _open(self, start: int) -> None:
+    def _open(self, start: int, _end: int) -> None:
         if not self.stack:
             self.found.opening = start
         elif self._between_entries():
             self._begin_value(start)
         self.stack.append(_OPEN)
 
-    def _unlist(self, end: int) -> None:
+    def _list(self, start: int, _end: int) -> None:
+        if self._between_entries():
+            self._begin_value(start)
+        self.stack.append(_LIST)
+
+    def _unlist(self, _start: int, end: int) -> None:
         if self.stack and self.stack[-1] == _LIST:
             self.stack.pop()
             if self._between_entries() and self.has_colon:
                 self._note_value(self.value_start, end)
 
-    def _close(self, start: int) -> None:
+    def _close(self, start: int, end: int) -> None:
         if _OPEN not in self.stack:
             return
         while self.stack.pop() != _OPEN:
@@ -163,7 +167,7 @@ class _Run:
             self.found.closing = start
             self.done = True
         elif len(self.stack) == 1:
-            self._end_object(start + 1)
+            self._end_object(end)
 
     def _end_object(self, end: int) -> None:
         """Brace depth 2 → 1: the entry is finished, and so is everything before it."""

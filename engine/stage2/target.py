@@ -8,8 +8,6 @@ alone by giving the outermost `}` and `<|im_end|>` no weight. Knows no tensor an
 
 from __future__ import annotations
 
-import bisect
-import itertools
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -127,7 +125,8 @@ def build_targets(
     return SampleTargets(b2, _b3(prompt_ids, rollout, weights, pieces))
 
 
-_BRACE = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[{}]', re.DOTALL)
+_BRACE = re.compile(rb'(?:[^"{}]++|"[^"\\]*+(?:\\.[^"\\]*+)*+"|")*+([{}]|\Z)', re.DOTALL)
+_DEEPER: Mapping[bytes, int] = {b"{": 1, b"}": -1, b"": 0}
 
 
 def outermost_brace(parts: Sequence[bytes]) -> int | None:
@@ -135,16 +134,22 @@ def outermost_brace(parts: Sequence[bytes]) -> int | None:
 
     Braces inside strings do not count. None when the object does not close.
     """
+    text = b"".join(parts)
     depth = 0
-    for found in _BRACE.finditer(b"".join(parts)):
-        if found[0] == b"{":
-            depth += 1
-        elif found[0] == b"}":
-            depth -= 1
-            if depth == 0:
-                ends = list(itertools.accumulate(map(len, parts)))
-                return bisect.bisect_left(ends, found.end())
+    for found in _BRACE.finditer(text):
+        depth += _DEEPER[found[1]]
+        if depth == 0 and found[1] == b"}":
+            return _piece_that_ends(parts, len(text) - found.end())
     return None
+
+
+def _piece_that_ends(parts: Sequence[bytes], behind: int) -> int:
+    """Index of the first piece with at most `behind` bytes behind it; sought from the end."""
+    index = len(parts) - 1
+    while index and len(parts[index]) <= behind:
+        behind -= len(parts[index])
+        index -= 1
+    return index
 
 
 def mark_of_each(parts: Sequence[bytes], marks: Sequence[Mark]) -> list[int]:
@@ -152,13 +157,14 @@ def mark_of_each(parts: Sequence[bytes], marks: Sequence[Mark]) -> list[int]:
 
     Marks cover the text of the pieces, so each piece meets at least one.
     """
-    ends = np.cumsum([len(part) for part in parts])
-    bounds = np.array([mark.end for mark in marks])
+    ends = np.fromiter(map(len, parts), np.int64, len(parts)).cumsum()
+    bounds = np.fromiter((mark.end for mark in marks), np.int64, len(marks))
     lasts = np.searchsorted(bounds, ends, side="left")
     firsts = np.searchsorted(bounds, np.concatenate([[0], ends[:-1]]), side="right")
     found: list[int] = lasts.tolist()
-    for index in np.nonzero(firsts < lasts)[0].tolist():
-        met = range(int(firsts[index]), found[index] + 1)
+    (shared,) = np.nonzero(firsts < lasts)
+    for index, first in zip(shared.tolist(), firsts[shared].tolist(), strict=True):
+        met = range(first, found[index] + 1)
         found[index] = max(met, key=lambda mark: _RANK[marks[mark].part])
     return found
 

@@ -122,6 +122,7 @@ def test_a_config_sets_weights_and_rules(
     ("change", "message"),
     [
         ({"tokenizer": "remove"}, "names no tokenizer"),
+        ({"tokenizer": 5}, "tokenizer is not a text"),
         ({"tokenizer": "/does/not/exist"}, "does not exist; name a folder"),
         ({"response_token_ids": "remove"}, "has no response_token_ids"),
         ({"response_token_ids": ["a"]}, "not a list of whole numbers"),
