@@ -8,12 +8,14 @@ Exit code 1 when one does not hold.
 from __future__ import annotations
 
 import argparse
+import json
 import platform
 import statistics
 import subprocess
 import sys
 import time
 from datetime import UTC, datetime
+from pathlib import Path
 
 from engine.reward.pool import Pool, Question
 from engine.reward.verdict import Reason
@@ -70,6 +72,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--hanging", type=int, default=1000)
     parser.add_argument("--questions", type=int, default=300)
+    parser.add_argument("--json", type=Path, help="write the figures here too")
     options = parser.parse_args()
     with Pool(workers=2, wall_s=WALL_S) as pool:
         pool.load("math")
@@ -91,6 +94,17 @@ def main() -> int:
     print(f"afterwards: {after:.0f}/s = {after / before:.2f} of before (bound 0.90)")
     print(f"a fresh process a call: {fresh:.2f}/s; the pool: {before / fresh:.0f} times (bound 50)")
     print("order kept: yes")
+    figures = {
+        "before_per_s": round(before, 1),
+        "after_per_s": round(after, 1),
+        "after_over_before": round(after / before, 3),
+        "hanging": options.hanging,
+        "timed_out": timeouts,
+        "fresh_process_per_s": round(fresh, 3),
+        "pool_over_fresh": round(before / fresh, 1),
+    }
+    if options.json:
+        options.json.write_text(json.dumps(figures, indent=1) + "\n")
     holds = after >= 0.9 * before and before >= 50 * fresh and timeouts == options.hanging
     return int(not holds)
 

@@ -65,17 +65,25 @@ def demo(options: DemoOptions, settings: WorkerSettings) -> int:
     """
     say = Console(stderr=True, highlight=False)
     config = recipe(options)
-    settings.data_dir.mkdir(parents=True, exist_ok=True)
-    with _terminate_is_interrupt(), _Cockpit(settings, options.port, say) as cockpit:
-        database = open_database(settings)
-        try:
+    with _terminate_is_interrupt(), open_database(settings) as database:
+        _leave_other_jobs_alone(database, settings)
+        with _Cockpit(settings, options.port, say) as cockpit:
             job_id = _waiting_demo(database, config) or cockpit.send(config)
             url = f"{cockpit.url}/jobs/{job_id}"
             say.print(f"job {job_id}: [link={url}]{url}[/link]")
             job = _run(database, settings, job_id, cockpit, say)
             return _tell(job, url, options, say, cockpit)
-        finally:
-            database.close()
+
+
+def _leave_other_jobs_alone(database: Database, settings: WorkerSettings) -> None:
+    """The demo's drain would run them first, and nobody asked for that."""
+    others = [job for job in views.next_jobs(database) if job.name != NAME]
+    if others:
+        raise DemoError(
+            f"{settings.data_dir} has queued jobs ({others[0].name}, job {others[0].id}, …) that "
+            "the demo would start; show it elsewhere: cockpit demo --data-dir DIR",
+            exit_code=4,
+        )
 
 
 def recipe(options: DemoOptions) -> dict[str, Any]:

@@ -110,6 +110,18 @@ def test_the_demos_recipe_gains_and_its_control_does_not(cockpit: Cockpit, port:
     assert (control["verdict"], control["lift"]) == ("no gain proven", 0.0)
 
 
+def test_the_demo_starts_nobody_elses_job(cockpit: Cockpit, quick: Path, port: int) -> None:
+    """A queue that waits for the night is not started by a show."""
+    cockpit("enqueue", "rl_run", str(quick), "--name", "for the night")
+
+    done = cockpit("demo", "--recipe", str(quick), "--port", str(port))
+
+    assert done.returncode == 4
+    assert "for the night" in done.stderr
+    assert "--data-dir" in done.stderr
+    assert _show(cockpit)["state"] == "queued"
+
+
 def test_killing_the_web_process_does_not_stop_the_run(
     cockpit: Cockpit, long: Path, port: int
 ) -> None:
