@@ -17,7 +17,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--requirements-json",
         metavar="FILE",
-        help="write {row: {test: outcome}} for the tests marked with a requirement",
+        help="write {row: {test: outcome}} for the tests marked with a requirement; with `=`, or "
+        "pytest takes a file that exists for the tests to run",
     )
 
 

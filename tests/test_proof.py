@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import subprocess
 import sys
 import tomllib
@@ -56,7 +57,7 @@ def test_an_open_row_is_not_counted_even_with_a_passing_test(tool: ModuleType) -
 
 
 def _run_little_project(
-    folder: Path, test: str, allowed: str = ""
+    folder: Path, test: str, allowed: str = "", *options: str
 ) -> subprocess.CompletedProcess[str]:
     """A project of one test under this conftest."""
     tests = folder / "tests"
@@ -67,7 +68,7 @@ def _run_little_project(
     (tests / "allowed_skips.txt").write_text(allowed)
     (tests / "test_x.py").write_text(f"import pytest\n\n{test}\n")
     return subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "--rootdir", str(folder), "tests"],
+        [sys.executable, "-m", "pytest", "-q", "--rootdir", str(folder), *options],
         cwd=folder,
         capture_output=True,
         text=True,
@@ -97,3 +98,16 @@ def test_a_mark_without_a_row_is_an_error(tmp_path: Path) -> None:
 
     assert done.returncode == pytest.ExitCode.USAGE_ERROR
     assert "no requirement row ['A-10']" in done.stdout + done.stderr
+
+
+def test_outcomes_are_written_again_by_a_second_run(tmp_path: Path) -> None:
+    """CI runs in a checkout that may hold the outcomes of an earlier run."""
+    (tmp_path / "pyproject.toml").write_text('[tool.pytest.ini_options]\ntestpaths = ["tests"]\n')
+    old = tmp_path / "outcomes.json"
+    old.write_text("{}")
+    test = "@pytest.mark.requirement('A-01')\ndef test_x(): pass"
+
+    done = _run_little_project(tmp_path, test, "", f"--requirements-json={old}")
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert json.loads(old.read_text()) == {"A-01": {"tests/test_x.py::test_x": "passed"}}

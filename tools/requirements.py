@@ -41,7 +41,7 @@ def run_marked_tests() -> Outcomes:
     with tempfile.TemporaryDirectory() as folder:
         target = Path(folder) / "outcomes.json"
         command = [sys.executable, "-m", "pytest", "-q", "-m", "requirement"]
-        subprocess.run([*command, "--requirements-json", str(target)], cwd=ROOT, check=False)
+        subprocess.run([*command, f"--requirements-json={target}"], cwd=ROOT, check=False)
         loaded: Outcomes = json.loads(target.read_text())
     return loaded
 
