@@ -203,28 +203,6 @@ def test_a_missing_seam_is_refused_by_name(name: str) -> None:
 
 
 @pytest.mark.requirement("RL-01")
-def test_the_config_has_the_proven_defaults() -> None:
-    """The knobs of the published loop."""
-    config = GRPOConfig(base="embedded:qwen3-tiny")
-
-    assert config.model_dump(exclude={"base"}) == {
-        "lora_rank": 16,
-        "group_k": 4,
-        "tasks_per_step": 8,
-        "temp": 0.8,
-        "heldout_every": 10,
-        "vllm_pin": None,
-        "max_steps": 34,
-        "corpus_min": 100,
-        "heldout_frac": 0.2,
-        "kl_coef": 0.1,
-        "lr": 1e-6,
-        "seed": 0,
-        "heldout_patience": None,
-    }
-
-
-@pytest.mark.requirement("RL-01")
 @pytest.mark.requirement("RL-05")
 @pytest.mark.parametrize(
     "wrong",
