@@ -57,28 +57,34 @@ def match(
     >>> found.pairs, found.false_positives
     (((0, 0),), (1,))
     """
-    iou_NM = box_iou(predicted, objects)
-    near = _candidates(predicted, objects, iou_NM, top_k)
-    reward = fp_cost + fn_cost
-    iou = iou_NM.tolist()
-    gains = {  # what the assignment saves by making this pair, instead of leaving both alone
-        (i, j): reward - (1.0 - iou[i][j]) for i, j in near if iou[i][j] >= gate
-    }
+    boxes_4N, boxes_4M = _columns(predicted), _columns(objects)
+    iou_NM = _iou(boxes_4N, boxes_4M)
+    near_NK = _candidates(boxes_4N, boxes_4M, iou_NM, top_k)
+    near_iou_NK = np.take_along_axis(iou_NM, near_NK, axis=1)
+    feasible_NK = near_iou_NK >= gate
+    # what the assignment saves by making a pair, instead of leaving both alone
+    gains_P = fp_cost + fn_cost - (1.0 - near_iou_NK[feasible_NK])
+    feasible = zip(feasible_NK.nonzero()[0].tolist(), near_NK[feasible_NK].tolist(), strict=True)
+    gains = dict(zip(feasible, gains_P.tolist(), strict=True))
     pairs = _smallest_optimum(gains)
     paired_i, paired_j = {i for i, _ in pairs}, {j for _, j in pairs}
     return Match(
         tuple(pairs),
         tuple(i for i in range(len(predicted)) if i not in paired_i),
         tuple(j for j in range(len(objects)) if j not in paired_j),
-        candidates=len(near),
-        gated=len(near) - len(gains),
+        candidates=near_NK.size,
+        gated=near_NK.size - len(gains),
     )
 
 
 def box_iou(first: Sequence[Box], second: Sequence[Box]) -> NDArray[np.float64]:
     """IoU of every pair, [N, M]; boxes without area have IoU 1 with their equal, else 0."""
-    ax1, ay1, ax2, ay2 = a_4N1 = _columns(first)[:, :, None]
-    bx1, by1, bx2, by2 = b_4M = _columns(second)
+    return _iou(_columns(first), _columns(second))
+
+
+def _iou(a_4N: NDArray[np.int64], b_4M: NDArray[np.int64]) -> NDArray[np.float64]:
+    ax1, ay1, ax2, ay2 = a_4N1 = a_4N[:, :, None]
+    bx1, by1, bx2, by2 = b_4M
     width_NM = np.maximum(np.minimum(ax2, bx2) - np.maximum(ax1, bx1), 0)
     height_NM = np.maximum(np.minimum(ay2, by2) - np.maximum(ay1, by1), 0)
     inter_NM = width_NM * height_NM
@@ -110,20 +116,18 @@ def _columns(boxes: Sequence[Box]) -> NDArray[np.int64]:
 
 
 def _candidates(
-    predicted: Sequence[Box], objects: Sequence[Box], iou_NM: NDArray[np.float64], top_k: int
-) -> list[Pair]:
+    a_4N: NDArray[np.int64], b_4M: NDArray[np.int64], iou_NM: NDArray[np.float64], top_k: int
+) -> NDArray[np.intp]:
     """Each prediction's k objects of largest IoU, or of nearest centre when it meets none."""
-    if not iou_NM.size:
-        return []
-    (ax_N, ay_N), (bx_M, by_M) = _doubled_centres(predicted), _doubled_centres(objects)
-    far_NM = (ax_N[:, None] - bx_M) ** 2 + (ay_N[:, None] - by_M) ** 2
-    alone_N1 = ~iou_NM.any(axis=1, keepdims=True)
-    order_NM = np.argsort(np.where(alone_N1, far_NM, -iou_NM), axis=1, kind="stable")
-    return [(i, j) for i, row in enumerate(order_NM[:, :top_k].tolist()) for j in row]
+    order_NM = np.argsort(-iou_NM, axis=1, kind="stable")
+    alone_A = np.nonzero(~iou_NM.any(axis=1))[0]
+    if alone_A.size:
+        apart_2AM = _doubled_centres(a_4N[:, alone_A])[:, :, None] - _doubled_centres(b_4M)[:, None]
+        order_NM[alone_A] = np.argsort((apart_2AM**2).sum(axis=0), axis=1, kind="stable")
+    return order_NM[:, :top_k]
 
 
-def _doubled_centres(boxes: Sequence[Box]) -> NDArray[np.int64]:
-    boxes_4N = _columns(boxes)
+def _doubled_centres(boxes_4N: NDArray[np.int64]) -> NDArray[np.int64]:
     return boxes_4N[:2] + boxes_4N[2:]
 
 

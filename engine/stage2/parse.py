@@ -175,8 +175,12 @@ class _Tokens:
     ends: Sequence[int]
     pieces: TokenPieces
 
-    def coord(self, start: int, end: int) -> int | None:
-        """Index of the coord token that is exactly bytes [start, end), else None."""
+    def coords(self, spans: Iterable[tuple[int, int]]) -> list[int]:
+        """Indices of the coord tokens that are exactly one of `spans`."""
+        found = [self._coord(start, end) for start, end in spans]
+        return [index for index in found if index is not None]
+
+    def _coord(self, start: int, end: int) -> int | None:
         index = bisect.bisect_right(self.ends, start)
         token_id = self.ids[index]
         if token_id not in self.pieces.coord_bins or self.ends[index] != end:
@@ -185,22 +189,40 @@ class _Tokens:
 
 
 def _judge(entry: Entry, text: bytes, tokens: _Tokens) -> JudgedEntry:
-    key = _load(entry.key)
-    key = key if isinstance(key, str) else None
-    value = _load(text[entry.start : entry.end])
-    verdict = _first_fault(key, value)
+    key, desc, verdict = (_read_ours if entry.is_ours else _read)(entry, text)
     if isinstance(verdict, Drop):
         return JudgedEntry(key, entry, None, verdict)
-    found = [tokens.coord(start, end) for start, end in entry.list_strings]
-    captured = [index for index in found if index is not None]
+    captured = tokens.coords(entry.list_strings)
     if len(captured) != 4:
         return JudgedEntry(key, entry, None, Drop.WRONG_ARITY)
     x1, y1, x2, y2 = verdict
     if x2 < x1 or y2 < y1:
         return JudgedEntry(key, entry, None, Drop.BBOX_INVALID)
     p1, p2, p3, p4 = captured
-    prediction = Prediction(value["desc"], verdict, (p1, p2, p3, p4))
-    return JudgedEntry(key, entry, prediction, None)
+    return JudgedEntry(key, entry, Prediction(desc, verdict, (p1, p2, p3, p4)), None)
+
+
+_Reading = tuple[str | None, str, Drop | Box]
+"""An entry's key, its description, and its four bins or the first reason to drop it."""
+
+
+def _read(entry: Entry, text: bytes) -> _Reading:
+    key = _load(entry.key)
+    key = key if isinstance(key, str) else None
+    value = _load(text[entry.start : entry.end])
+    verdict = _first_fault(key, value)
+    return key, "" if isinstance(verdict, Drop) else value["desc"], verdict
+
+
+def _read_ours(entry: Entry, text: bytes) -> _Reading:
+    """What `_read` says of an entry in our own spelling, without a JSON parser."""
+    assert entry.key is not None
+    assert entry.desc is not None
+    key = entry.key[1:-1].decode()
+    desc = text[slice(*entry.desc)].decode(errors="replace")
+    if not desc.strip():
+        return key, desc, Drop.MISSING_DESC
+    return key, desc, _bins([text[start:end].decode() for start, end in entry.list_strings])
 
 
 def _first_fault(key: str | None, value: Any) -> Drop | Box:

@@ -29,6 +29,12 @@ class Part(StrEnum):
     COORD = "coord"
     STOP = "stop"
 
+    rank: int
+    """Place in that precedence."""
+
+    def __init__(self, _spelling: str) -> None:
+        self.rank = len(type(self).__members__)
+
 
 class Mark(NamedTuple):
     """Bytes [start, end) of a text: what they say, and which object they belong to."""
@@ -41,10 +47,18 @@ class Mark(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Marked:
-    """A text with marks that cover it without gap or overlap."""
+    """A text as stretches that cover it without gap or overlap, one column for each property."""
 
     text: str
-    marks: tuple[Mark, ...]
+    ends: tuple[int, ...]
+    """Where each stretch ends, in bytes."""
+    parts: tuple[Part, ...]
+    owners: tuple[int | None, ...]
+
+    @property
+    def marks(self) -> tuple[Mark, ...]:
+        """The stretches, one by one."""
+        return tuple(map(Mark, (0, *self.ends), self.ends, self.parts, self.owners))
 
 
 class PayloadError(NightlaneError):
@@ -62,17 +76,19 @@ def render(objects: Sequence[GTObject]) -> Marked:
 
 def render_fragment(lead: str, objects: Sequence[GTObject], first_index: int) -> Marked:
     """Entries numbered from `first_index` behind `lead`, with the closing brace."""
-    stretches: list[_Stretch] = [(lead, Part.STRUCTURE, None)] if lead else []
+    texts = [lead] if lead else []
+    parts = [Part.STRUCTURE] * len(texts)
+    owners: list[int | None] = [None] * len(texts)
     for owner, gt in enumerate(objects):
-        stretches += _entry(gt, owner, first_index + owner)
-        if owner + 1 < len(objects):
-            stretches.append((", ", Part.STRUCTURE, None))
-    stretches.append(("}", Part.STRUCTURE, None))
-    texts, parts, owners = zip(*stretches, strict=True)
+        separator = ", " if owner + 1 < len(objects) else "}"
+        texts += [*_entry(gt, first_index + owner), separator]
+        parts += _ENTRY_PARTS
+        owners += [*[owner] * (len(_ENTRY_PARTS) - 1), None]
+    if not objects:
+        texts, parts, owners = [*texts, "}"], [*parts, Part.STRUCTURE], [*owners, None]
     text = "".join(texts)
-    sizes = map(len, texts if text.isascii() else [stretch.encode() for stretch in texts])
-    ends = list(itertools.accumulate(sizes))
-    return Marked(text, tuple(map(Mark, [0, *ends], ends, parts, owners)))
+    sizes = map(len, texts if text.isascii() else map(str.encode, texts))
+    return Marked(text, tuple(itertools.accumulate(sizes)), tuple(parts), tuple(owners))
 
 
 def encode(pieces: TokenPieces, objects: Sequence[GTObject]) -> tuple[int, ...]:
@@ -93,19 +109,25 @@ def encode_marked(pieces: TokenPieces, marked: Marked) -> tuple[int, ...]:
     return ids
 
 
-_Stretch = tuple[str, Part, int | None]
-"""Some text, what it says, and whose it is."""
 _spell = json.JSONEncoder(ensure_ascii=False).encode
 
 
-def _entry(gt: GTObject, owner: int, index: int) -> list[_Stretch]:
+def _entry(gt: GTObject, index: int) -> tuple[str, ...]:
+    """The stretches of one entry; `_ENTRY_PARTS` says what each is."""
     x1, y1, x2, y2 = map(coords.token, gt.box)
-    between = '", "', Part.STRUCTURE, owner
-    return [
-        (f'"object_{index}": {{"desc": "', Part.STRUCTURE, owner),
-        (_spell(gt.desc)[1:-1], Part.DESC, owner),
-        ('", "bbox_2d": ["', Part.STRUCTURE, owner),
-        *((x1, Part.COORD, owner), between, (y1, Part.COORD, owner), between),
-        *((x2, Part.COORD, owner), between, (y2, Part.COORD, owner)),
-        ('"]}', Part.STRUCTURE, owner),
-    ]
+    between = '", "'
+    return (
+        f'"object_{index}": {{"desc": "',
+        _spell(gt.desc)[1:-1],
+        '", "bbox_2d": ["',
+        *(x1, between, y1, between, x2, between, y2),
+        '"]}',
+    )
+
+
+_ENTRY_PARTS = (
+    *(Part.STRUCTURE, Part.DESC, Part.STRUCTURE),
+    *(Part.COORD, Part.STRUCTURE) * 4,
+    Part.STRUCTURE,
+)
+"""Of an entry and of the separator or brace behind it."""

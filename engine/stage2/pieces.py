@@ -8,13 +8,14 @@ Knows no JSON.
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
-from tokenizers import Tokenizer
+from tokenizers import AddedToken, Tokenizer
 
 from engine.contract.errors import NightlaneError
 from engine.stage2 import coords
@@ -22,7 +23,14 @@ from engine.stage2.ground_truth import STOP_TEXT
 
 _BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 _RUN = re.compile(r"<\|coord_[0-9]+\|>|[^\x00-\x7f]+|[\x00-\x7f]+?(?=<\|coord_|[^\x00-\x7f]|\Z)")
+_COORD = re.compile(r"<\|coord_(0|[1-9][0-9]{0,2})\|>")
 _PROBE = '{"object_1": {"desc": "a", "bbox_2d": ["<|coord_0|>", "<|coord_999|>"]}}'
+
+_RUN_PROBES = (
+    _PROBE,
+    "a<|coord_1|>a<|coord_2|> a <|coord_3|>\u00e9e\u0301<|coord_4|>\u0301<|coord_5|>",
+)
+"""Letters, spaces and combining marks on both sides of a coord token."""
 
 
 class TokenizerError(NightlaneError):
@@ -59,12 +67,11 @@ class TokenPieces:
 
     def of(self, token_id: int) -> bytes:
         """The bytes of one token; none for an id the vocabulary does not know."""
-        return self._pieces[token_id] if 0 <= token_id < len(self._pieces) else b""
+        return self._pieces.get(token_id, b"")
 
     def of_all(self, ids: Iterable[int]) -> list[bytes]:
         """The bytes of each token, in order."""
-        known, count = self._pieces, len(self._pieces)
-        return [known[i] if 0 <= i < count else b"" for i in ids]
+        return [*map(self._pieces.get, ids, itertools.repeat(b""))]
 
     def encode(self, text: str) -> tuple[int, ...]:
         """Token ids whose pieces are exactly `text`, as it stands behind other tokens.
@@ -112,13 +119,40 @@ class TokenPieces:
         wanted = text.encode()
         for encode in (self._plain, self._anchored):
             ids = encode(text)
-            if ids is not None and b"".join(map(self._pieces.__getitem__, ids)) == wanted:
+            if ids is not None and b"".join(self.of_all(ids)) == wanted:
                 return ids
         return None
 
     def _plain(self, text: str) -> tuple[int, ...]:
+        return self._around_coords(text) if self._coords_part_runs else self._whole(text)
+
+    def _whole(self, text: str) -> tuple[int, ...]:
         (encoding,) = self._backend.encode_batch_fast([text], add_special_tokens=False)
         return tuple(encoding.ids)
+
+    def _around_coords(self, text: str) -> tuple[int, ...]:
+        """`_whole`, each distinct run between coord tokens encoded once: most are `", "`."""
+        runs = _COORD.split(text)
+        distinct = list(dict.fromkeys(runs[::2]))
+        encoded = self._backend.encode_batch_fast(distinct, add_special_tokens=False)
+        ids_of = dict(zip(distinct, (encoding.ids for encoding in encoded), strict=True))
+        ids = list(ids_of[runs[0]])
+        for bin_, run in zip(runs[1::2], runs[2::2], strict=True):
+            ids.append(self.coord_ids[int(bin_)])
+            ids += ids_of[run]
+        return tuple(ids)
+
+    @cached_property
+    def _coords_part_runs(self) -> bool:
+        """Whether text around a coord token is tokenised as if it stood alone.
+
+        So it is when the added token takes no neighbouring space, and nothing is done to the
+        start of a text alone (as SentencePiece's space in front, which the probes would show).
+        """
+        added = self._backend.get_added_tokens_decoder()
+        return all(_stands_alone(added.get(i)) for i in self.coord_ids) and all(
+            self._around_coords(probe) == self._whole(probe) for probe in _RUN_PROBES
+        )
 
     def _anchored(self, text: str) -> tuple[int, ...] | None:
         """Encode behind a line break and drop the break: no space is put in front of `text`."""
@@ -135,7 +169,7 @@ class TokenPieces:
         """Bytes → id, a written-out token before a byte token, then the smaller id."""
         usable = [
             (len(piece) == 1 and _is_byte_token(self._backend.id_to_token(i)), i, piece)
-            for i, piece in enumerate(self._pieces)
+            for i, piece in self._pieces.items()
             if piece and i not in self.reserved
         ]
         table: dict[bytes, int] = {}
@@ -151,6 +185,12 @@ class TokenPieces:
                 "the tokenizer splits or merges coord tokens; add <|coord_0|>…<|coord_999|> "
                 "as special tokens"
             )
+
+
+def _stands_alone(token: AddedToken | None) -> bool:
+    return token is not None and not (
+        token.lstrip or token.rstrip or token.single_word or token.normalized
+    )
 
 
 def _id_of(vocabulary: Mapping[str, int], token: str) -> int:
@@ -181,11 +221,10 @@ def _decoder_steps(backend: Tokenizer) -> list[dict[str, Any]]:
     return steps
 
 
-def _byte_pieces(vocabulary: Mapping[str, int], steps: Sequence[dict[str, Any]]) -> list[bytes]:
-    pieces = [b""] * (max(vocabulary.values()) + 1)
-    for token, token_id in vocabulary.items():
-        pieces[token_id] = _piece(token, steps)
-    return pieces
+def _byte_pieces(
+    vocabulary: Mapping[str, int], steps: Sequence[dict[str, Any]]
+) -> Mapping[int, bytes]:
+    return {token_id: _piece(token, steps) for token, token_id in vocabulary.items()}
 
 
 def _piece(token: str, steps: Sequence[dict[str, Any]]) -> bytes:

@@ -14,7 +14,7 @@ from engine.stage2.match import Match
 from engine.stage2.parse import JudgedEntry, ParsedRollout
 from engine.stage2.payload import Mark, Part, encode_marked, render
 from engine.stage2.pieces import TokenPieces
-from engine.stage2.target import appendix, mark_of_each, outermost_brace, reordered
+from engine.stage2.target import appendix, outermost_brace, reordered, stretch_of_each
 
 
 class Source(StrEnum):
@@ -48,12 +48,18 @@ def y_train_roles(rollout: JudgedRollout, pieces: TokenPieces) -> tuple[Role, ..
     parsed = rollout.parsed
     marks = _prefix_marks(parsed)
     kept_roles = _of_marks(marks, _prefix_sources(parsed, rollout.found), Source.PREFIX)
-    kept = mark_of_each(pieces.of_all(parsed.prefix_ids), marks)
+    kept = stretch_of_each(
+        pieces.of_all(parsed.prefix_ids),
+        [mark.end for mark in marks],
+        [mark.part for mark in marks],
+    )
     appended = appendix(rollout)
     added_roles = _of_marks(
         appended.marks, [Source.MISSING] * len(rollout.found.missing), Source.FRAME
     )
-    *added, _ = mark_of_each(pieces.of_all(encode_marked(pieces, appended)), appended.marks)
+    *added, _ = stretch_of_each(
+        pieces.of_all(encode_marked(pieces, appended)), appended.ends, appended.parts
+    )
     roles = [*(kept_roles[mark] for mark in kept), *(added_roles[mark] for mark in added)]
     return (*roles, STOP, STOP)  # the token of the closing brace, and the end
 
@@ -65,7 +71,8 @@ def b3_roles(rollout: JudgedRollout, pieces: TokenPieces) -> tuple[Role, ...]:
     whose = [Source.MATCHED] * len(found.pairs) + [Source.MISSING] * len(found.missing)
     roles = _of_marks(rendered.marks, whose, Source.FRAME)
     parts = pieces.of_all(encode_marked(pieces, rendered))
-    of_token = [roles[mark] for mark in mark_of_each(parts, rendered.marks)]
+    stretches = stretch_of_each(parts, rendered.ends, rendered.parts)
+    of_token = [roles[stretch] for stretch in stretches]
     closing = outermost_brace(parts)
     assert closing is not None, "a rendered payload is a whole object"
     of_token[closing] = STOP

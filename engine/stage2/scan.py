@@ -3,6 +3,7 @@
 One pass over the bytes. Braces and brackets count outside strings; a `}` also ends brackets left
 open inside it, so a list that the model forgot to close spoils its own entry and no other.
 Separators are not judged: an entry is a value at brace depth 1, under the string before it.
+An entry in the payload's own spelling is taken in one step, with the same result.
 Knows no token, no object key's meaning and no JSON value; `parse` judges what stands here.
 """
 
@@ -19,6 +20,12 @@ _LEXEME = re.compile(
     re.DOTALL,
 )
 _COLON = re.compile(rb"\s*+:")
+_COORD = rb'"(<\|coord_(?:0|[1-9][0-9]{0,2})\|>)"'
+_OUR_ENTRY = re.compile(
+    rb'[\s,:]*+("object_[1-9][0-9]{0,8}"): '
+    rb'(\{"desc": "([^"\\\x00-\x1f]*+)", "bbox_2d": \[' + rb", ".join([_COORD] * 4) + rb"\]\})"
+)
+"""An entry exactly as the payload writes it, with nothing in its description to unescape."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +44,8 @@ class Entry:
     """Content of the string under `"desc"`, without its quotes."""
     list_strings: tuple[tuple[int, int], ...] = ()
     """Contents of the strings that stand in a list directly inside the value."""
+    is_ours: bool = False
+    """Spelled as the payload spells it: what it says stands in `desc` and `list_strings`."""
 
 
 @dataclass(slots=True)
@@ -55,11 +64,18 @@ def scan(text: bytes) -> Scan:
     """Find the first top-level object of `text`. Never raises."""
     run = _Run(text)
     take = run.steps.get
-    for lexeme in _LEXEME.finditer(text):
-        start, end = lexeme.span()
-        take(text[start], run.bare_word)(start, end)
-        if run.done:
+    at = 0
+    while not run.done:
+        ours = _OUR_ENTRY.match(text, at) if run.awaits_key() else None
+        if ours:
+            run.our_entry(ours)
+            at = ours.end()
+            continue
+        lexeme = _LEXEME.search(text, at)
+        if lexeme is None:
             break
+        start, at = lexeme.span()
+        take(text[start], run.bare_word)(start, at)
     return run.found
 
 
@@ -87,6 +103,26 @@ class _Run:
         """What to do with a lexeme at [start, end), by its first byte."""
         self._forget_key()
         self._begin_value(0)
+
+    def awaits_key(self) -> bool:
+        """Whether a whole entry could stand here."""
+        return not self.has_colon and self._between_entries()
+
+    def our_entry(self, entry: re.Match[bytes]) -> None:
+        desc, *list_strings = (entry.span(group) for group in range(3, 8))
+        key_start, (start, end) = entry.start(1), entry.span(2)
+        self._keep(
+            Entry(
+                entry[1],
+                key_start,
+                start,
+                end,
+                is_object=True,
+                desc=desc,
+                list_strings=tuple(list_strings),
+                is_ours=True,
+            )
+        )
 
     def bare_word(self, start: int, end: int) -> None:
         if self._between_entries() and self.has_colon:
@@ -172,15 +208,20 @@ class _Run:
     def _end_object(self, end: int) -> None:
         """Brace depth 2 → 1: the entry is finished, and so is everything before it."""
         key_start = self.value_start if self.key is None else self.key_start
-        entry = Entry(
-            self.key,
-            key_start,
-            self.value_start,
-            end,
-            is_object=True,
-            desc=self.desc,
-            list_strings=tuple(self.list_strings),
+        self._keep(
+            Entry(
+                self.key,
+                key_start,
+                self.value_start,
+                end,
+                is_object=True,
+                desc=self.desc,
+                list_strings=tuple(self.list_strings),
+            )
         )
+
+    def _keep(self, entry: Entry) -> None:
+        """An object is whole: the values before it count from now on."""
         self.found.entries += [*self.unkept, entry]
         self.unkept.clear()
         self._forget_key()

@@ -18,7 +18,7 @@ from engine.contract.errors import NightlaneError
 from engine.stage2.ground_truth import Box, GTObject
 from engine.stage2.judge import JudgedRollout
 from engine.stage2.match import Match
-from engine.stage2.payload import Mark, Marked, Part, encode_marked, render, render_fragment
+from engine.stage2.payload import Marked, Part, encode_marked, render, render_fragment
 from engine.stage2.pieces import TokenPieces
 
 
@@ -152,24 +152,24 @@ def _piece_that_ends(parts: Sequence[bytes], behind: int) -> int:
     return index
 
 
-def mark_of_each(parts: Sequence[bytes], marks: Sequence[Mark]) -> list[int]:
-    """Index of the mark that each token piece belongs to; of two, the one of higher precedence.
+def stretch_of_each(
+    pieces: Sequence[bytes], ends: Sequence[int], parts: Sequence[Part]
+) -> list[int]:
+    """Index of the stretch that each token piece lies in; of several, that of highest precedence.
 
-    Marks cover the text of the pieces, so each piece meets at least one.
+    `ends` are the ends of the stretches in bytes and `parts` what they say. They cover the text
+    of the pieces, so each piece meets at least one.
     """
-    ends = np.fromiter(map(len, parts), np.int64, len(parts)).cumsum()
-    bounds = np.fromiter((mark.end for mark in marks), np.int64, len(marks))
-    lasts = np.searchsorted(bounds, ends, side="left")
-    firsts = np.searchsorted(bounds, np.concatenate([[0], ends[:-1]]), side="right")
+    behind = np.fromiter(map(len, pieces), np.int64, len(pieces)).cumsum()
+    bounds = np.array(ends, np.int64)
+    lasts = np.searchsorted(bounds, behind, side="left")
+    firsts = np.searchsorted(bounds, np.concatenate([[0], behind[:-1]]), side="right")
     found: list[int] = lasts.tolist()
     (shared,) = np.nonzero(firsts < lasts)
     for index, first in zip(shared.tolist(), firsts[shared].tolist(), strict=True):
         met = range(first, found[index] + 1)
-        found[index] = max(met, key=lambda mark: _RANK[marks[mark].part])
+        found[index] = max(met, key=lambda stretch: parts[stretch].rank)
     return found
-
-
-_RANK: Mapping[Part, int] = {part: rank for rank, part in enumerate(Part)}
 
 
 def _b2(prompt_ids: Sequence[int], rollout: JudgedRollout, pieces: TokenPieces) -> Segment:
@@ -190,8 +190,9 @@ def _b3(
     rendered = render([rollout.gt[j] for j in reordered(rollout.found)])
     ids = encode_marked(pieces, rendered)
     parts = pieces.of_all(ids)
-    of_mark = _ce_weights(rendered.marks, rollout, weights)
-    of_token = [of_mark[mark] for mark in mark_of_each(parts, rendered.marks)]
+    of_stretch = _ce_weights(rendered, rollout, weights)
+    stretches = stretch_of_each(parts, rendered.ends, rendered.parts)
+    of_token = [of_stretch[stretch] for stretch in stretches]
     closing = outermost_brace(parts)
     assert closing is not None, "a rendered payload is a whole object"
     of_token[closing] = 0.0
@@ -200,15 +201,12 @@ def _b3(
     )
 
 
-def _ce_weights(marks: Sequence[Mark], rollout: JudgedRollout, weights: CEWeights) -> list[float]:
-    """Weight of each mark: coordinates are taught by geometry, stopping by nobody."""
+def _ce_weights(text: Marked, rollout: JudgedRollout, weights: CEWeights) -> list[float]:
+    """Weight of each stretch: coordinates are taught by geometry, stopping by nobody."""
     structure = weights.dropped_structure if rollout.parsed.drops else 1.0
     desc = [0.0 if accepted else weights.desc_matched for accepted in rollout.accepted]
     desc += [weights.desc] * len(rollout.found.missing)
-    fixed = {Part.STRUCTURE: structure}
     return [
-        desc[mark.owner]
-        if mark.part is Part.DESC and mark.owner is not None
-        else fixed.get(mark.part, 0.0)
-        for mark in marks
+        structure if part is Part.STRUCTURE else 0.0 if part is Part.COORD else desc[owner or 0]
+        for part, owner in zip(text.parts, text.owners, strict=True)
     ]

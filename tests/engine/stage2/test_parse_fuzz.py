@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from engine.stage2 import scan
 from engine.stage2.ground_truth import GTObject
 from engine.stage2.parse import Drop, ParsedRollout, parse, rollout_metrics, strict_drop_metrics
 from engine.stage2.payload import render
@@ -53,6 +55,32 @@ def test_glued_tokens_agree_with_the_reference_too() -> None:
             body[rng.randrange(len(body))] = rng.choice(tokens)
         ids = spell(pieces, "{", *body, *rng.choices(tokens, k=rng.randint(0, 12)))
         check(Drawn(tuple(ids), (), (GTObject("a", (1, 1, 9, 9)),)), pieces)
+
+
+@pytest.mark.requirement("AB-08")
+@pytest.mark.parametrize("before", ["", ' "x"', " : ", '"object_9": {}, ', '"a": 1, ', "[", "}"])
+@pytest.mark.parametrize("desc", ["a", " ", "\x7f", "é\u2028", "b } {", "c:", "\udcff"])
+def test_an_entry_in_our_own_spelling_is_read_as_any_other(
+    before: str, desc: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The short way through the scan and the general one give the same rollout."""
+    pieces = byte_level()
+    entry = render([GTObject("a", (1, 2, 3, 4))]).text[1:-1]
+    raw = entry.replace('"a"', f'"{desc}"').encode("utf-8", "surrogateescape")
+    text = b"{" + before.encode() + raw + b", " + raw + b"}"
+    runs = re.split(rb"(<\|coord_[0-9]+\|>)", text)
+    ids = [i for run in runs for i in pieces.encode_bytes(run) or ()]
+
+    short = parse(ids, pieces)
+    monkeypatch.setattr(scan, "_OUR_ENTRY", re.compile(rb"(?!)"))
+    general = parse(ids, pieces)
+
+    assert pieces.encode_bytes(runs[1]) is not None
+    assert (short.prefix_ids, short.prefix) == (general.prefix_ids, general.prefix)
+    assert [(e.key, e.prediction, e.drop, e.span.start, e.span.end) for e in short.entries] == [
+        (e.key, e.prediction, e.drop, e.span.start, e.span.end) for e in general.entries
+    ]
+    assert not any(e.span.is_ours for e in general.entries)
 
 
 @pytest.mark.requirement("AB-08")
