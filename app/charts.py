@@ -108,11 +108,49 @@ CHARTS: Mapping[str, Chart] = {
             ),
         ),
         Chart(
+            "detection",
+            "Rollouts against the ground truth",
+            (
+                Line("rollout/precision", "precision", "share", "a", marks=True),
+                Line("rollout/recall", "recall", "share", "b", marks=True),
+                Line("rollout/f1", "F1", "share", "c", marks=True),
+            ),
+        ),
+        Chart(
+            "stage2_loss",
+            "Losses by term",
+            (
+                Line("loss/ce", "text", "", "a"),
+                Line("loss/bbox_smoothl1", "SmoothL1 of boxes", "", "b"),
+                Line("loss/bbox_ciou", "CIoU of boxes", "", "c", "right"),
+            ),
+        ),
+        Chart(
+            "drops",
+            "Entries dropped from rollouts",
+            (
+                Line("stage2_ab/channel_b/strict_drop/N_valid_pred", "kept", "", "a", marks=True),
+                Line(
+                    "stage2_ab/channel_b/strict_drop/N_drop_invalid", "dropped", "", "c", marks=True
+                ),
+                Line("stage2/invalid_rollout", "invalid rollouts", "", "d", marks=True),
+            ),
+        ),
+        Chart(
+            "packing",
+            "Packing",
+            (
+                Line("packing/post_rollout_fill", "fill of packs", "share", "a"),
+                Line("train/forwards", "forwards of a step", "", "c", "right"),
+            ),
+        ),
+        Chart(
             "warmup",
             "Warm-up",
             (
                 Line("warmup/heldout", "held-out (select rows)", "share", "b", marks=True),
                 Line("warmup/loss", "loss", "", "c", axis="right"),
+                Line("format/well_formed", "well-formed, form taught first", "share", "d"),
             ),
             x_label="warm-up step",
         ),

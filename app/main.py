@@ -14,13 +14,24 @@ from starlette.middleware import Middleware
 from starlette.staticfiles import StaticFiles
 
 from app import problems
-from app.api import health, jobs, kinds, stream
+from app.api import (
+    autonomy,
+    budget,
+    health,
+    jobs,
+    kinds,
+    lane,
+    queue,
+    report,
+    stream,
+    sweeps,
+)
 from app.guard import Guard
 from app.live import Live
-from app.pages import board, new_job, run
+from app.pages import actions, board, machine, new_job, run
 from app.settings import AppSettings
 from app.templating import STATIC_FOLDER
-from app.ticker import Drains, start_ticker
+from app.ticker import Drains, Ticker
 from worker.database import open_database
 from worker.settings import WorkerSettings
 
@@ -40,7 +51,23 @@ def create_app(settings: AppSettings, worker_settings: WorkerSettings) -> FastAP
     )
     app.state.worker_settings = worker_settings
     problems.install(app)
-    for module in (board, new_job, run, jobs, kinds, stream, health):
+    for module in (
+        board,
+        actions,
+        new_job,
+        run,
+        machine,
+        jobs,
+        sweeps,
+        queue,
+        autonomy,
+        lane,
+        budget,
+        report,
+        kinds,
+        stream,
+        health,
+    ):
         app.include_router(module.router)
     app.mount("/static", StaticFiles(directory=STATIC_FOLDER))
     return app
@@ -52,13 +79,13 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
         app.state.database = database
         app.state.live = Live(database)
         app.state.drains = Drains(database, app.state.worker_settings)
-        ticker = start_ticker(app.state.drains, app.state.worker_settings)
+        ticker = Ticker(app.state.drains, database)
+        ticker.start()
         poller = asyncio.create_task(app.state.live.run())
         try:
             yield
         finally:
-            if ticker:
-                ticker.shutdown(wait=False)
+            ticker.shutdown()
             poller.cancel()
             with suppress(asyncio.CancelledError):
                 await poller

@@ -5,7 +5,7 @@ Knows which error means which status; the sentence itself comes from where the e
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from typing import Any
 
@@ -16,9 +16,23 @@ from starlette.responses import JSONResponse, Response
 
 from app.templating import page
 from engine.contract.errors import ConfigError, ConfigProblem, NightlaneError
-from worker.jobs.views import JobNotFoundError
+from worker.jobs.refusals import KeyReusedError, QueueRefusedError
+from worker.jobs.views import JobNotFoundError, SweepNotFoundError
 
 MEDIA_TYPE = "application/problem+json"
+
+CODES = {
+    HTTPStatus.NOT_FOUND: "not_found",
+    HTTPStatus.METHOD_NOT_ALLOWED: "method_not_allowed",
+    HTTPStatus.CONFLICT: "conflict",
+    HTTPStatus.REQUEST_ENTITY_TOO_LARGE: "too_large",
+    HTTPStatus.UNSUPPORTED_MEDIA_TYPE: "unsupported_media_type",
+    HTTPStatus.UNPROCESSABLE_ENTITY: "invalid",
+    HTTPStatus.FORBIDDEN: "forbidden",
+    HTTPStatus.MISDIRECTED_REQUEST: "wrong_host",
+    HTTPStatus.SERVICE_UNAVAILABLE: "try_again",
+}
+"""The word for programs where the error brings none of its own."""
 
 
 def problem_response(
@@ -26,13 +40,16 @@ def problem_response(
     detail: str,
     problems: Sequence[ConfigProblem] = (),
     headers: dict[str, str] | None = None,
+    facts: Mapping[str, Any] | None = None,
 ) -> JSONResponse:
-    """One problem document; `problems` names each field that is wrong."""
+    """One problem document: `code` never changes its meaning, `problems` names each wrong field."""
     status = HTTPStatus(status)
     document: dict[str, Any] = {
         "type": "about:blank",
         "title": status.phrase,
         "status": status.value,
+        "code": CODES.get(status, "failed"),
+        **(facts or {}),
         "detail": detail,
         "problems": [problem.as_dict() for problem in problems],
     }
@@ -51,8 +68,12 @@ def status_of(error: NightlaneError) -> HTTPStatus:
     """The status of an error this project can explain."""
     if isinstance(error, ConfigError):
         return HTTPStatus.UNPROCESSABLE_ENTITY
-    if isinstance(error, JobNotFoundError):
+    if isinstance(error, JobNotFoundError | SweepNotFoundError):
         return HTTPStatus.NOT_FOUND
+    if isinstance(error, QueueRefusedError):
+        # A key with another body is the caller's mistake, whatever stands in the queue.
+        reused = isinstance(error, KeyReusedError)
+        return HTTPStatus.UNPROCESSABLE_ENTITY if reused else HTTPStatus.CONFLICT
     return HTTPStatus.SERVICE_UNAVAILABLE if error.retryable else HTTPStatus.INTERNAL_SERVER_ERROR
 
 
@@ -61,10 +82,12 @@ def _answer(
     status: HTTPStatus,
     detail: str,
     problems: Sequence[ConfigProblem] = (),
+    *,
     headers: dict[str, str] | None = None,
+    facts: Mapping[str, Any] | None = None,
 ) -> Response:
     if request.url.path.startswith("/api/") or "text/html" not in request.headers.get("accept", ""):
-        return problem_response(status, detail, problems, headers)
+        return problem_response(status, detail, problems, headers, facts)
     context = {"status": status, "detail": detail, "title": status.phrase}
     return page(request, "error.html", context, status=status, headers=headers)
 
@@ -72,7 +95,17 @@ def _answer(
 def _explained(request: Request, error: Exception) -> Response:
     assert isinstance(error, NightlaneError)
     problems = error.problems if isinstance(error, ConfigError) else ()
-    return _answer(request, status_of(error), str(error), problems)
+    return _answer(request, status_of(error), str(error), problems, facts=_facts(error))
+
+
+def _facts(error: NightlaneError) -> Mapping[str, Any]:
+    """The error's own code, and where to look at the job that stands in the way."""
+    if not isinstance(error, QueueRefusedError):
+        return {}
+    facts = {"code": error.code, **error.facts}
+    if "job_id" in facts:
+        facts["href"] = f"/api/v1/jobs/{facts['job_id']}"
+    return facts
 
 
 def _bad_request(request: Request, error: Exception) -> Response:

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Callable
 
 from apscheduler.schedulers.background import BackgroundScheduler
 
 from app.detached import Detached, spawn_cockpit
-from worker.database import Database
+from worker.database import Database, DatabaseError
 from worker.jobs import views
 from worker.jobs.states import State
-from worker.lane.policy import armed
+from worker.lane.arbiter import owed
+from worker.lane.policy import standing
 from worker.settings import WorkerSettings
 
 _LOG = logging.getLogger(__name__)
@@ -24,6 +26,11 @@ LANE_HELD = 4
 """The exit status of a drain that found another one at work: nothing is wrong then."""
 MISFIRE_GRACE_S = 60
 """A tick that comes later than this (the box slept) is left out; the next one does its work."""
+
+
+FOLLOW_S = 5.0
+"""Seconds between two looks at the policy: so long may a change of it go unnoticed."""
+TICK, FOLLOW = "tick", "follow"
 
 
 class Drains:
@@ -41,11 +48,12 @@ class Drains:
         self._start("drain", log_name="drain.log")
 
     def tick(self) -> None:
-        """One tick: a scheduled drain, if there is anything to run or to rescue."""
+        """One tick: a scheduled drain, if there is anything to run, to rescue or to restore."""
         counts = views.counts(self._database)
         lane = views.lane_status(self._database, self._settings.lane)
         busy = lane.held and (lane.heartbeat_age_s or 0) <= self._settings.lease_s
-        if busy or not counts[State.QUEUED] + counts[State.RUNNING]:
+        waiting = counts[State.QUEUED] + counts[State.RUNNING]
+        if busy or not (waiting or owed(self._database)):
             return
         self._start("drain", "--scheduled", log_name="drain-scheduled.log")
 
@@ -79,19 +87,52 @@ class Drains:
         self._started = [drain for drain in self._started if drain.poll() is None]
 
 
-def start_ticker(drains: Drains, settings: WorkerSettings) -> BackgroundScheduler | None:
-    """A timer that calls `tick`; None while nobody armed it. The caller shuts it down."""
-    if not armed(settings):
-        return None
-    ticker = BackgroundScheduler(daemon=True)
-    ticker.add_job(
-        drains.tick,
-        "interval",
-        minutes=settings.tick_minutes,
-        max_instances=1,
-        coalesce=True,
-        misfire_grace_time=MISFIRE_GRACE_S,
-    )
-    ticker.start()
-    _LOG.info("a tick every %g min starts scheduled drains", settings.tick_minutes)
-    return ticker
+class Ticker:
+    """The timer: calls `tick` at the policy's interval, for as long as the lane is armed.
+
+    The policy may change at any time and by another process, so it is looked at again and again.
+    """
+
+    def __init__(self, drains: Drains, database: Database) -> None:
+        self._drains = drains
+        self._database = database
+        self._interval_min: float | None = None
+        self.scheduler = BackgroundScheduler(daemon=True)
+
+    def start(self) -> None:
+        """Follow the policy from now on."""
+        self.follow()
+        self._every(FOLLOW_S, self.follow, FOLLOW)
+        self.scheduler.start()
+
+    def shutdown(self) -> None:
+        self.scheduler.shutdown(wait=False)
+
+    def follow(self) -> None:
+        """Begin, change or end the tick as the policy says."""
+        try:
+            found = standing(self._database)
+        except DatabaseError as error:
+            _LOG.warning("the policy cannot be read: %s", error)
+            return
+        wanted = found.interval_min if found and found.armed else None
+        if wanted == self._interval_min:
+            return
+        self._interval_min = wanted
+        if wanted is None:
+            self.scheduler.remove_job(TICK)
+            return
+        self._every(wanted * 60, self._drains.tick, TICK)
+        _LOG.info("a tick every %g min starts scheduled drains", wanted)
+
+    def _every(self, seconds: float, call: Callable[[], None], name: str) -> None:
+        self.scheduler.add_job(
+            call,
+            "interval",
+            id=name,
+            seconds=seconds,
+            max_instances=1,
+            coalesce=True,
+            misfire_grace_time=MISFIRE_GRACE_S,
+            replace_existing=True,
+        )

@@ -1,4 +1,4 @@
-"""`python -m engine run RUN_DIR`: one attempt of one job in this process.
+"""`python -m engine run RUN_DIR`: one attempt of one job in this process; or `selftest`.
 
 Reads the newest attempt's job.json, calls the entry of the job's kind and turns how it ended
 into an exit code (`engine.contract.run_dir.ExitCode`). SIGTERM and Ctrl-C become the abort
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import os
 import signal
 import sys
 import traceback
@@ -22,7 +23,7 @@ from engine.contract.errors import ConfigError, ConfigProblem, NightlaneError
 from engine.contract.events import EventLog
 from engine.contract.kinds import get_kind
 from engine.contract.run_dir import Abort, AbortReason, AttemptDir, ExitCode, RunDir, RunDirError
-from engine.hooks import Aborted, rl_hooks
+from engine.hooks import Aborted, Declined, rl_hooks
 
 CRASHED = 1
 
@@ -33,7 +34,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     commands = parser.add_subparsers(dest="command", required=True)
     run = commands.add_parser("run", help="run the newest attempt of a run directory")
     run.add_argument("run_dir", type=Path, metavar="RUN_DIR")
-    return run_newest_attempt(RunDir(parser.parse_args(argv).run_dir.resolve()))
+    commands.add_parser("selftest", help="overfit ten samples; the reward must rise")
+    arguments = parser.parse_args(argv)
+    if arguments.command == "selftest":
+        return _selftest()
+    return run_newest_attempt(RunDir(arguments.run_dir.resolve()))
+
+
+def _selftest() -> int:
+    """Its training libraries are imported here, so that `run` can say what is missing."""
+    from engine import selftest  # noqa: PLC0415
+
+    result = selftest.run()
+    print(result)  # noqa: T201 - the command's answer
+    return ExitCode.DONE if result.passed else CRASHED
 
 
 def run_newest_attempt(run: RunDir) -> int:
@@ -44,7 +58,7 @@ def run_newest_attempt(run: RunDir) -> int:
         print(error, file=sys.stderr)  # noqa: T201 - stderr is the engine's log
         return ExitCode.CONFIG
     _stop_on_signals(directory)
-    events = EventLog(run.events, job.attempt)
+    events = EventLog(_event_file(run, directory), job.attempt)
     try:
         attempt = open_attempt(run, directory, job, events)
         return _run(attempt)
@@ -75,6 +89,11 @@ def _run(attempt: Attempt) -> int:
     except Aborted as stop:
         attempt.events.write("finished", status="aborted", result=stop.result)
         return ExitCode.ABORTED
+    except Declined as refusal:
+        _explain(attempt.events, refusal.cause, str(refusal))
+        said = {"cause": refusal.cause, "error": str(refusal)}
+        attempt.events.write("finished", status="declined", result=refusal.result | said)
+        return ExitCode.DECLINED
     if result is not None:
         attempt.events.write("finished", status="done", result=result)
     return ExitCode.DONE
@@ -92,6 +111,12 @@ def _entry(kind: str) -> Callable[[Attempt], dict[str, Any] | None]:
         remedy = "the training libraries come with: pip install 'nightlane[engine]'"
         raise ConfigError([ConfigProblem("kind", kind, problem, remedy)]) from error
     return entry
+
+
+def _event_file(run: RunDir, directory: AttemptDir) -> Path:
+    """The run's own; of several ranks under `torchrun` the first writes it, others beside it."""
+    rank = int(os.environ.get("RANK", "0"))
+    return run.events if rank == 0 else directory.root / f"events.rank-{rank}.jsonl"
 
 
 def _stop_on_signals(directory: AttemptDir) -> None:

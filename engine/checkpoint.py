@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -59,9 +59,12 @@ def publish(
     return _mark(target, CompleteMarker(step=step, files=files, state=state))
 
 
-def seal(folder: Path, state: dict[str, Any]) -> Checkpoint:
-    """Complete a folder that is no step of a run, such as a cache entry; `verified` reads it."""
-    return _mark(folder, CompleteMarker(step=0, files=_make_durable(folder), state=state))
+def seal(folder: Path, state: dict[str, Any], *, step: int = 0) -> Checkpoint:
+    """Complete a folder that somebody else filled: a cache entry, or a trainer's own checkpoint.
+
+    `verified` reads it.
+    """
+    return _mark(folder, CompleteMarker(step=step, files=_make_durable(folder), state=state))
 
 
 def load_newest(run: RunDir, warn: Warn) -> Checkpoint | None:
@@ -91,6 +94,21 @@ def verified(path: Path, warn: Warn) -> Checkpoint | None:
     return Checkpoint(marker.step, path, marker.state)
 
 
+def recorded_hashes(path: Path) -> Mapping[str, str]:
+    """Relative path → SHA-256 as the marker says; empty when there is no readable marker."""
+    try:
+        return CompleteMarker.model_validate_json((path / COMPLETE).read_bytes()).files
+    except (OSError, ValidationError):
+        return {}
+
+
+def forget_after(run: RunDir, step: int) -> None:
+    """Remove the checkpoints of later steps, the newest first: a killed call leaves no gap."""
+    for later, path in reversed(complete_checkpoints(run)):
+        if later > step:
+            _remove(path)
+
+
 def retain(run: RunDir, *, keep: int, always: Collection[int]) -> None:
     """Remove all but the last `keep` checkpoints and those of the steps in `always`."""
     complete = complete_checkpoints(run)
@@ -101,9 +119,14 @@ def retain(run: RunDir, *, keep: int, always: Collection[int]) -> None:
 
 def select(run: RunDir, step: int) -> None:
     """Point the `selected` link at a step's checkpoint; a reader sees the old or the new one."""
+    select_folder(run, run.checkpoint(step))
+
+
+def select_folder(run: RunDir, folder: Path) -> None:
+    """Point the `selected` link at a checkpoint by its folder."""
     temporary = run.selected.with_name(f".selected.{os.getpid()}")
     temporary.unlink(missing_ok=True)
-    temporary.symlink_to(run.checkpoint(step).relative_to(run.root))
+    temporary.symlink_to(folder.relative_to(run.root))
     temporary.replace(run.selected)
     fsync_directory(run.root)
 

@@ -30,6 +30,17 @@ class Aborted(NightlaneError):  # noqa: N818 - a request that was heard, not a f
         super().__init__(message)
 
 
+class Declined(NightlaneError):  # noqa: N818 - a finding about the work, not a fault
+    """The engine looked at the work and refused it, or gave it up; trying again changes nothing."""
+
+    def __init__(self, cause: str, message: str) -> None:
+        self.cause = cause
+        """One word for lists: NO_HEADROOM, NO_SIGNAL, COLLAPSED."""
+        self.result: dict[str, Any] = {}
+        """What the run had reached; filled in by whoever knows on the way out."""
+        super().__init__(message)
+
+
 class Hooks(NamedTuple):
     """Both None means nobody listens."""
 

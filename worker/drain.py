@@ -14,14 +14,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import FrameType
 
+from worker.admission import Admission, PutOff
 from worker.attempt.rescue import rescue
 from worker.attempt.supervisor import Supervisor
 from worker.attempt.writing import Settled, actor
 from worker.database import Database, open_database
-from worker.jobs.queue import Claim, claim, has_queued
+from worker.jobs.deferral import wake_due
+from worker.jobs.queue import Claim, claim, look
+from worker.lane.accelerator import require_accelerator
 from worker.lane.lock import Lease, hold_lane
-from worker.lane.policy import armed
-from worker.lane.watchdog import Reader, available_gb
+from worker.report.digest import send_once
 from worker.settings import WorkerSettings
 
 
@@ -35,6 +37,12 @@ class DrainReport:
     """Attempts that this drain ran, in order; a job can be in it twice."""
     stopped: bool = False
     """It was asked to end before the queue was empty."""
+    paused: bool = False
+    """The queue was paused when it ended."""
+    put_off: list[PutOff] = field(default_factory=list)
+    """Jobs that may not start yet, as they were put off by this drain."""
+    withheld: str | None = None
+    """Why the policy let nothing more start."""
 
 
 def drain(
@@ -43,49 +51,80 @@ def drain(
     wait: bool = False,
     scheduled: bool = False,
     until: Callable[[], bool] | None = None,
-    free_memory: Reader = available_gb,
+    clock: Callable[[], float] = time.time,
 ) -> DrainReport:
     """Run queued jobs on the lane of the settings, one after the other. Call from a main thread.
 
     `wait`: poll for further jobs instead of ending. `scheduled`: by tick or cron, so the policy
     is obeyed; unarmed it only rescues. `until`: asked between jobs; true ends the drain.
-    `free_memory`: what the watchdog reads. Raises LaneHeldError at once when a living drain has
-    the lane, LeaseLostError when one took it over, DatabaseError, RunDirectoryError.
+    `clock`: what start times are held against, Unix seconds. Raises LaneHeldError at once when a
+    living drain has the lane, LeaseLostError when one took it over, DatabaseError,
+    RunDirectoryError, WatchdogError, and after the rescue NoLaneError.
     """
     report = DrainReport()
-    with (
-        _stop_requests() as stop,
-        open_database(settings) as db,
-        hold_lane(db, settings) as lease,
-    ):
-        report.rescued += rescue(lease)
-        may_run = not scheduled or armed(settings)
-        while may_run and not stop() and not (until and until()):
-            job = _claim_next(db, lease, report)
-            if job:
-                report.ran.append(Supervisor(lease, job, stop, free_memory).run())
-            elif wait:
-                time.sleep(settings.poll_s)
-                lease.keep()
-            else:
-                break
-        report.stopped = stop()
+    with _stop_requests() as stop, open_database(settings) as db:
+        with hold_lane(db, settings) as lease:
+            report.rescued += rescue(lease)
+            with Admission(lease, scheduled=scheduled, clock=clock) as admission:
+                require_accelerator(settings.lane)
+                while not stop() and not (until and until()) and admission.open():
+                    job = _claim_next(db, lease, report, admission, clock)
+                    if job:
+                        report.ran.append(Supervisor(lease, job, stop, admission.brake(job)).run())
+                        admission.after(report.ran[-1])
+                    elif wait:
+                        admission.hand_back()
+                        time.sleep(settings.poll_s)
+                        lease.keep()
+                    else:
+                        break
+                report.stopped = stop()
+                report.put_off = list(admission.put_off.values())
+                report.withheld = admission.ended_by.detail if admission.ended_by else None
+                admission.conclude(
+                    ran=report.ran,
+                    rescued=report.rescued,
+                    interrupted=report.stopped or report.paused,
+                )
+        # The lane is free again: a message may take its time.
+        if scheduled and admission.night_is_over:
+            send_once(db, clock())
     return report
 
 
-def _claim_next(db: Database, lease: Lease, report: DrainReport) -> Claim | None:
-    """The next job under a fence of its own; not one that this drain put back for later."""
+def _claim_next(
+    db: Database,
+    lease: Lease,
+    report: DrainReport,
+    admission: Admission,
+    clock: Callable[[], float],
+) -> Claim | None:
+    """The next job under a fence of its own; not one that this drain put back for later.
+
+    A pause stops the claiming, not the job that runs.
+    """
     not_now = [settled.job_id for settled in report.ran if settled.later]
-    if not has_queued(db, skip=not_now):
-        return None
-    with db.write_tx() as conn:
-        fence = lease.fence + 1
-        job = claim(conn, lane=lease.lane, fence=fence, actor=actor(), skip=not_now)
+    while True:
+        ready = look(db, skip=not_now, now=clock())
+        report.paused = ready.paused
+        if ready.paused or not (ready.claimable or ready.due):
+            return None
+        if ready.due:
+            with db.write_tx() as conn:
+                wake_due(conn, clock())
+        admitted = admission.admit(not_now)
+        if admitted is None:
+            return None
+        with db.write_tx() as conn:
+            fence, now = lease.fence + 1, clock()
+            job = claim(conn, lane=lease.lane, fence=fence, actor=actor(), only=admitted, now=now)
+            if job:
+                admission.begin(conn, job)
+                lease.advance(conn, job.job_id)
         if job:
-            lease.advance(conn, job.job_id)
-    if job:
-        lease.fence = job.fence
-    return job
+            lease.fence = job.fence
+            return job
+        # Somebody cancelled or moved it meanwhile: the queue is looked at again.
 
 
 @contextmanager

@@ -20,6 +20,11 @@ def _default_lane() -> str:
     return "gpu0" if gpus else "cpu"
 
 
+def _names(field: str) -> AliasChoices:
+    """A setting that also answers to its established name."""
+    return AliasChoices(field, f"NIGHTLANE_{field.upper()}", f"FK_RL_{field.upper()}")
+
+
 class WorkerSettings(BaseSettings):
     """The worker's settings; every variable is its name in capitals behind `NIGHTLANE_`."""
 
@@ -45,10 +50,31 @@ class WorkerSettings(BaseSettings):
     """Least seconds between two writes of a live result, unless the phase changed."""
     abort_grace_s: float = Field(120.0, gt=0)
     """Seconds an engine has for its checkpoint after a stop request, before it is killed."""
+    database_patience_s: float = Field(600.0, ge=0)
+    """Seconds a running job goes on while the database is locked, full or away; then it is asked
+    to stop at a checkpoint."""
     max_attempts: int = Field(5, ge=1)
     """Attempts a job may lose to a dead supervisor or machine before it counts as failed."""
-    tick_minutes: float = Field(0.0, ge=0)
-    """Minutes between two ticks of `cockpit serve`; 0 = jobs are only started by a person."""
+    price_usd_h: float = Field(0.0, ge=0, le=10_000, allow_inf_nan=False)
+    """US dollars that one hour of the lane costs; 0 on a machine that is paid for."""
+    meter_s: float = Field(30.0, gt=0)
+    """Seconds between two entries of a running job in the ledger."""
+    estimate_hours: float = Field(1.0, gt=0)
+    """Hours that a job is expected to take before any of its kind has run here."""
+    resident_stop_cmd: str | None = Field(None, validation_alias=_names("resident_stop_cmd"))
+    """Command that stops the model living on the lane, before a job; none = nothing lives there."""
+    resident_start_cmd: str | None = Field(None, validation_alias=_names("resident_start_cmd"))
+    """Command that starts it again; it must return, and what it started must go on."""
+    resident_check_cmd: str | None = None
+    """Command that succeeds while it is up; without one, the start command's word counts."""
+    resident_timeout_s: float = Field(120.0, gt=0)
+    """Seconds for stopping it, and for starting it until it is up."""
+    memory_return_s: float = Field(60.0, ge=0)
+    """Seconds to wait for memory to come back, after the resident stopped and after a run."""
+    vllm_bin: str = Field("vllm", validation_alias=_names("vllm_bin"))
+    """Program that serves models, by name or path, for kinds that need one."""
+    notify_file: Path | None = None
+    """Apprise configuration with the digest's addresses; else notify.yml in the data directory."""
     oom_floor_gb: float = Field(
         4.0,
         ge=0,
@@ -63,12 +89,19 @@ class WorkerSettings(BaseSettings):
         validation_alias=AliasChoices("oom_warn_gb", "NIGHTLANE_OOM_WARN_GB", "FK_RL_OOM_WARN_GB"),
     )
     """GB under which memory counts as scarce; at most 16 % of a box under 64 GB."""
+    memory_total_gb: float | None = Field(None, gt=0)
+    """Act as if the machine had only so many GB of memory; the rest is left to others."""
+    device_floor_gb: float = Field(0.0, ge=0)
+    """GB a discrete accelerator must keep free, or the run stops; 0 only records it, because a
+    full accelerator ends its own process and never the machine."""
+    meminfo: Path = Path("/proc/meminfo")
+    """Where free memory is read; another file of that form rehearses a shortage."""
 
-    @field_validator("data_dir", "lock_dir")
+    @field_validator("data_dir", "lock_dir", "notify_file")
     @classmethod
-    def _absolute(cls, path: Path) -> Path:
+    def _absolute(cls, path: Path | None) -> Path | None:
         """A drain may run in another directory than the one that was configured from."""
-        return path.expanduser().absolute()
+        return None if path is None else path.expanduser().absolute()
 
     @property
     def runs_dir(self) -> Path:

@@ -1,45 +1,33 @@
-"""Jobs over REST: enqueue, list, look. Nothing here runs one: a POST only writes a queue row."""
+"""Jobs over REST: enqueue, list, look, change, stop. Nothing here runs one: a POST writes rows."""
 
 from __future__ import annotations
 
-import json
 from typing import Annotated, Any
 
 import anyio.to_thread
 from fastapi import APIRouter, Query, Request
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
-from starlette.exceptions import HTTPException
+from pydantic import BaseModel, ConfigDict
 from starlette.responses import JSONResponse
 
 from app.parts import DatabasePart, JobId
+from app.requests import REST, json_object, key_of, wanted_job
 from engine.contract.errors import ConfigError, ConfigProblem
-from engine.contract.kinds import parse_yaml, problems_of, text_problems
+from engine.contract.kinds import cautions
 from worker.database import Database
-from worker.jobs import queue, views
+from worker.jobs import control, order, queue, views
+from worker.jobs.control import Done, Edit
+from worker.jobs.order import Move
 from worker.jobs.states import State
+from worker.jobs.submission import Submission
 
 router = APIRouter(prefix="/api/v1/jobs", tags=["jobs"])
 
 
-class NewJob(BaseModel):
-    """The body of a POST: a kind, and its config as JSON or as a YAML document."""
+class NewJob(Submission):
+    """The body of a POST: a kind, its config as JSON or as a YAML text, its place in the queue."""
 
-    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
-
-    kind: str = Field(max_length=100)
-    """Name of a registered kind."""
-    config: dict[str, Any] | None = None
-    """The settings."""
     yaml: str | None = None
-    """The same as a YAML text; give one of the two."""
-    name: str | None = None
-    """What people call the job."""
-
-    @model_validator(mode="after")
-    def _one_of_two(self) -> NewJob:
-        if self.config is not None and self.yaml is not None:
-            raise ValueError("holds both config and yaml; give one of the two")
-        return self
+    """The settings as a YAML text, instead of `config`."""
 
 
 class JobPage(BaseModel):
@@ -49,41 +37,99 @@ class JobPage(BaseModel):
     next_before: int | None
 
 
+class Stopped(BaseModel):
+    """What came of a request to stop a job."""
+
+    model_config = ConfigDict(use_attribute_docstrings=True)
+
+    outcome: Done
+    """at once: it is over · asked: its engine ends at the next checkpoint · before: it was asked
+    already."""
+    job: views.JobView
+
+
+def takes(model: type[BaseModel], *, required: bool = True) -> dict[str, Any]:
+    """The body of a route that reads it itself, for the OpenAPI document."""
+    content = {"application/json": {"schema": model.model_json_schema()}}
+    return {"requestBody": {"required": required, "content": content}}
+
+
 @router.get("")
 def list_jobs(
     database: DatabasePart,
+    *,
     before: Annotated[int | None, Query(ge=1, le=2**63 - 1)] = None,
     limit: Annotated[int, Query(ge=1, le=200)] = 50,
     state: State | None = None,
+    tag: Annotated[str | None, Query(max_length=100)] = None,
+    sweep: Annotated[int | None, Query(ge=1, le=2**63 - 1)] = None,
 ) -> JobPage:
     """One page of jobs by keyset: `?before=` the smallest id seen."""
-    found = views.list_jobs(database, before=before, limit=limit, state=state)
+    found = views.list_jobs(
+        database, before=before, limit=limit, state=state, tag=tag, sweep_id=sweep
+    )
     return JobPage(jobs=found, next_before=found[-1].id if len(found) == limit else None)
 
 
-@router.post(
-    "",
-    status_code=201,
-    openapi_extra={
-        "requestBody": {
-            "required": True,
-            "content": {"application/json": {"schema": NewJob.model_json_schema()}},
-        }
-    },
-)
+@router.post("", status_code=201, openapi_extra=takes(NewJob))
 async def create_job(request: Request, database: DatabasePart) -> JSONResponse:
-    """Validate and enqueue; the answer is the queued job and where to look at it."""
-    wanted = _new_job(await _json_body(request))
-    job = await anyio.to_thread.run_sync(_enqueue, database, wanted)
-    return JSONResponse(
-        job.model_dump(mode="json"), 201, headers={"Location": f"/api/v1/jobs/{job.id}"}
-    )
+    """Validate and enqueue; the answer is the queued job, where to look at it, and `cautions`.
+
+    With an `Idempotency-Key` the same request is answered by the same job, with 200.
+    """
+    wanted = wanted_job(await json_object(request, '{"kind": …, "config": {…}}'))
+    if wanted.sweep is not None:
+        remedy = "send it to /api/v1/sweeps"
+        raise ConfigError([ConfigProblem("sweep", None, "makes several jobs", remedy)])
+    job, repeated = await anyio.to_thread.run_sync(_enqueue, database, wanted, key_of(request))
+    headers = {"Location": f"/api/v1/jobs/{job.id}"}
+    body = job.model_dump(mode="json")
+    body["cautions"] = [found.as_dict() for found in cautions(job.kind, wanted.config)]
+    return JSONResponse(body, 200 if repeated else 201, headers=headers)
 
 
 @router.get("/{job_id}")
 def get_job(job_id: JobId, database: DatabasePart) -> views.JobView:
     """One job with its resolved config and its live or final result."""
     return views.get_job(database, job_id)
+
+
+@router.patch("/{job_id}", openapi_extra=takes(Edit))
+async def edit_job(request: Request, job_id: JobId, database: DatabasePart) -> views.JobView:
+    """Change priority, start time, parents or tags of a queued job; what is not sent stays."""
+    body = await json_object(request, '{"priority": 5}')
+    return await anyio.to_thread.run_sync(_edit, database, job_id, body)
+
+
+@router.post("/{job_id}/cancel")
+def cancel_job(job_id: JobId, database: DatabasePart) -> Stopped:
+    """End a job for good: a queued one at once, a running one at its next checkpoint."""
+    outcome = control.cancel(database, job_id, actor=REST)
+    return Stopped(outcome=outcome, job=views.get_job(database, job_id))
+
+
+@router.post("/{job_id}/requeue")
+def requeue_job(job_id: JobId, database: DatabasePart) -> Stopped:
+    """Let a running job write a checkpoint and go back into the queue."""
+    outcome = control.requeue(database, job_id, actor=REST)
+    return Stopped(outcome=outcome, job=views.get_job(database, job_id))
+
+
+@router.post("/{job_id}/retry")
+def retry_job(job_id: JobId, database: DatabasePart, *, fresh: bool = False) -> views.JobView:
+    """Queue a job that did not succeed again, to resume; `?fresh=true` makes a new one."""
+    if fresh:
+        job_id = control.retry_fresh(database, job_id, actor=REST)
+    else:
+        control.retry(database, job_id, actor=REST)
+    return views.get_job(database, job_id)
+
+
+@router.post("/{job_id}/move", openapi_extra=takes(Move))
+async def move_job(request: Request, job_id: JobId, database: DatabasePart) -> views.JobView:
+    """Let a queued job run before or behind another one, or `to` the top or the bottom."""
+    body = await json_object(request, '{"to": "top"}')
+    return await anyio.to_thread.run_sync(_move, database, job_id, body)
 
 
 @router.get("/{job_id}/metrics")
@@ -104,35 +150,22 @@ def get_events(job_id: JobId, database: DatabasePart) -> list[views.AuditView]:
     return views.audit(database, job_id)
 
 
-def _enqueue(database: Database, wanted: NewJob) -> views.JobView:
-    raw = parse_yaml(wanted.yaml) if wanted.yaml is not None else wanted.config or {}
-    job_id = queue.enqueue(database, wanted.kind, raw, actor="rest", name=wanted.name)
+@router.get("/{job_id}/attempts")
+def get_attempts(job_id: JobId, database: DatabasePart) -> list[views.AttemptView]:
+    """Every ended attempt: what it held the lane for, and what came of it."""
+    return views.attempts(database, job_id)
+
+
+def _enqueue(database: Database, wanted: Submission, key: str | None) -> tuple[views.JobView, bool]:
+    done = queue.submit(database, wanted, actor=REST, key=key)
+    return views.get_job(database, done.job_id), done.repeated
+
+
+def _edit(database: Database, job_id: int, body: dict[str, Any]) -> views.JobView:
+    control.edit(database, job_id, body, actor=REST)
     return views.get_job(database, job_id)
 
 
-async def _json_body(request: Request) -> Any:
-    media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if media_type != "application/json":
-        raise HTTPException(
-            415, f"the body is {media_type or 'of no type'}; send JSON with application/json"
-        )
-    try:
-        return json.loads(await request.body())
-    except (ValueError, RecursionError) as error:
-        reason = str(error) if isinstance(error, json.JSONDecodeError) else "it cannot be decoded"
-        raise _body_error(f"is not JSON: {reason}", "send one JSON object") from error
-
-
-def _new_job(value: Any) -> NewJob:
-    if not isinstance(value, dict):
-        raise _body_error("is not a JSON object", 'send {"kind": …, "config": {…}}')
-    if unwritable := text_problems(value):
-        raise ConfigError(unwritable)
-    try:
-        return NewJob.model_validate(value)
-    except ValidationError as error:
-        raise ConfigError(problems_of(error, NewJob)) from error
-
-
-def _body_error(problem: str, remedy: str) -> ConfigError:
-    return ConfigError([ConfigProblem("(body)", None, problem, remedy)])
+def _move(database: Database, job_id: int, body: dict[str, Any]) -> views.JobView:
+    order.move(database, job_id, body, actor=REST)
+    return views.get_job(database, job_id)

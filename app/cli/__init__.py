@@ -8,7 +8,24 @@ from __future__ import annotations
 
 import typer
 
-from app.cli import db, drain, enqueue, jobs, kinds, serve, showcase, stage2
+from app.cli import (
+    actions,
+    autonomy,
+    budget,
+    db,
+    doctor,
+    drain,
+    enqueue,
+    export,
+    jobs,
+    kinds,
+    notify,
+    queue,
+    report,
+    serve,
+    showcase,
+    stage2,
+)
 from app.cli.errors import reporting
 from app.cli.place import DataDir
 
@@ -36,7 +53,24 @@ def cockpit(context: typer.Context, data_dir: DataDir = None) -> None:
     context.obj = data_dir
 
 
-for group in (serve, enqueue, jobs, drain, showcase, kinds, db, stage2):
+for group in (
+    serve,
+    enqueue,
+    jobs,
+    actions,
+    queue,
+    drain,
+    autonomy,
+    budget,
+    report,
+    export,
+    notify,
+    showcase,
+    kinds,
+    db,
+    doctor,
+    stage2,
+):
     group.register(cli)
 
 

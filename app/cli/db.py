@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Annotated
+
 import typer
 
 from app.cli.output import print_json
-from app.cli.place import AsJson, DataDir, opened
+from app.cli.place import AsJson, DataDir, opened, worker_settings
 
 group = typer.Typer(help="Look after the database.", no_args_is_help=True, rich_markup_mode=None)
 
@@ -13,11 +16,6 @@ group = typer.Typer(help="Look after the database.", no_args_is_help=True, rich_
 def register(cli: typer.Typer) -> None:
     """Add the commands of this file."""
     cli.add_typer(group, name="db")
-
-
-@group.callback()
-def _db() -> None:
-    """Keep `upgrade` a command of its own name while it is the only one."""
 
 
 @group.command()
@@ -31,3 +29,39 @@ def upgrade(context: typer.Context, *, as_json: AsJson = False, data_dir: DataDi
         print_json({"url": url, "version": known_versions()[-1]})
     else:
         typer.echo(f"{url} has the tables of version {known_versions()[-1]}")
+
+
+@group.command()
+def backup(
+    context: typer.Context,
+    target: Annotated[Path, typer.Argument(metavar="FILE", help="Where the copy goes.")],
+    *,
+    as_json: AsJson = False,
+    data_dir: DataDir = None,
+) -> None:
+    """Copy the database to FILE, also while jobs run. The run directories are not in it."""
+    from worker.backup import backup as run  # noqa: PLC0415 - keeps --help light
+
+    size = run(worker_settings(context, data_dir), target)
+    if as_json:
+        print_json({"file": str(target), "bytes": size})
+    else:
+        typer.echo(f"{target} holds the database ({size / 1e6:.1f} MB)")
+
+
+@group.command()
+def restore(
+    context: typer.Context,
+    source: Annotated[Path, typer.Argument(metavar="FILE", help="A copy made by `backup`.")],
+    *,
+    as_json: AsJson = False,
+    data_dir: DataDir = None,
+) -> None:
+    """Put a copy where the database was. Refused while anything of the old one is there."""
+    from worker.backup import restore as run  # noqa: PLC0415 - keeps --help light
+
+    target = run(worker_settings(context, data_dir), source)
+    if as_json:
+        print_json({"file": str(target)})
+    else:
+        typer.echo(f"{target} is what {source} holds; the next drain settles what ran then")

@@ -181,7 +181,7 @@ class _Cockpit:
         """POST the job. Raises ConfigError with what the cockpit found wrong."""
         answer = httpx.post(
             f"{self.url}/api/v1/jobs",
-            json={"kind": "rl_run", "config": config, "name": NAME},
+            json={"kind": "rl_run", "config": config, "name": NAME, "force": True},
             timeout=30,
             trust_env=False,
         )

@@ -44,6 +44,9 @@ def drain(
                 "rescued": [_outcome(settled) for settled in report.rescued],
                 "ran": [_outcome(settled) for settled in report.ran],
                 "stopped": report.stopped,
+                "paused": report.paused,
+                "put_off": [put_off._asdict() for put_off in report.put_off],
+                "withheld": report.withheld,
             }
         )
         return
@@ -51,6 +54,8 @@ def drain(
         note(f"job {settled.job_id}: attempt {settled.attempt} was found dead, {_words(settled)}")
     for settled in report.ran:
         typer.echo(f"job {settled.job_id}: {_words(settled)}")
+    for job_id, reason, detail in report.put_off:
+        note(f"job {job_id} waits: {reason}: {detail}")
     note(_ending(report))
 
 
@@ -71,4 +76,10 @@ def _words(settled: Settled) -> str:
 def _ending(report: DrainReport) -> str:
     if report.stopped:
         return "stopped on request; cockpit drain goes on from here"
+    if report.paused:
+        return "the queue is paused; cockpit resume lets it go on"
+    if report.withheld:
+        return f"nothing more is started: {report.withheld}"
+    if report.put_off:
+        return "nothing else can start now"
     return "the queue is done" if report.ran else "nothing was queued"

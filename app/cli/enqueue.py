@@ -5,13 +5,17 @@ from __future__ import annotations
 import getpass
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from app.cli.output import note, print_json
 from app.cli.place import AsJson, DataDir, opened
 from engine.contract.errors import ConfigError, ConfigProblem
+
+if TYPE_CHECKING:
+    from worker.database import Database
+    from worker.jobs.submission import Submission
 
 
 def register(cli: typer.Typer) -> None:
@@ -28,37 +32,125 @@ def enqueue(
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="Set one setting, e.g. warmup.lr=1e-3."),
     ] = None,
+    axes: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--sweep",
+            metavar="KEY=[…]",
+            help="A job for every combination, e.g. lr=[1e-4,1e-3]; or a `sweep:` block.",
+        ),
+    ] = None,
     name: Annotated[str | None, typer.Option(help="What people call the job.")] = None,
+    priority: Annotated[int, typer.Option(help="Higher runs first: -100 to 100.")] = 0,
+    not_before: Annotated[
+        str | None,
+        typer.Option(help="Earliest start: +2h, or 2026-11-22 22:00 with or without a zone."),
+    ] = None,
+    after: Annotated[
+        list[int] | None, typer.Option(metavar="JOB", help="Run behind this job has ended.")
+    ] = None,
+    if_parent_fails: Annotated[
+        str, typer.Option(help="When such a job ends without success: cancel, run or wait.")
+    ] = "cancel",
+    tags: Annotated[
+        list[str] | None, typer.Option("--tag", metavar="WORD", help="A word to find it by.")
+    ] = None,
+    key: Annotated[
+        str | None,
+        typer.Option(help="The same request under the same key gives the same job."),
+    ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Also when the same job has a finished result.")
+    ] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print the resolved config; write nothing.")
     ] = False,
     as_json: AsJson = False,
     data_dir: DataDir = None,
 ) -> None:
-    """Queue a job. Prints its id."""
-    from engine.contract.kinds import (  # noqa: PLC0415 - keeps --help light
-        parse_yaml,
-        text_problems,
-        validate,
-    )
+    """Queue a job, or with a sweep several. Prints their ids."""
+    from engine.contract.kinds import parse_yaml  # noqa: PLC0415 - keeps --help light
+    from worker.jobs.submission import submission  # noqa: PLC0415 - keeps --help light
 
     raw = parse_yaml(_read(file))
     for assignment in assignments or ():
         assign(raw, assignment)
+    sweep = _axes(raw, axes)
+    wanted = submission(
+        {
+            "kind": kind,
+            "config": raw,
+            "sweep": sweep,
+            "name": name,
+            "priority": priority,
+            "not_before": not_before,
+            "after": after or [],
+            "if_parent_fails": if_parent_fails,
+            "tags": tags or [],
+            "force": force,
+        }
+    )
     if dry_run:
-        _print_config(validate(kind, raw).model_dump(mode="json"), as_json=as_json)
+        _print_resolved(wanted, as_json=as_json)
         return
-    from worker.jobs.queue import enqueue as put  # noqa: PLC0415 - keeps --help light
-
-    if unwritable := text_problems(name, "--name"):
-        raise ConfigError(unwritable)
     with opened(context, data_dir) as database:
-        job_id = put(database, kind, raw, actor=_actor(), name=name)
+        if sweep is None:
+            _enqueue_one(database, wanted, key, as_json=as_json)
+        else:
+            _enqueue_sweep(database, wanted, key, as_json=as_json)
+
+
+def _enqueue_one(database: Database, wanted: Submission, key: str | None, *, as_json: bool) -> None:
+    from engine.contract.kinds import cautions  # noqa: PLC0415 - keeps --help light
+    from worker.jobs.queue import submit  # noqa: PLC0415 - keeps --help light
+
+    done = submit(database, wanted, actor=who(), key=key)
     if as_json:
-        print_json({"job_id": job_id})
+        print_json({"job_id": done.job_id, "repeated": done.repeated})
     else:
-        typer.echo(job_id)
-    note(f"job {job_id} is queued; run it with: cockpit drain")
+        typer.echo(done.job_id)
+    if done.repeated:
+        note(f"the key was used for this before: it is job {done.job_id}")
+    else:
+        note(f"job {done.job_id} is queued; run it with: cockpit drain")
+    for caution in cautions(wanted.kind, wanted.config):
+        note(f"caution: {caution.line()}")
+
+
+def _enqueue_sweep(
+    database: Database, wanted: Submission, key: str | None, *, as_json: bool
+) -> None:
+    from worker.jobs.sweeps import submit_sweep  # noqa: PLC0415 - keeps --help light
+
+    done = submit_sweep(database, wanted, actor=who(), key=key)
+    if as_json:
+        print_json(done._asdict())
+    else:
+        for job_id in done.job_ids:
+            typer.echo(job_id)
+    count = f"{len(done.job_ids)} jobs"
+    if done.repeated:
+        note(f"the key was used for this before: it is sweep {done.sweep_id}, {count}")
+    else:
+        note(f"sweep {done.sweep_id}: {count} are queued; run them with: cockpit drain")
+
+
+def _axes(raw: dict[str, Any], options: list[str] | None) -> Any:
+    """The `sweep:` block of the document with what the options add; None = there is no sweep."""
+    block = raw.pop("sweep", None)
+    if not options:
+        return block
+    axes: dict[str, Any] = dict(block) if isinstance(block, dict) else {}
+    for option in options:
+        from engine.contract.kinds import parse_yaml  # noqa: PLC0415 - keeps --help light
+
+        key, equals, text = option.partition("=")
+        values = parse_yaml(f"value: {text}").get("value") if equals else None
+        if not key or not isinstance(values, list):
+            remedy = "write --sweep lr=[1e-4,1e-3]"
+            raise ConfigError([ConfigProblem("--sweep", option, "is no list of values", remedy)])
+        axes[key] = values
+    return axes
 
 
 def _read(file: str) -> str:
@@ -93,11 +185,26 @@ def assign(raw: dict[str, Any], assignment: str) -> None:
     section[last] = parse_yaml(f"value: {text}").get("value")
 
 
-def _actor() -> str:
+def who() -> str:
+    """Who asked, as the audit names it."""
     try:
         return f"cli:{getpass.getuser()}"
     except (OSError, KeyError):  # a user id without a name
         return "cli"
+
+
+def _print_resolved(wanted: Submission, *, as_json: bool) -> None:
+    """The config, or each point of a sweep, with every default written out."""
+    from engine.contract.kinds import validate  # noqa: PLC0415 - keeps --help light
+    from worker.jobs.sweeps import checked_axes, config_at, points  # noqa: PLC0415
+
+    if wanted.sweep is None:
+        _print_config(validate(wanted.kind, wanted.config).model_dump(mode="json"), as_json=as_json)
+        return
+    found = list(points(checked_axes(wanted)))
+    for point in found:
+        validate(wanted.kind, config_at(wanted.config, point))
+    _print_config({"jobs": len(found), "points": found}, as_json=as_json)
 
 
 def _print_config(config: dict[str, Any], *, as_json: bool) -> None:

@@ -49,14 +49,21 @@ def reporting() -> Iterator[None]:
 def exit_code(error: NightlaneError) -> Exit:
     """The exit status of an error this project can explain."""
     from app.settings import HostRefusedError  # noqa: PLC0415 - only when something failed
-    from worker.jobs.views import JobNotFoundError  # noqa: PLC0415 - only when something failed
+    from worker.jobs.refusals import (  # noqa: PLC0415 - only when something failed
+        QueueRefusedError,
+    )
+    from worker.jobs.views import (  # noqa: PLC0415 - only when something failed
+        JobNotFoundError,
+        SweepNotFoundError,
+    )
+    from worker.lane.accelerator import NoLaneError  # noqa: PLC0415 - only when something failed
     from worker.lane.lock import LaneHeldError  # noqa: PLC0415 - only when something failed
 
     if isinstance(error, ConfigError):
         return Exit.USAGE
-    if isinstance(error, JobNotFoundError):
+    if isinstance(error, JobNotFoundError | SweepNotFoundError):
         return Exit.NOT_FOUND
-    if isinstance(error, LaneHeldError | HostRefusedError):
+    if isinstance(error, LaneHeldError | NoLaneError | HostRefusedError | QueueRefusedError):
         return Exit.REFUSED
     # The demo hands on what its drain said.
     return Exit(getattr(error, "exit_code", Exit.FAILED))

@@ -31,6 +31,13 @@ def jobs(
     before: Annotated[
         int | None, typer.Option(min=1, max=2**63 - 1, help="Only jobs older than this one.")
     ] = None,
+    tag: Annotated[str | None, typer.Option(help="Only jobs with this tag.")] = None,
+    sweep: Annotated[
+        int | None, typer.Option(min=1, max=2**63 - 1, help="Only the jobs of this sweep.")
+    ] = None,
+    following: Annotated[
+        bool, typer.Option("--next", help="Queued jobs, in the order in which they will run.")
+    ] = False,
     as_json: AsJson = False,
     data_dir: DataDir = None,
 ) -> None:
@@ -39,11 +46,16 @@ def jobs(
     from worker.jobs import views  # noqa: PLC0415 - keeps --help light
 
     with opened(context, data_dir) as database:
-        found = views.list_jobs(database, before=before, limit=limit, state=_state(state))
+        if following:
+            found = views.next_jobs(database, limit=limit)
+        else:
+            found = views.list_jobs(
+                database, before=before, limit=limit, state=_state(state), tag=tag, sweep_id=sweep
+            )
     if as_json:
         print_json([job.model_dump(mode="json") for job in found])
     elif found:
-        head = ("id", "state", "kind", "name", "step", "held-out", "verdict")
+        head = ("id", "state", "kind", "name", "step", "held-out", "verdict or reason")
         print_table(head, [_row(job, Headline.of(job)) for job in found])
     else:
         note("no job here; queue one with: cockpit enqueue rl_run FILE")
@@ -127,6 +139,9 @@ def _row(job: JobView, headline: Headline) -> tuple[str, ...]:
     else:
         heldout = wording.percent(headline.heldout)
     ending = headline.verdict or job.cause or "–"
+    if job.waits_for:
+        until = job.waits_for.next_eligible_at
+        ending = job.waits_for.reason + (f" until {wording.clock(until)}" if until else "")
     return (str(job.id), job.state, job.kind, job.name, step, heldout, ending)
 
 
@@ -138,6 +153,14 @@ def _print_job(job: JobView, headline: Headline, audit: list[AuditView]) -> None
         ("name", job.name),
         ("state", job.state),
         ("ended by", " – ".join(filter(None, (job.cause, job.error)))),
+        ("waits for", _waits_for(job)),
+        ("priority", str(job.priority) if job.priority else None),
+        ("runs after", ", ".join(map(str, job.after))),
+        ("tags", " ".join(job.tags)),
+        ("sweep", None if job.sweep_id is None else f"{job.sweep_id} {_point(job)}"),
+        ("tries again", None if job.clone_of is None else f"job {job.clone_of}"),
+        ("asked to stop", job.stop_requested),
+        ("pruned", wording.clock(job.pruned_at) if job.pruned_at else None),
         ("phase", headline.phase if not job.state.final else None),
         ("step", None if headline.step is None else f"{headline.step} of {headline.max_steps}"),
         ("held-out", _heldout(headline)),
@@ -157,6 +180,20 @@ def _print_job(job: JobView, headline: Headline, audit: list[AuditView]) -> None
     for entry in audit:
         moved = f"{wording.clock(entry.at)}  {entry.to_state:<10}{plain(entry.why)}"
         typer.echo(f"{'':<14}{moved}  ({plain(entry.actor)})")
+
+
+def _waits_for(job: JobView) -> str | None:
+    from app import wording  # noqa: PLC0415 - keeps --help light
+
+    if job.waits_for is None:
+        return None
+    until = job.waits_for.next_eligible_at
+    when = f" (not before {wording.clock(until)})" if until else ""
+    return f"{job.waits_for.reason}: {job.waits_for.detail}{when}"
+
+
+def _point(job: JobView) -> str:
+    return " ".join(f"{name}={value}" for name, value in (job.sweep_point or {}).items())
 
 
 def _heldout(headline: Headline) -> str | None:

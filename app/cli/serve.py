@@ -50,6 +50,7 @@ def serve(
     from app.main import create_app  # noqa: PLC0415 - the web stack, for this command alone
     from app.settings import AppSettings, require_loopback  # noqa: PLC0415 - keeps --help light
     from worker.database import open_database  # noqa: PLC0415 - keeps --help light
+    from worker.lane.policy import standing  # noqa: PLC0415 - keeps --help light
 
     settings = AppSettings()
     if host is not None:
@@ -58,7 +59,8 @@ def serve(
         settings = settings.model_copy(update={"port": port})
     require_loopback(settings.host)
     place = worker_settings(context, data_dir)
-    open_database(place).close()  # what is wrong with it is said before anything listens
+    with open_database(place) as database:  # what is wrong with it is said before anything listens
+        armed = standing(database)
     listener = _listen(settings)
     config = uvicorn.Config(
         create_app(settings, place),
@@ -68,8 +70,8 @@ def serve(
     )
     typer.echo(_url(listener))
     note("the board is up; Ctrl-C stops the page, never a run")
-    if place.tick_minutes:
-        note(f"armed: a tick every {place.tick_minutes:g} min starts what is queued")
+    if armed and armed.armed:
+        note(f"armed: a tick every {armed.interval_min:g} min starts what is queued")
     with listener:
         try:
             uvicorn.Server(config).run(sockets=[listener])

@@ -15,6 +15,7 @@ from app.parts import DatabasePart, DrainsPart, SettingsPart
 from app.templating import page
 from worker.database import Database
 from worker.jobs import views
+from worker.jobs.deferral import Reason
 from worker.jobs.states import State
 from worker.jobs.views import JobView
 
@@ -39,9 +40,11 @@ class Queued:
     """One queued job and the reason it does not run."""
 
     job: JobView
-    word: str
-    """For machines: LANE_BUSY, NOT_ARMED, WAITING_FOR_TICK."""
+    word: Reason
+    """For machines: LANE_BUSY, NOT_BEFORE, …"""
     detail: str
+    until: float | None
+    """When it may run, where that is known and its own."""
 
 
 @router.get("/")
@@ -63,6 +66,7 @@ def board(
         "empty": not any(counts.values()),
         "title": _title(running, counts[State.QUEUED]),
         "lane": lane,
+        "pause": views.paused(database),
         "lane_busy": lane.held and (lane.heartbeat_age_s or 0) <= settings.lease_s,
         "trouble": drains.trouble(),
         "lease_s": settings.lease_s,
@@ -83,11 +87,22 @@ def _running(database: Database, job: JobView) -> Running:
 
 
 def _queued(jobs: list[JobView]) -> list[Queued]:
-    """The first says what the whole queue waits for, the others whom they stand behind."""
-    found = []
-    for job, ahead in zip(jobs, [None, *jobs], strict=False):
-        word, detail = (job.waits_for.reason, job.waits_for.detail) if job.waits_for else ("", "")
-        found.append(Queued(job, word, f"behind {label(ahead)}" if ahead else detail))
+    """The first says what the whole queue waits for, the others whom they stand behind.
+
+    A deferred job stands behind nobody: it says what it waits for itself.
+    """
+    found: list[Queued] = []
+    ahead: JobView | None = None
+    for job in jobs:
+        if job.waits_for is None:  # it was claimed while this page was read
+            continue
+        word, detail, until = job.waits_for.reason, job.waits_for.detail, None
+        if word.of_one_job:
+            until = job.waits_for.next_eligible_at
+        else:
+            detail = f"behind {label(ahead)}" if ahead else detail
+            ahead = job
+        found.append(Queued(job, word, detail, until))
     return found
 
 

@@ -7,17 +7,19 @@ from dataclasses import dataclass
 from typing import Any
 
 from fastapi import APIRouter, Request
+from pydantic import ValidationError
 from starlette.exceptions import HTTPException
-from starlette.responses import HTMLResponse, JSONResponse
+from starlette.responses import FileResponse, HTMLResponse, JSONResponse
 
 from app import charts
+from app.findings import Findings, trace_of
 from app.headline import Headline, title
 from app.log_tail import read_log_tail
 from app.parts import DatabasePart, JobId, SettingsPart
 from app.schema import flattened, sections
 from app.templating import page
 from engine.contract.errors import ConfigError
-from engine.contract.kinds import get_kind
+from engine.contract.kinds import cautions, get_kind
 from worker.jobs import views
 from worker.jobs.states import State
 from worker.jobs.views import JobView
@@ -63,6 +65,8 @@ def run(
         "position": position,
         "job": job,
         "headline": headline,
+        "found": Findings.of(job),
+        "cautions": _cautions(job),
         "title": title(job, headline),
         "panels": _panels(job, metrics),
         "gates": metrics.get(charts.HELDOUT, []),
@@ -78,6 +82,15 @@ def run(
         "State": State,
     }
     return page(request, "run.html", context)
+
+
+@router.get("/{job_id}/trace.json")
+def trace(job_id: JobId, database: DatabasePart) -> FileResponse:
+    """The run's trace, for Perfetto or chrome://tracing."""
+    path = trace_of(views.get_job(database, job_id))
+    if path is None:
+        raise HTTPException(404, f"job {job_id} has written no trace; it comes with its first step")
+    return FileResponse(path, media_type="application/json", filename=f"trace-job-{job_id}.json")
 
 
 @router.get("/{job_id}/charts/{name}.json")
@@ -130,10 +143,20 @@ def _highest(points: charts.Points) -> float | None:
     return max((value for _, value in points), default=None)
 
 
+def _cautions(job: JobView) -> list[str]:
+    """What its config had better not say. A job of a kind or a time gone by has none."""
+    try:
+        return [caution.line() for caution in cautions(job.kind, job.config)]
+    except (ConfigError, ValidationError):
+        return []
+
+
 def _warmup_target(job: JobView) -> float | None:
     """The accuracy that ends the warm-up, for kinds that have one."""
     warmup = job.config.get("warmup")
-    target = warmup.get("target_heldout") if isinstance(warmup, Mapping) else None
+    names = ("target_heldout", "target_f1")
+    found = [warmup[name] for name in names if name in warmup] if warmup else []
+    target = found[0] if found else None
     return target if isinstance(target, float) else None
 
 

@@ -68,7 +68,11 @@ class Progress(TypedDict, total=False):
     n_used: int
     adv_spread: float
     trained: bool
+    alerts: list[dict[str, Any]]
+    """What a person should know about the run so far: [{code, step, text}], oldest first."""
     mem: dict[str, float]
+    stage2: dict[str, Any]
+    """The last step of a stage-2 run: channel, losses, drops, precision, recall, F1, pack fill."""
 
 
 Event = dict[str, Any]

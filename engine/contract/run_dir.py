@@ -8,6 +8,7 @@
       selected              symlink to the checkpoint that held-out picked
       split.json            ids of the training, select and report rows, frozen
       lineage.json  report.json
+      trace.json            spans, counters and sample fates; opens in Perfetto
 
 It knows paths, file formats and atomic writes; not what trains and not who decides.
 """
@@ -48,6 +49,8 @@ class AbortReason(enum.StrEnum):
     """Who asked a running attempt to stop. The settlement depends on it."""
 
     CANCEL = "cancel"
+    REQUEUE = "requeue"
+    """A person wants the lane for something else first."""
     BUDGET = "budget"
     WINDOW = "window"
     SIGTERM = "sigterm"
@@ -130,6 +133,10 @@ class RunDir:
     @property
     def lineage(self) -> Path:
         return self.root / "lineage.json"
+
+    @property
+    def trace(self) -> Path:
+        return self.root / "trace.json"
 
     @property
     def report(self) -> Path:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from engine.contract.kinds.rl_run import DataConfig, read_rows
-from engine.data import addition
+from engine.data import addition, word_problems
 
 
 @dataclass(frozen=True)
@@ -17,6 +17,14 @@ class Question:
     id: str
     prompt: str
     answer: str
+    solution: str | None = None
+    """A worked answer in the wanted form, for examples and supervised training."""
+    draw: int | None = field(default=None, compare=False)
+    """Which draw of the curriculum this is, counted from 0; None for a row nobody drew.
+
+    Names the random numbers of its completions, and tells what fades with the steps how far
+    the run is.
+    """
 
 
 @dataclass(frozen=True)
@@ -29,9 +37,27 @@ class Bench:
 
 def load(config: DataConfig) -> Bench:
     """Raises RLLoopError when a JSONL file cannot be read."""
-    if config.source == addition.SOURCE:
-        rows = addition.rows()[: config.limit]
-        return Bench("addition", [Question(*row) for row in rows])
+    generate = _EMBEDDED.get(config.source)
+    if generate is not None:
+        rows = generate()[: config.limit]
+        return Bench(config.source.partition(":")[2], rows)
     path = Path(config.source)
     rows_read = read_rows(path, config)
-    return Bench(path.stem, [Question(r["id"], r["prompt"], r["answer"]) for r in rows_read])
+    return Bench(
+        path.stem,
+        [Question(r["id"], r["prompt"], r["answer"], r.get("solution")) for r in rows_read],
+    )
+
+
+def _addition() -> Sequence[Question]:
+    return [Question(*row) for row in addition.rows()]
+
+
+def _word_problems() -> Sequence[Question]:
+    return [Question(*row) for row in word_problems.rows()]
+
+
+_EMBEDDED: Mapping[str, Callable[[], Sequence[Question]]] = {
+    addition.SOURCE: _addition,
+    word_problems.SOURCE: _word_problems,
+}

@@ -5,11 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 _Z95 = 1.959963984540054
-
-Verdict = Literal["gain", "no gain proven", "loss", "no verdict"]
 
 
 def wilson(successes: int, n: int) -> tuple[float, float]:
@@ -41,16 +38,6 @@ class PairedComparison:
     ci95: tuple[float, float]
     p_value: float
     """Exact two-sided McNemar test."""
-
-    def verdict(self, report_min: int) -> Verdict:
-        """A gain or a loss needs interval and exact test to agree; few items prove nothing."""
-        if self.n < report_min:
-            return "no verdict"
-        if self.p_value < 0.05 and self.ci95[0] > 0:
-            return "gain"
-        if self.p_value < 0.05 and self.ci95[1] < 0:
-            return "loss"
-        return "no gain proven"
 
 
 def compare(before: Sequence[bool], after: Sequence[bool]) -> PairedComparison:

@@ -1,6 +1,6 @@
-"""LoRA adapters (arXiv 2106.09685) through PEFT: on every linear layer, from zero or a folder.
+"""LoRA and DoRA adapters (arXiv 2106.09685, 2402.09353) through PEFT: on every linear layer.
 
-What is saved is a plain PEFT folder. Knows no training.
+They start from zero or from a folder; what is saved is a plain PEFT folder. Knows no training.
 """
 
 from __future__ import annotations
@@ -28,12 +28,18 @@ from engine.contract.errors import RLLoopError
 WEIGHTS = "adapter_model.safetensors"
 
 
-def attach_zero(model: Any, *, base: str, rank: int, alpha: int, seed: int) -> Any:
-    """A new adapter that changes nothing yet: B is 0, A random by seed. Freezes the base."""
+def attach_zero(
+    model: Any, *, base: str, rank: int, alpha: int, seed: int, dora: bool = False
+) -> Any:
+    """A new adapter that changes nothing yet: B is 0, A random by seed. Freezes the base.
+
+    With `dora` each output's magnitude trains beside its direction (arXiv 2402.09353).
+    """
     config = LoraConfig(
         r=rank,
         lora_alpha=alpha,
         lora_dropout=0.0,
+        use_dora=dora,
         target_modules="all-linear",
         task_type=TaskType.CAUSAL_LM,
         base_model_name_or_path=base,

@@ -7,7 +7,7 @@ Loads the embedded model or any Hugging Face causal model by folder or hub id; w
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,8 @@ from transformers.utils import logging as transformers_logging
 
 from engine.contract.errors import RLLoopError
 from engine.models import adapters, tiny
+from engine.models import precision as precisions
+from engine.models.precision import Precision
 
 WEIGHTS = "model.safetensors"
 
@@ -35,11 +37,23 @@ class Policy:
     eos_ids: frozenset[int]
     """Each of them ends a completion."""
     version: int = 0
+    precision: Precision = "fp32"
+    """Of the matrix products; what trains stays fp32."""
 
     @property
     def device(self) -> torch.device:
         device: torch.device = next(self.model.parameters()).device
         return device
+
+    @property
+    def window(self) -> int | None:
+        """Most tokens of a prompt with its completion; None where the config does not say."""
+        found = getattr(self.model.config, "max_position_embeddings", None)
+        return found if isinstance(found, int) and found > 0 else None
+
+    def computing(self) -> AbstractContextManager[Any]:
+        """The block each pass through the model stands in; no weight changes inside it."""
+        return precisions.computing(self.precision, self.device)
 
     def trainable(self) -> dict[str, torch.nn.Parameter]:
         """What training changes, by name; shared weights once."""

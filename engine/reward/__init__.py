@@ -9,19 +9,31 @@ breaks costs its rollout the reward, not the run its night. Knows no model.
 from __future__ import annotations
 
 import importlib
+import json
 import math
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Protocol, runtime_checkable
 
 from engine.contract.errors import RLLoopError
+from engine.contract.rl.format import FormatConfig
 from engine.reward import box, imported
+from engine.reward.format import Ask, FormatSchedule, formed
 from engine.reward.pool import Pool, PoolError, Question, shared_pool
 from engine.reward.reading import LONGEST_ANSWER
 from engine.reward.verdict import Reason, Verdict
 
-__all__ = ["Reason", "RewardAdapter", "Verdict", "Verifier", "load_verifier"]
+__all__ = [
+    "Reason",
+    "RewardAdapter",
+    "Verdict",
+    "Verifier",
+    "ask_all",
+    "load_verifier",
+    "scheduled_reward",
+]
 
 Verifier = Callable[[str, str], Verdict]
 """`verify(completion, expected)`."""
@@ -114,6 +126,14 @@ class RewardAdapter:
     verifier: Verifier
     threshold: float = 0.5
     """A reward at or above this is a success."""
+    schedule: Callable[[int], Verifier] | None = None
+    """What training asks instead at a step; None is the verifier all along."""
+
+    def at(self, step: int) -> RewardAdapter:
+        """What a training step pays. Whoever does not ask for a step is judged strictly."""
+        if self.schedule is None:
+            return self
+        return replace(self, verifier=self.schedule(step), schedule=None)
 
     def judge(self, completion: str, expected: str, *, truncated: bool = False) -> Verdict:
         """Exception → `crash` (TimeoutError → `timeout`) worth 0; NaN → 0.
@@ -128,15 +148,13 @@ class RewardAdapter:
     ) -> list[Verdict]:
         """`judge` for every (completion, expected), in their order, side by side where it helps."""
         cut = truncated or [False] * len(pairs)
-        verdicts = None
-        if isinstance(self.verifier, BatchVerifier):
-            try:
-                verdicts = self.verifier.many(pairs)
-            except Exception:  # noqa: BLE001 - one by one finds the pair that breaks it
-                verdicts = None
-        if verdicts is None:
-            verdicts = [_survived(self.verifier, *pair) for pair in pairs]
+        verdicts = ask_all(self.verifier, pairs)
         return [self._settled(v, truncated=t) for v, t in zip(verdicts, cut, strict=True)]
+
+    def well_formed(self, pairs: Sequence[tuple[str, str]]) -> list[bool]:
+        """Whether each completion has the form asked for, whatever it answers."""
+        form = self.schedule.form if isinstance(self.schedule, FormatSchedule) else None
+        return formed(form, pairs, ask_all(self.verifier, pairs))
 
     def success(self, verdict: Verdict) -> bool:
         """Whether the reward reaches the threshold."""
@@ -152,6 +170,46 @@ class RewardAdapter:
         if truncated and not self.success(verdict):
             verdict = replace(verdict, reason=Reason.TRUNCATED)
         return verdict
+
+
+def ask_all(verifier: Verifier, pairs: Sequence[tuple[str, str]]) -> list[Verdict]:
+    """What a verifier says to every pair, in their order; what it raises is its crash."""
+    if isinstance(verifier, BatchVerifier):
+        try:
+            return verifier.many(pairs)
+        except Exception:  # noqa: BLE001, S110 - one by one finds the pair that breaks it
+            pass
+    return [_survived(verifier, *pair) for pair in pairs]
+
+
+def scheduled_reward(
+    name: str, threshold: float, config: FormatConfig, max_steps: int
+) -> RewardAdapter:
+    """The verifier `name`, and in training what `config` makes of it. Raises RLLoopError."""
+    strict = load_verifier(name)
+    if not config.shapes_reward:
+        return RewardAdapter(strict, threshold)
+    schedule = FormatSchedule(
+        config,
+        max_steps,
+        strict=partial(ask_all, strict),
+        form=_form(config),
+        lenient=partial(ask_all, load_verifier(config.lenient)) if config.lenient else None,
+    )
+    return RewardAdapter(strict, threshold, schedule)
+
+
+def _form(config: FormatConfig) -> Ask | None:
+    """The verifiers of shapes and patterns, asked about one shape or pattern."""
+    if config.shape is None and config.pattern is None:
+        return None
+    verifier = load_verifier("format" if config.shape else "regex")
+    wanted = config.shape or json.dumps({"pattern": config.pattern})
+
+    def ask(pairs: Sequence[tuple[str, str]]) -> list[Verdict]:
+        return ask_all(verifier, [(completion, wanted) for completion, _ in pairs])
+
+    return ask
 
 
 def _survived(verifier: Verifier, completion: str, expected: str) -> Verdict:

@@ -38,7 +38,9 @@ from engine.contract.errors import NightlaneError
 from engine.reward import boxed
 
 WALL_S = 6.0
-"""Longest life of one box."""
+"""Longest run, where the caller does not say."""
+CPU_S = 45
+"""CPU time of one process inside: as long as the longest run, which a clock ends."""
 MEMORY_MB = 512
 """Address space of a process inside."""
 PROCESSES = 6
@@ -308,7 +310,7 @@ def _command(first_uid: int, rules_fd: int, program_fd: int) -> list[str]:
         command += ["--unshare-user", "--uid", str(first_uid), "--gid", str(first_uid)]
     command += [
         *("--", prlimit, f"--as={MEMORY_MB * 2**20}", f"--nproc={PROCESSES}", "--core=0"),
-        *(f"--fsize={FILE_MB * 2**20}", "--nofile=64", f"--cpu={int(WALL_S) * 2}", "--"),
+        *(f"--fsize={FILE_MB * 2**20}", "--nofile=64", f"--cpu={CPU_S}", "--"),
         str(python / "bin" / interpreter),
         *("-I", "-S", "-B", "/box/boxed.pyc", str(first_uid if is_root else 0)),
     ]

@@ -262,21 +262,75 @@ def _serve(message: Any, namespace: dict[str, Any], objects: list[Any]) -> Any:
     match message:
         case ["load", program]:
             exec(compile(program, "program", "exec"), namespace)  # noqa: S102 - what the box is for
-            return None
+        case ["open", program, name, seconds]:
+            _in_time(seconds, _open, [program, name, namespace])
         case ["call", name, arguments, keywords]:
             return namespace[name](*arguments, **keywords)
         case ["method", number, name, arguments, keywords]:
             return getattr(objects[number], name)(*arguments, **keywords)
         case ["attribute", number, name]:
             return getattr(objects[number], name)
-        case ["solution", name, arguments]:
-            function = namespace.get(name)
-            if function is None:
-                function = getattr(namespace["Solution"](), name)
-            return function(*arguments)
+        case ["solution", arguments, seconds]:
+            return _in_time(seconds, namespace[_OPENED], arguments)
         case ["script", program, given, seconds]:
             return _script(program, given, seconds)
-    raise ValueError("no such request")
+        case _:
+            raise ValueError("no such request")
+    return None
+
+
+_OPENED = "the function that `open` found"
+
+
+def _open(program: str, name: str, namespace: dict[str, Any]) -> None:
+    """Load a program with the names at hand and find its function, or its one Solution's."""
+    code = compile(program, "program", "exec")
+    namespace.update(_at_hand(code))
+    exec(code, namespace)  # noqa: S102 - what the box is for
+    owner = namespace["Solution"]() if "class Solution" in program else None
+    namespace[_OPENED] = namespace[name] if owner is None else getattr(owner, name)
+
+
+def _in_time(seconds: float, function: Callable[..., Any], arguments: list[Any]) -> Any:
+    """The function's result, or TimeoutError, after which it can be called again."""
+    import _signal  # noqa: PLC0415 - `signal` costs as much as the interpreter's start
+
+    def late(_number: int, _frame: object) -> None:
+        raise TimeoutError("a call ran out of time")
+
+    _signal.signal(_signal.SIGALRM, late)
+    _signal.setitimer(_signal.ITIMER_REAL, seconds)
+    try:
+        return function(*arguments)
+    finally:
+        _signal.setitimer(_signal.ITIMER_REAL, 0)
+
+
+_MODULES_AT_HAND = (
+    *("collections", "fractions", "heapq", "itertools", "math", "random", "sys", "time"),
+)
+_NAMES_AT_HAND = {
+    "collections": ("Counter", "OrderedDict", "deque", "defaultdict", "ChainMap"),
+    "functools": ("lru_cache",),
+    "heapq": (
+        *("heappush", "heappop", "heapify", "heapreplace", "heappushpop"),
+        *("merge", "nlargest", "nsmallest"),
+    ),
+    "itertools": ("accumulate", "product", "permutations", "combinations"),
+    "math": ("sqrt", "sin", "cos", "tan", "ceil", "fabs", "floor", "gcd", "exp", "log", "log2"),
+    "typing": ("List", "Tuple"),
+}
+"""What the programs of APPS use without importing it."""
+
+
+def _at_hand(code: types.CodeType) -> dict[str, Any]:
+    """Of the names at hand those that the program uses: each import costs time."""
+    used = _free_names(code)
+    found = {name: __import__(name) for name in used.intersection(_MODULES_AT_HAND)}
+    for module, names in _NAMES_AT_HAND.items():
+        for name in used.intersection(names):
+            found[name] = getattr(__import__(module), name)
+    return found
 
 
 def _script(program: str, given: str, seconds: float) -> Any:
@@ -292,15 +346,17 @@ def _script(program: str, given: str, seconds: float) -> Any:
         os.dup2(os.open(files[0], os.O_RDONLY), 0)
         os.dup2(os.open(files[1], os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), 1)
         _signal.setitimer(_signal.ITIMER_REAL, seconds)
-        code = 1
+        clean = False
         try:
-            exec(compile(program, "program", "exec"), {"__name__": "__main__"})  # noqa: S102
-            code = 0
-        except SystemExit as end:
-            code = int(bool(end.code))
+            code = compile(program, "program", "exec")
+            exec(code, {"__name__": "__main__", **_at_hand(code)})  # noqa: S102
+            clean = True
+        except SystemExit:
+            clean = True
         finally:
+            _join_threads()
             sys.stdout.flush()
-            os._exit(code)
+            os._exit(0 if clean else 1)
     status = os.waitpid(pid, 0)[1]
     timed_out = os.WIFSIGNALED(status) and os.WTERMSIG(status) == _signal.SIGALRM
     with open(files[1], "rb") as stream:  # noqa: PTH123
@@ -310,6 +366,19 @@ def _script(program: str, given: str, seconds: float) -> Any:
     return [status == 0, timed_out, output]
 
 
+def _join_threads() -> None:
+    """As the interpreter does at its end."""
+    threading = sys.modules.get("threading")
+    if threading is not None:
+        for thread in threading.enumerate():
+            if thread is not threading.current_thread() and not thread.daemon:
+                thread.join()
+
+
+class GoneError(Exception):
+    """The candidate's process has ended: a program cannot raise this."""
+
+
 class Candidate:
     """The program, as far as the judge can see it: names, calls, plain answers."""
 
@@ -317,9 +386,13 @@ class Candidate:
         self._writes, self._reads = writes, reads
 
     def ask(self, *request: Any) -> Any:
-        """Raises what the program raised, as a built-in exception; EOFError when it is gone."""
-        write(self._writes, encode(list(request), _number_of))
-        clean, value = decode(read(self._reads), lambda number: Remote(self, number))
+        """Raises what the program raised, as a built-in exception; GoneError when it is gone."""
+        try:
+            write(self._writes, encode(list(request), _number_of))
+            answer = read(self._reads)
+        except (BrokenPipeError, EOFError) as error:
+            raise GoneError("the program ended") from error
+        clean, value = decode(answer, lambda number: Remote(self, number))
         if clean is True:
             return value
         name, text = value
@@ -414,15 +487,14 @@ def _free_names(code: types.CodeType) -> set[str]:
 def _function(candidate: Candidate, job: dict[str, Any]) -> dict[str, Any]:
     """Calls with arguments and expected results: one point each."""
     try:
-        candidate.ask("load", job["program"])
+        candidate.ask("open", job["program"], job["entry"], job["each_s"])
     except Exception as error:  # noqa: BLE001
-        return _report(0, job["outputs"], error)
+        late = isinstance(error, TimeoutError)
+        return _report(0, job["outputs"], error) | {"timed_out": late}
 
     def once(given: Any, wanted: Any) -> bool:
         arguments = given if isinstance(given, list) else [given]
-        got = _listed(candidate.ask("solution", job["entry"], arguments))
-        wanted = _listed(wanted)
-        return bool(got == wanted or (isinstance(wanted, list) and wanted and got == wanted[0]))
+        return same_value(candidate.ask("solution", arguments, job["each_s"]), wanted)
 
     return _each(job, once)
 
@@ -439,24 +511,34 @@ def _stdin(candidate: Candidate, job: dict[str, Any]) -> dict[str, Any]:
     return _each(job, once)
 
 
+class _HungError(BaseException):
+    """The program's own alarm did not end a test: it will answer no more."""
+
+
 def _each(job: dict[str, Any], once: Callable[[Any, Any], bool]) -> dict[str, Any]:
     import _signal  # noqa: PLC0415 - `signal` costs as much as the interpreter's start
+    import time  # noqa: PLC0415
 
-    def late(_number: int, _frame: object) -> None:
-        raise TimeoutError("a test ran out of time")
+    def hung(_number: int, _frame: object) -> None:
+        raise _HungError
 
-    _signal.signal(_signal.SIGALRM, late)
+    _signal.signal(_signal.SIGALRM, hung)
     passed, timed_out = 0, False
+    last = time.monotonic() + job["all_s"]
     for given, wanted in zip(job["inputs"], job["outputs"], strict=True):
+        if time.monotonic() > last:
+            timed_out = True
+            break
         # A program's own alarm comes first; ours ends what ignores it.
         _signal.setitimer(_signal.ITIMER_REAL, job["each_s"] * 1.5)
         try:
             passed += once(given, wanted)
         except TimeoutError:
             timed_out = True
-            if job["mode"] == "function":  # the program hangs: it will answer no more
-                break
-        except EOFError:
+        except _HungError:
+            timed_out = True
+            break
+        except GoneError:
             break
         except Exception:  # noqa: BLE001, S112 - a failed test
             continue
@@ -465,27 +547,67 @@ def _each(job: dict[str, Any], once: Callable[[Any, Any], bool]) -> dict[str, An
     return _report(passed, job["outputs"]) | {"timed_out": timed_out}
 
 
-def _listed(value: Any) -> Any:
-    """Tuples as lists, as data files have them."""
-    if isinstance(value, list | tuple):
-        return [_listed(item) for item in value]
-    return value
+def same_value(got: Any, wanted: Any) -> bool:
+    """Equal to what is expected or to its first element, which is how most rows hold a result.
+
+    Tuples count as lists at the top, and one level below it where the result is an element.
+    """
+    if isinstance(got, tuple):
+        got = list(got)
+    first = wanted[0] if isinstance(wanted, list) and wanted else wanted
+    if got in (wanted, first):
+        return True
+    if isinstance(got, list) and got and isinstance(got[0], tuple):
+        return all(isinstance(x, list | tuple) for x in got) and [list(x) for x in got] == first
+    return False
 
 
 def same_output(got: str, wanted: str) -> bool:
-    """Equal words in equal order; two words that are numbers may differ by rounding."""
-    got_words, wanted_words = got.split(), wanted.split()
-    return len(got_words) == len(wanted_words) and all(map(_same_word, got_words, wanted_words))
+    """Equal words, line by line, empty lines aside; or numbers alone, which may be rounded.
 
-
-def _same_word(got: str, wanted: str) -> bool:
-    if got == wanted:
+    Numbers are equal to three decimals; where each has a line of its own, to a relative 1e-5
+    also. Two integers are equal or they are not.
+    """
+    got_lines, wanted_lines = _lines(got), _lines(wanted)
+    if got_lines == wanted_lines:
         return True
-    try:
-        left, right = float(got), float(wanted)
-    except ValueError:
+    if [*map(len, got_lines)] != [*map(len, wanted_lines)]:
         return False
-    return abs(left - right) <= 1e-8 + 1e-5 * abs(right)
+    pairs = [
+        pair
+        for lines in zip(got_lines, wanted_lines)  # noqa: B905 - of one length
+        for pair in zip(*lines)  # noqa: B905
+    ]
+    alone = all(len(line) == 1 for line in wanted_lines)
+    try:
+        return _all_near(pairs, _rounded) or (alone and _all_near(pairs, _close))
+    except ValueError:  # a word that is no number
+        return False
+
+
+def _lines(text: str) -> list[list[str]]:
+    return [words for words in map(str.split, text.splitlines()) if words]
+
+
+def _all_near(pairs: list[tuple[str, str]], near: Callable[[float, float], bool]) -> bool:
+    return all(
+        int(got) == int(wanted)
+        if _is_integer(got) and _is_integer(wanted)
+        else near(float(got), float(wanted))
+        for got, wanted in pairs
+    )
+
+
+def _is_integer(word: str) -> bool:
+    return word.lstrip("+-").isdecimal()
+
+
+def _rounded(left: float, right: float) -> bool:
+    return round(left, 3) == round(right, 3)
+
+
+def _close(left: float, right: float) -> bool:
+    return left == right or abs(left - right) <= 1e-8 + 1e-5 * abs(right)
 
 
 def _report(passed: int, tests: list[Any], problem: Exception | None = None) -> dict[str, Any]:

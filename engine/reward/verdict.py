@@ -10,6 +10,8 @@ class Reason(enum.StrEnum):
     """Why a completion earned what it earned."""
 
     CORRECT = "correct"
+    LENIENT = "lenient"
+    """Right, but in another form than the one asked for."""
     WRONG = "wrong"
     UNPARSED = "unparsed"
     """No answer could be read from it."""

@@ -1,27 +1,121 @@
-"""Group-relative advantages (GRPO, arXiv 2402.03300, eq. 4.1.2)."""
+"""Advantages: how much better than its group a rollout was.
+
+Torch-free and pure. The reward of a truncated or overlong completion is settled here too, because
+both choices must be made before the group's baseline is taken, or right behind it.
+"""
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+
+from engine.contract.rl.objective import Advantages, ObjectiveConfig
+from engine.rollout import Groups, Rollout
 
 EPSILON = 1e-8
 USED = 1e-6
 """A rollout whose |advantage| is smaller teaches nothing and is left out of the loss."""
 
 
+def step_advantages(
+    rewards_PG: Sequence[Sequence[float]],
+    groups: Groups,
+    objective: ObjectiveConfig,
+    max_new_tokens: int,
+) -> list[list[float]]:
+    """Advantages of a step's rollouts, one list a group, as the objective asks for them.
+
+    A truncated completion with `truncated: mask` counts in its group's baseline; its own
+    advantage is 0 then, and with it its loss.
+    """
+    buffer = objective.overlong_tokens(max_new_tokens)
+    found = []
+    for rewards_G, group in zip(rewards_PG, groups, strict=True):
+        shaped_G = rewards_G
+        if buffer:
+            lengths_G = [len(rollout.completion_ids) for rollout in group]
+            shaped_G = [
+                reward - objective.overlong_penalty * overlong(length, max_new_tokens, buffer)
+                for reward, length in zip(rewards_G, lengths_G, strict=True)
+            ]
+        advantages_G = _BASELINES[objective.advantages_used](shaped_G)
+        found.append(
+            [
+                0.0 if lost(rollout, objective) else advantage
+                for advantage, rollout in zip(advantages_G, group, strict=True)
+            ]
+        )
+    return found
+
+
+def lost(rollout: Rollout, objective: ObjectiveConfig) -> bool:
+    """Whether the rollout adds no loss because it was cut off."""
+    return objective.truncated == "mask" and rollout.truncated
+
+
+def has_signal(advantages_G: Sequence[float]) -> bool:
+    """Whether a group teaches anything; DAPO's dynamic sampling (arXiv 2503.14476, eq. 11).
+
+    >>> has_signal([0.0, 0.0])
+    False
+    """
+    return any(abs(advantage) >= USED for advantage in advantages_G)
+
+
+def overlong(length: int, limit: int, buffer: int) -> float:
+    """Share of the overlong penalty: 0 up to limit − buffer, then linearly to 1 at the limit.
+
+    DAPO's soft overlong punishment (arXiv 2503.14476, eq. 13), negated.
+
+    >>> overlong(18, limit=20, buffer=4)
+    0.5
+    """
+    return min(1.0, max(0.0, (length - (limit - buffer)) / buffer))
+
+
 def group_advantages(rewards_PG: Sequence[Sequence[float]]) -> list[list[float]]:
     """(reward − mean) / (population std + 1e-8) within each group; equal rewards give zeros.
+
+    GRPO (arXiv 2402.03300, section 4.1.2).
 
     >>> group_advantages([[1.0, 0.0], [1.0, 1.0]])
     [[0.99999998, -0.99999998], [0.0, 0.0]]
     """
-    return [_advantages(rewards_G) for rewards_G in rewards_PG]
+    return [group_std(rewards_G) for rewards_G in rewards_PG]
 
 
-def _advantages(rewards_G: Sequence[float]) -> list[float]:
+def group_std(rewards_G: Sequence[float]) -> list[float]:
+    """(reward − mean) / (population std + 1e-8); zeros where the deviation is under 1e-6."""
     mean = statistics.fmean(rewards_G)
     std = statistics.pstdev(rewards_G, mean)
     if std < USED:
         return [0.0] * len(rewards_G)
     return [(reward - mean) / (std + EPSILON) for reward in rewards_G]
+
+
+def group_mean(rewards_G: Sequence[float]) -> list[float]:
+    """Reward − mean of the group: Dr. GRPO (arXiv 2503.20783).
+
+    >>> group_mean([1.0, 0.0])
+    [0.5, -0.5]
+    """
+    if max(rewards_G) - min(rewards_G) < USED:
+        return [0.0] * len(rewards_G)
+    mean = statistics.fmean(rewards_G)
+    return [reward - mean for reward in rewards_G]
+
+
+def leave_one_out(rewards_G: Sequence[float]) -> list[float]:
+    """Reward − mean of the group's others: RLOO (arXiv 2402.14740, section 3.1).
+
+    >>> leave_one_out([1.0, 0.0, 0.5])
+    [0.75, -0.75, 0.0]
+    """
+    scale = len(rewards_G) / (len(rewards_G) - 1)
+    return [scale * advantage for advantage in group_mean(rewards_G)]
+
+
+_BASELINES: Mapping[Advantages, Callable[[Sequence[float]], list[float]]] = MappingProxyType(
+    {"group_std": group_std, "group_mean": group_mean, "leave_one_out": leave_one_out}
+)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from engine.data import Question
 
@@ -22,10 +22,11 @@ class Curriculum:
     """The run's seed; the draw uses seed + 1, so that it is not the split's shuffle again."""
 
     def draw(self, step: int) -> Sequence[Question]:
-        """The rows of a step; steps count from 1."""
+        """The rows of a step, each told which draw it is; steps count from 1."""
         steps_per_epoch = -(-len(self.train) // self.tasks_per_step)
         epoch, place = divmod(step - 1, steps_per_epoch)
         order = list(range(len(self.train)))
         random.Random(f"{self.seed + 1}:{epoch}").shuffle(order)
         start = place * self.tasks_per_step
-        return [self.train[i] for i in order[start : start + self.tasks_per_step]]
+        taken = order[start : start + self.tasks_per_step]
+        return [replace(self.train[i], draw=step - 1) for i in taken]

@@ -1,22 +1,22 @@
 """The loop: split → sample → reward → advantages → update → held-out gate → selection.
 
-GRPO (arXiv 2402.03300) with one on-policy update a step, so without ratio and clipping. Control
-flow alone, deterministic, torch-free: what computes comes in through three seams (sampler,
-trainer, heldout_eval), and what listens through an observer. The published checkpoint is picked
-by held-out `select` scores; the pool score of the training rollouts never picks anything.
+GRPO (arXiv 2402.03300) and its relatives. Control flow alone, deterministic, torch-free: what
+computes comes in through three seams (sampler, trainer, heldout_eval), what remembers a step's
+rollouts through a journal, and what listens through an observer. The published checkpoint is
+picked by held-out `select` scores; the pool score of the training rollouts never picks anything.
 """
 
 from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
-from dataclasses import asdict, dataclass, field
-from typing import Any, Protocol, SupportsFloat
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from typing import Any, Protocol, SupportsFloat, runtime_checkable
 
 from engine.contract.errors import RLLoopError
-from engine.contract.kinds.rl_run import GRPOConfig, corpus_problems
+from engine.contract.kinds.rl_run import GRPOConfig, RLRunConfig, corpus_problems
 from engine.data import Question
 from engine.hooks import (
     AbortCheck,
@@ -27,16 +27,34 @@ from engine.hooks import (
     rl_hooks,
 )
 from engine.lineage import LineageSnapshot, snapshot
-from engine.reward import RewardAdapter, Verdict
-from engine.rl.advantages import USED, group_advantages
-from engine.rl.curriculum import Curriculum
+from engine.reward import RewardAdapter
+from engine.rl.advantages import has_signal
+from engine.rl.batch import BatchSource, batch_metrics
+from engine.rl.buffer import JudgedGroup
+from engine.rl.guard import Collapsed, CollapseGuard, Diagnosis, GuardMemory
+from engine.rl.headroom import check_headroom
+from engine.rl.inversion import find_inversion
+from engine.rl.journal import Journal
+from engine.rl.observer import LoopObserver
 from engine.rl.split import Split, carve
+from engine.rl.state import LoopState, StepReport
 from engine.rollout import Groups, Sampler
 
 TrainerSeam = Callable[[Groups, Sequence[Sequence[float]], int], Mapping[str, float]]
-"""`(rollouts, advantages, step) → metrics`: one optimizer update."""
+"""`(rollouts, advantages, step) → metrics`: the optimizer updates of one step."""
 HeldoutEval = Callable[[int, Sequence[Question]], SupportsFloat]
 """`(step, tasks) → score` of the current policy; anything that converts to a float."""
+
+_MOST_ALERTS = 20
+"""Alerts a run keeps: they travel with every progress event."""
+
+
+@runtime_checkable
+class HasOutcomes(Protocol):
+    """A gate's result that knows which of its rows were solved."""
+
+    @property
+    def outcomes(self) -> Sequence[bool]: ...
 
 
 class HasQuestions(Protocol):
@@ -46,101 +64,12 @@ class HasQuestions(Protocol):
     def questions(self) -> Sequence[Question]: ...
 
 
-@dataclass(frozen=True)
-class StepReport:
-    """What one step measured. `metrics` are series by name."""
-
-    step: int
-    pool_score: float
-    """Success rate of the training rollouts."""
-    trained: bool
-    """False when every group tied: nothing to rank, so no update."""
-    n_used: int
-    keep_rate: float
-    """Share of the groups whose rewards differ."""
-    adv_spread: float
-    """Largest minus smallest advantage used."""
-    metrics: Mapping[str, float]
-
-
-@dataclass
-class LoopState:
-    """All that a resumed loop must know; JSON as it stands."""
-
-    step: int = 0
-    heldout_scores: dict[int, float] = field(default_factory=dict)
-    pool_scores: dict[int, float] = field(default_factory=dict)
-    history: list[dict[str, Any]] = field(default_factory=list)
-    aborted_after: list[int] = field(default_factory=list)
-    seconds: float = 0.0
-    """Time spent in steps and gates, over all attempts."""
-
-    def as_dict(self) -> dict[str, Any]:
-        """JSON form; keys of the score tables become strings there."""
-        return asdict(self)
-
-    @classmethod
-    def from_dict(cls, value: Mapping[str, Any]) -> LoopState:
-        """The inverse of `as_dict` through JSON."""
-        tables = {
-            name: {int(step): score for step, score in value[name].items()}
-            for name in ("heldout_scores", "pool_scores")
-        }
-        return cls(**{**value, **tables})
-
-    @property
-    def selected_step(self) -> int | None:
-        """The gated step with the highest held-out score, the earliest of equals."""
-        scores = self.heldout_scores
-        return min(scores, key=lambda step: (-scores[step], step)) if scores else None
-
-    def gates_without_best(self) -> int:
-        """How many gates lie behind the best one."""
-        best = self.selected_step
-        return sum(1 for step in self.heldout_scores if best is not None and step > best)
-
-
-class LoopObserver:
-    """Listens to a loop; this one does nothing. Called in the order of the methods."""
-
-    def phase(self, name: str, step: int) -> None:
-        """A phase of `engine.contract.events.PHASES` begins."""
-
-    def sampled(
-        self,
-        step: int,
-        tasks: Sequence[Question],
-        groups: Groups,
-        verdicts: Sequence[Sequence[Verdict]],
-        advantages: Sequence[Sequence[float]],
-    ) -> None:
-        """Rollouts of a step are judged; nothing has been trained on them."""
-
-    def stepped(self, report: StepReport, state: LoopState) -> None:
-        """A step is over."""
-
-    def gated(self, step: int, result: SupportsFloat, state: LoopState) -> None:
-        """A held-out gate is over; its score stands in the state."""
-
-    def checkpoint(
-        self,
-        state: LoopState,  # noqa: ARG002 - for those who override
-        *,
-        gate: bool,  # noqa: ARG002 - for those who override
-        stopping: bool,  # noqa: ARG002 - for those who override
-    ) -> bool:
-        """The state is resumable here; returns whether it was kept.
-
-        Asked before the baseline, after each step with its gate, and when stopping.
-        """
-        return True
-
-
 class RLLoop:
     """Construct with config, reward and bench; inject the seams; `run()`.
 
     A split given here must be carved by `engine.rl.split.carve`; without one the loop carves it.
-    Explicit `progress_cb` and `should_abort` win over the ambient `rl_hooks`.
+    Explicit `progress_cb` and `should_abort` win over the ambient `rl_hooks`. The settings of a
+    plain GRPOConfig are those of the loop alone: no guard, no refill, advantages by group.
     """
 
     def __init__(
@@ -157,6 +86,7 @@ class RLLoop:
         observer: LoopObserver | None = None,
         split: Split | None = None,
         state: LoopState | None = None,
+        journal: Journal | None = None,
     ) -> None:
         self.config = config
         self.reward = reward
@@ -169,9 +99,18 @@ class RLLoop:
         self.observer = observer or LoopObserver()
         self.split = split
         self.state = state or LoopState()
+        self.journal = journal
+        """Where a resumed run finds rollouts that were sampled already."""
+        self._full = config if isinstance(config, RLRunConfig) else None
+        self._guard: CollapseGuard | None = None
+        if self._full:
+            self._guard = CollapseGuard(self._full.guard, GuardMemory(**self.state.guard))
+        self._source: BatchSource | None = None
         self._saved = state is not None
         """Whether a checkpoint of the current step stands."""
         self._aborted = False
+        self._overdue_at: tuple[float, float, int] | None = None
+        """When the running step counts as stuck: (moment, seconds allowed, step)."""
 
     @property
     def heldout_scores(self) -> Mapping[int, float]:
@@ -208,12 +147,23 @@ class RLLoop:
             select_frac=getattr(config, "select_frac", 0.5),
             seed=config.seed,
         )
+        self._source = self._open_source(self.split)
         with self._hooks():
             try:
                 self._run(self.split)
             except Aborted:
-                self._stop_resumable()
+                self._aborted = True
+                if self.state.step not in self.state.aborted_after:
+                    self.state.aborted_after.append(self.state.step)
+                self._save_whole_step()
                 raise
+            except Collapsed as found:
+                self.state.diagnosis = found.diagnosis.as_dict()
+                self._saved = False
+                self._save_whole_step()
+                raise
+            finally:
+                self._overdue_at = None
         return self.lineage()
 
     def lineage(self) -> LineageSnapshot:
@@ -235,57 +185,82 @@ class RLLoop:
             "step_history": state.history,
             "lineage_card": self.lineage().as_dict(),
             "aborted": self._aborted,
+            "alerts": state.alerts,
+            "inversion": state.inversion,
+            "diagnosis": state.diagnosis,
+            "rollbacks": state.rollbacks,
         }
 
     def step(self, index: int, train: Sequence[Question]) -> StepReport:
-        """One GRPO step: P prompts × G rollouts → one optimizer update."""
-        assert self.sampler is not None
+        """One step: P prompts × G rollouts → the optimizer updates of one batch."""
         assert self.trainer is not None
-        tasks = Curriculum(train, self.config.tasks_per_step, self.config.seed).draw(index)
-        self.observer.phase("sampling", index)
-        groups = self.sampler(tasks, self.config.group_k)
-        verdicts = self._judge(tasks, groups)
-        advantages_PG = group_advantages(
-            [[v.reward for v in verdicts_G] for verdicts_G in verdicts]
-        )
-        self.observer.sampled(index, tasks, groups, verdicts, advantages_PG)
-        metrics = _rollout_metrics(groups, verdicts)
-        used = [a for advantages_G in advantages_PG for a in advantages_G if abs(a) >= USED]
+        assert self._source is not None
+        batch = self._source.gather(index, train)
+        if self._guard:
+            self._guard.sampled(batch.measured)
+        metrics = batch_metrics(batch)
+        used = batch.used()
         if used:
             self.observer.phase("training", index)
-            metrics |= self.trainer(groups, advantages_PG, index)
+            advantages_PG = [group.advantages for group in batch.groups]
+            metrics |= self.trainer(
+                [group.rollouts for group in batch.groups], advantages_PG, index
+            )
         return StepReport(
             step=index,
-            pool_score=self._success_rate(verdicts),
+            pool_score=self._success_rate(batch.measured),
             trained=bool(used),
             n_used=len(used),
-            keep_rate=sum(map(any, advantages_PG)) / len(advantages_PG),
+            keep_rate=statistics.fmean(has_signal(g.advantages) for g in batch.measured),
             adv_spread=max(used) - min(used) if used else 0.0,
+            sampled=bool(batch.sampled),
+            fates=batch.fates,
             metrics=metrics,
         )
 
+    # --- the run around the steps ---
+
     def _run(self, split: Split) -> None:
+        self._give_up_again()
         if not self._saved:
             self._checkpoint(gate=False)
         self._gate_if_due(split)
+        if self.state.step == 0 and self._full and not self._full.force_headroom:
+            check_headroom(self.state.heldout_scores[0], self._full.guard)
         while self.state.step < self.config.max_steps and not self._out_of_patience():
             check_abort()
             started = time.monotonic()
-            report = self.step(self.state.step + 1, split.train)
+            index = self.state.step + 1
+            with self._watched(index):
+                report = self.step(index, split.train)
             self._take_over(report, time.monotonic() - started)
             gated = self._gate_if_due(split)
             self._checkpoint(gate=gated)
 
+    def _give_up_again(self) -> None:
+        """A collapse lies in the weights and stays; a step that was stuck may go through now."""
+        known, self.state.diagnosis = self.state.diagnosis, None
+        if known is not None:
+            again = Collapsed(Diagnosis(**known))
+            if again.final:
+                raise again
+
     def _take_over(self, report: StepReport, seconds: float) -> None:
-        """The step is complete: from here on its weights and its record stand together."""
+        """The step is complete: from here on its weights and its record stand together.
+
+        Raises Collapsed when the guard gives the run up on it.
+        """
         state = self.state
         state.step = report.step
+        state.version = report.step if report.trained else state.version
+        state.samplings += 1 if report.sampled else 0
         state.pool_scores[report.step] = report.pool_score
         state.seconds += seconds
-        entry = asdict(report)
-        entry.pop("metrics")
+        state.buffer = self._source.waiting() if self._source else []
+        entry = {k: v for k, v in asdict(report).items() if k not in {"metrics", "fates"}}
         state.history.append({**entry, "seconds": round(seconds, 3)})
         self._saved = False
+        diagnosis = self._diagnose(report, seconds)
         self.observer.stepped(report, state)
         self._progress(
             step=report.step,
@@ -297,6 +272,37 @@ class RLLoop:
             trained=report.trained,
             eta_s=self._eta(),
         )
+        if diagnosis is not None:
+            raise Collapsed(diagnosis)
+
+    def _diagnose(self, report: StepReport, seconds: float) -> Diagnosis | None:
+        """What the collapse guard says to the step; its memory goes into the state."""
+        if self._guard is None:
+            return None
+        found = self._guard.stepped(
+            report.step, report.metrics, trained=report.trained, seconds=seconds
+        )
+        self.state.guard = asdict(self._guard.memory)
+        return found
+
+    @contextmanager
+    def _watched(self, step: int) -> Iterator[None]:
+        """Inside, a step that takes far longer than this run's steps do ends as stuck."""
+        allowed = self._guard.stuck_after() if self._guard else None
+        if allowed is not None:
+            self._overdue_at = (time.monotonic() + allowed, allowed, step)
+        try:
+            yield
+        finally:
+            self._overdue_at = None
+
+    def _alert(self, code: str, text: str) -> None:
+        """Say it in the events, on the page and in the result."""
+        alerts = self.state.alerts
+        alerts.append({"code": code, "step": self.state.step, "text": text})
+        del alerts[:-_MOST_ALERTS]
+        self.observer.alerted(code, self.state.step, text)
+        self._progress(alerts=alerts)
 
     def _gate_if_due(self, split: Split) -> bool:
         """The held-out gate: before step 1, at most `heldout_every` steps apart, and at the end."""
@@ -309,37 +315,39 @@ class RLLoop:
         self.observer.phase("heldout-gate", step)
         result = self.heldout_eval(step, split.select)
         self.state.heldout_scores[step] = float(result)
+        if isinstance(result, HasOutcomes):
+            solved = "".join("1" if one else "0" for one in result.outcomes)
+            self.state.heldout_solved[step] = solved
         self.state.seconds += time.monotonic() - started
         self.observer.gated(step, result, self.state)
         self._progress(last_heldout=float(result))
+        self._look_for_inversion()
         return True
+
+    def _look_for_inversion(self) -> None:
+        """Say once for each best gate that the run fell from it while the pool rose."""
+        if self._full is None or not self.state.heldout_solved:
+            return
+        state = self.state
+        found = find_inversion(state.outcomes(), state.pool_scores, self._full.guard)
+        if found is None:
+            return
+        known = state.inversion and state.inversion["best"] == found.best
+        state.inversion = found.as_dict()
+        if not known:
+            self._alert("INVERSION", found.text())
 
     def _out_of_patience(self) -> bool:
         patience = self.config.heldout_patience
         return patience is not None and self.state.gates_without_best() >= patience
 
-    def _judge(self, tasks: Sequence[Question], groups: Groups) -> list[list[Verdict]]:
-        verdicts = []
-        for task, group in zip(tasks, groups, strict=True):
-            check_abort()
-            verdicts.append(
-                self.reward.judge_all(
-                    [(rollout.text, task.answer) for rollout in group],
-                    [rollout.truncated for rollout in group],
-                )
-            )
-        return verdicts
-
-    def _success_rate(self, verdicts: Sequence[Sequence[Verdict]]) -> float:
+    def _success_rate(self, measured: Sequence[JudgedGroup]) -> float:
         return statistics.fmean(
-            float(self.reward.success(v)) for verdicts_G in verdicts for v in verdicts_G
+            float(self.reward.success(v)) for group in measured for v in group.verdicts
         )
 
-    def _stop_resumable(self) -> None:
-        """Whatever phase the abort fell into, the weights are those after the last whole step."""
-        self._aborted = True
-        if self.state.step not in self.state.aborted_after:
-            self.state.aborted_after.append(self.state.step)
+    def _save_whole_step(self) -> None:
+        """Whatever phase the stop fell into, the weights are those after the last whole step."""
         if not self._saved:
             self._checkpoint(gate=False, stopping=True)
 
@@ -356,14 +364,33 @@ class RLLoop:
         if callback is not None:
             callback(fields)
 
-    def _hooks(self) -> Any:
+    @contextmanager
+    def _hooks(self) -> Iterator[None]:
         """Explicit hooks win; a hook that was not given stays the ambient one."""
-        if self.progress_cb is None and self.should_abort is None:
-            return nullcontext()
         ambient = current_rl_hooks()
-        return rl_hooks(
-            self.progress_cb or ambient.progress_cb, self.should_abort or ambient.should_abort
+        should_abort = self.should_abort or ambient.should_abort
+
+        def asked() -> bool:
+            if self._overdue_at is not None and time.monotonic() > self._overdue_at[0]:
+                assert self._guard is not None
+                raise Collapsed(self._guard.stuck(self._overdue_at[2], self._overdue_at[1]))
+            return should_abort is not None and should_abort()
+
+        with rl_hooks(self.progress_cb or ambient.progress_cb, asked):
+            yield
+
+    def _open_source(self, split: Split) -> BatchSource:
+        assert self.sampler is not None
+        source = BatchSource(
+            self.config,
+            self.sampler,
+            self.reward,
+            state=self.state,
+            observer=self.observer,
+            journal=self.journal,
         )
+        source.restore(self.state.buffer, split.train)
+        return source
 
     def _refuse_unfit(self) -> None:
         problems = corpus_problems(len(self.bench.questions), self.config)
@@ -374,21 +401,3 @@ class RLLoop:
                 raise RLLoopError.of(
                     name, None, "is missing", "inject one, or take those of gpu_seams(config)"
                 )
-
-
-def _rollout_metrics(groups: Groups, verdicts: Sequence[Sequence[Verdict]]) -> dict[str, float]:
-    """What the rollouts of a step look like, before anything is trained on them."""
-    rewards_PG = [[v.reward for v in verdicts_G] for verdicts_G in verdicts]
-    rewards = [reward for rewards_G in rewards_PG for reward in rewards_G]
-    rollouts = [rollout for group in groups for rollout in group]
-    distinct = sum(len({r.completion_ids for r in group}) for group in groups)
-    return {
-        "pool/reward_mean": statistics.fmean(rewards),
-        "pool/reward_std": statistics.pstdev(rewards),
-        "rollout/length_mean": statistics.fmean(len(r.completion_ids) for r in rollouts),
-        "rollout/truncated": statistics.fmean(float(r.truncated) for r in rollouts),
-        "rollout/zero_variance": statistics.fmean(
-            float(max(rewards_G) - min(rewards_G) < USED) for rewards_G in rewards_PG
-        ),
-        "rollout/duplicates": 1 - distinct / len(rollouts),
-    }

@@ -5,15 +5,19 @@ Knows no run directory: whoever wires them decides where the policy's weights co
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Sequence
+from typing import Any, Literal
 
+from engine.contract.errors import RLLoopError
 from engine.contract.kinds.rl_run import RLRunConfig
-from engine.models import adapters
+from engine.data import Question
+from engine.models import adapters, precision
 from engine.models.policy import Policy, Snapshot, build
-from engine.reward import RewardAdapter, load_verifier
+from engine.reward import RewardAdapter, scheduled_reward
 from engine.rl.gate import Gate
 from engine.rl.trainer import Trainer
 from engine.rollout.hf import HFSampler
+from engine.rollout.prompting import PromptBuilder, fading_examples
 
 Purpose = Literal["train", "heldout"]
 
@@ -21,24 +25,50 @@ Purpose = Literal["train", "heldout"]
 def build_policy(config: RLRunConfig) -> Policy:
     """The base, with an adapter when only that is tuned. Raises RLLoopError."""
     policy = build(config.base, config.seed)
-    if config.tuning == "full":
-        return policy
-    if config.adapter_init is not None:
-        policy.model = adapters.attach_folder(policy.model, config.adapter_init)
-    else:
-        policy.model = adapters.attach_zero(
-            policy.model,
-            base=config.base,
-            rank=config.lora_rank,
-            alpha=config.lora_alpha,
-            seed=config.seed,
-        )
+    if config.tuning != "full":
+        policy.model = _adapted(config, policy)
+    policy.precision = config.optim.precision
+    precision.prepare(policy.model, policy.precision)
     return policy
 
 
-def build_sampler(config: RLRunConfig, policy: Policy, purpose: Purpose) -> HFSampler:
-    """Training draws anew at each version; the held-out gate always draws alike."""
+def _adapted(config: RLRunConfig, policy: Policy) -> Any:
+    if config.adapter_init is not None:
+        return adapters.attach_folder(policy.model, config.adapter_init)
+    return adapters.attach_zero(
+        policy.model,
+        base=config.base,
+        rank=config.lora_rank,
+        alpha=config.lora_alpha,
+        seed=config.seed,
+        dora=config.tuning == "dora",
+    )
+
+
+def build_prompts(
+    config: RLRunConfig, policy: Policy, shown: Sequence[Question] = ()
+) -> PromptBuilder:
+    """From a question to the ids in front of its completion; `shown` rows may be examples.
+
+    Raises RLLoopError for a chat template that the tokenizer does not have.
+    """
+    examples = fading_examples(shown, config.format, config.max_steps)
+    return PromptBuilder(policy.tokenizer, config.prompting, examples)
+
+
+def build_sampler(
+    config: RLRunConfig, policy: Policy, purpose: Purpose, shown: Sequence[Question] = ()
+) -> HFSampler:
+    """Training draws anew each time; the held-out gate always draws alike, and asks bare questions.
+
+    `shown` are training rows that may stand before a question as examples.
+    """
     training = purpose == "train"
+    if training and config.format.shots and not shown:
+        problem = "needs training rows to show, and there are none here"
+        raise RLLoopError.of(
+            "format.shots", config.format.shots, problem, "run it as a job, or use 0"
+        )
     return HFSampler(
         policy=policy,
         seed=config.seed,
@@ -47,12 +77,16 @@ def build_sampler(config: RLRunConfig, policy: Policy, purpose: Purpose) -> HFSa
         max_new_tokens=config.max_new_tokens,
         batch_size=config.rollout_batch,
         pin_version=not training,
+        sampling=config.sampling,
+        encode=build_prompts(config, policy, shown if training else ()),
     )
 
 
 def build_reward(config: RLRunConfig) -> RewardAdapter:
-    """The config's verifier with its threshold."""
-    return RewardAdapter(load_verifier(config.verifier), config.success_threshold)
+    """The config's verifier with its threshold, and what training makes of it step by step."""
+    return scheduled_reward(
+        config.verifier, config.success_threshold, config.format, config.max_steps
+    )
 
 
 def build_gate(config: RLRunConfig, policy: Policy, reward: RewardAdapter) -> Gate:
@@ -70,4 +104,8 @@ def build_trainer(config: RLRunConfig, policy: Policy) -> Trainer:
         grad_clip=config.grad_clip,
         temp=config.temp,
         micro_batch=config.micro_batch,
+        max_new_tokens=config.max_new_tokens,
+        max_steps=config.max_steps,
+        objective=config.objective,
+        optim=config.optim,
     )

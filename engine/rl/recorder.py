@@ -16,16 +16,21 @@ from engine import checkpoint, memory
 from engine.contract.events import EventLog, EventReader
 from engine.contract.kinds.rl_run import RLRunConfig
 from engine.contract.run_dir import RunDir, write_json
+from engine.contract.trace import TraceWriter
 from engine.data import Question
 from engine.lineage import snapshot
 from engine.reward import Verdict
 from engine.rl.gate import GateResult
-from engine.rl.loop import LoopObserver, LoopState, StepReport
+from engine.rl.journal import Journal, record, write_rows
+from engine.rl.observer import LoopObserver
+from engine.rl.state import LoopState, StepReport
 from engine.rollout import Groups, Rollout
+from engine.rollout.measures import duplicates_warning
 
 LOOP_STATE = "loop.json"
 _SAMPLES = 4
 """Completions of a step that people get to see at once."""
+_OF_A_STEP = frozenset({"sampling", "training"})
 _SHOWN = 600
 """Characters of a text in a sample event."""
 
@@ -57,6 +62,7 @@ class Recorder(LoopObserver):
         self,
         run: RunDir,
         events: EventLog,
+        trace: TraceWriter,
         config: RLRunConfig,
         *,
         save: Callable[[Path], None],
@@ -65,15 +71,21 @@ class Recorder(LoopObserver):
     ) -> None:
         self._run = run
         self._events = events
+        self._trace = trace
         self._config = config
         self._save = save
         self._gates = dict(gates)
         self._peaks = peaks
         self._phase = ""
-        self._phase_began = time.monotonic()
+        self._phase_began = self._phase_ended = time.monotonic()
+        self._step_began: float | None = None
+        """Start of the first phase of the running step."""
         self._seconds: dict[str, float] = {}
         """Of the phases of the current step."""
         self._tokens = 0
+        self._judging_since: float | None = None
+        self._recalled = False
+        """Whether the step's rollouts came from the journal."""
         self.facts: dict[str, Any] = {}
         """Goes into every checkpoint's complete.json."""
 
@@ -83,8 +95,20 @@ class Recorder(LoopObserver):
         """Progress at once; the phase before it becomes a span."""
         self._close_phase(step)
         self._phase, self._phase_began = name, time.monotonic()
+        if name in _OF_A_STEP and self._step_began is None:
+            self._step_began = self._phase_began
         self._peaks.begin()
         self._events.write("progress", phase=name, step=step, max_steps=self._config.max_steps)
+
+    def judging(self, step: int) -> None:  # noqa: ARG002 - the observer's signature
+        """Sampling ends here; what follows within its phase is the verifiers'."""
+        self._judging_since = time.monotonic()
+
+    def recalled(self, step: int) -> None:
+        """Said, so that nobody wonders at a step that sampled in no time."""
+        self._recalled = True
+        text = f"step {step}: its rollouts were sampled before; taken from {self._run.rollouts}"
+        self._events.write("note", level="info", code="RECALLED", text=text)
 
     def sampled(
         self,
@@ -102,10 +126,9 @@ class Recorder(LoopObserver):
             for rollout, verdict, advantage in zip(*rows, strict=True)
         ]
         self._tokens = sum(len(rollout.completion_ids) for _, rollout, _, _ in judged)
-        _write_lines(
-            self._run.rollouts / f"train-{step:06d}.jsonl",
-            [_record(r, v) | {"advantage": a} for _, r, v, a in judged],
-        )
+        if not self._recalled:
+            rows = [record(r, v) | {"prompt": t.prompt, "advantage": a} for t, r, v, a in judged]
+            write_rows(Journal(self._run.rollouts).path(step), rows)
         stride = max(1, len(judged) // _SAMPLES)
         items = [_sample(t, r, v, a) for t, r, v, a in judged[::stride][:_SAMPLES]]
         self._events.write("sample", step=step, split="train", items=items)
@@ -113,23 +136,69 @@ class Recorder(LoopObserver):
     def stepped(self, report: StepReport, state: LoopState) -> None:
         """The step's series; a step without signal says so."""
         self._close_phase(report.step)
-        sampling, training = (self._seconds.pop(n, 0.0) for n in ("sampling", "training"))
+        sampling, verifying, training = (
+            self._seconds.pop(n, 0.0) for n in ("sampling", "verifying", "training")
+        )
+        if self._recalled:
+            sampling = verifying = 0.0
         values = {
             "pool/score": report.pool_score,
             **report.metrics,
             "train/n_used": report.n_used,
             "train/adv_spread": report.adv_spread,
-            "rollout/tokens_per_s": self._tokens / max(sampling, 1e-9),
+            **({"rollout/tokens_per_s": self._tokens / sampling} if sampling else {}),
             "time/sampling_s": sampling,
+            "time/verifying_s": verifying,
             "time/training_s": training,
             "time/step_s": state.history[-1]["seconds"],
             "mem/rss_gb": memory.rss_gb(),
             "mem/available_gb": memory.available_gb(),
         }
+        values |= {f"fate/{fate}": count for fate, count in report.fates.items()}
         self._events.write("metric", step=report.step, values=values)
+        if self._step_began is not None:
+            self._trace.span("step", self._step_began, self._phase_ended, step=report.step)
+        self._step_began = None
+        self._trace.counter("fates", report.fates)
+        self._trace.counter("score", {"pool": report.pool_score})
+        self._trace.counter("memory", {"rss_gb": values["mem/rss_gb"]})
+        self._recalled = False
         if not report.trained:
             text = f"step {report.step}: every group tied, nothing to rank; the weights stay"
             self._events.write("note", level="warning", code="NO_SIGNAL_STEP", text=text)
+        self._warn_of_update(report)
+        alarm = self._config.sampling.duplicates_alarm
+        repeats = duplicates_warning(report.step, report.metrics, alarm)
+        if repeats is not None:
+            self._events.write("note", level="warning", code="DUPLICATE_DRAWS", text=repeats)
+
+    def _warn_of_update(self, report: StepReport) -> None:
+        """Sampler and trainer apart, or an update that was not finite and left out."""
+        gap = report.metrics.get("train/sampler_gap_mean", 0.0)
+        limit = self._config.objective.sampler_gap_warn
+        if gap > limit:
+            text = (
+                f"step {report.step}: sampler and trainer differ by {gap:.3g} nats a token in the "
+                f"mean, more than objective.sampler_gap_warn={limit:g}; are both at the same "
+                "weights and precision? objective.sampler_correction: tis corrects for it"
+            )
+            self._events.write("note", level="warning", code="SAMPLER_GAP", text=text)
+        skipped = report.metrics.get("train/skipped", 0.0)
+        if skipped:
+            text = (
+                f"step {report.step}: {skipped:.0f} update(s) were not finite and left out; "
+                "lower lr or raise optim.adam_eps when this comes back"
+            )
+            self._events.write("note", level="warning", code="UPDATE_SKIPPED", text=text)
+
+    def warn(self, code: str, text: str) -> None:
+        """A warning among the events."""
+        self._events.write("note", level="warning", code=code, text=text)
+
+    def alerted(self, code: str, step: int, text: str) -> None:
+        """A warning among the events and a mark in the trace."""
+        self._events.write("note", level="warning", code=code, text=f"step {step}: {text}")
+        self._trace.mark(code, step=step, text=text)
 
     def gated(self, step: int, result: SupportsFloat, state: LoopState) -> None:
         """The gate's event, its items, and the `selected` link where the checkpoint stands."""
@@ -143,17 +212,7 @@ class Recorder(LoopObserver):
         write_json(self._run.lineage, _card(state))
         if not (gate or stopping or state.step % self._config.save_every == 0):
             return False
-        started = time.monotonic()
-        published = checkpoint.publish(
-            self._run, state.step, lambda folder: self._fill(folder, state), self._summary(state)
-        )
-        self._events.write(
-            "checkpoint",
-            step=state.step,
-            path=str(published.path.relative_to(self._run.root)),
-            seconds=time.monotonic() - started,
-        )
-        self._events.sync()
+        self.publish(state)
         self._link(state)
         always = {0, state.selected_step or 0}
         checkpoint.retain(self._run, keep=self._config.keep_checkpoints, always=always)
@@ -161,12 +220,36 @@ class Recorder(LoopObserver):
 
     # --- what the composition root says ---
 
+    def publish(self, state: LoopState) -> None:
+        """Write the state's checkpoint, durable with all events before it."""
+        started = time.monotonic()
+        published = checkpoint.publish(
+            self._run, state.step, lambda folder: self._fill(folder, state), self._summary(state)
+        )
+        now = time.monotonic()
+        seconds = now - started
+        path = str(published.path.relative_to(self._run.root))
+        self._events.write("checkpoint", step=state.step, path=path, seconds=seconds)
+        self._events.sync()
+        self._trace.span("checkpoint", started, now, step=state.step)
+
+    def rewind(self, state: LoopState) -> None:
+        """The run goes on from an earlier step: what later ones measured is void."""
+        self._close_phase(state.step)
+        self._gates = {k: v for k, v in self._gates.items() if k.step <= state.step}
+        self._events.write("started", resumed_from=state.step)
+        self.publish(state)
+        checkpoint.forget_after(self._run, state.step)
+        Journal(self._run.rollouts).forget_after(state.step)
+        self._link(state)
+
     def record_gate(self, split: str, result: GateResult, *, selected: bool) -> None:
         """One event a point, whatever was killed when: a resumed run does not repeat it."""
-        _write_lines(
+        write_rows(
             self._run.rollouts / f"heldout-{split}-{result.step:06d}.jsonl",
-            [_record(i.rollout, i.verdict) | {"success": i.success} for i in result.items],
+            [record(i.rollout, i.verdict) | {"success": i.success} for i in result.items],
         )
+        self._trace.counter("score", {f"heldout {split}": float(result)})
         gate = GateKey(split, result.step)
         if gate in self._gates:
             return
@@ -183,13 +266,24 @@ class Recorder(LoopObserver):
         )
 
     def _close_phase(self, step: int) -> None:
+        """The phase becomes a span; a step may sample several times."""
         if not self._phase:
             return
-        seconds = time.monotonic() - self._phase_began
-        self._seconds[self._phase] = seconds
+        now = time.monotonic()
+        verifying = now - (self._judging_since or now)
+        if verifying:
+            self._add("verifying", verifying)
+            self._trace.span("verifying", now - verifying, now, step=step)
+        seconds = now - self._phase_began
+        self._add(self._phase, seconds - verifying)
         self._peaks.end(self._phase)
         self._events.write("span", name=self._phase, seconds=round(seconds, 4), step=step)
-        self._phase = ""
+        self._trace.span(self._phase, self._phase_began, now, step=step)
+        self._phase_ended = now
+        self._phase, self._judging_since = "", None
+
+    def _add(self, name: str, seconds: float) -> None:
+        self._seconds[name] = self._seconds.get(name, 0.0) + seconds
 
     def _fill(self, folder: Path, state: LoopState) -> None:
         self._save(folder)
@@ -218,22 +312,6 @@ def _card(state: LoopState) -> dict[str, Any]:
     return snapshot(state.heldout_scores, state.pool_scores, state.aborted_after).as_dict()
 
 
-def _record(rollout: Rollout, verdict: Verdict) -> dict[str, Any]:
-    return {
-        "id": rollout.question_id,
-        "sample": rollout.sample,
-        "version": rollout.version,
-        "text": rollout.text,
-        "answer": verdict.answer,
-        "reward": verdict.reward,
-        "reason": verdict.reason,
-        "truncated": rollout.truncated,
-        "prompt_ids": rollout.prompt_ids,
-        "completion_ids": rollout.completion_ids,
-        "logprobs": [round(value, 6) for value in rollout.logprobs],
-    }
-
-
 def _sample(task: Question, rollout: Rollout, verdict: Verdict, advantage: float) -> dict[str, Any]:
     return {
         "prompt": task.prompt[:_SHOWN],
@@ -242,13 +320,3 @@ def _sample(task: Question, rollout: Rollout, verdict: Verdict, advantage: float
         "reason": verdict.reason,
         "advantage": round(advantage, 4),
     }
-
-
-def _write_lines(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
-    """The whole file at once: a step done again after a resume replaces its rows."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.tmp")
-    temporary.write_text(
-        "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), "utf-8"
-    )
-    temporary.replace(path)

@@ -8,10 +8,11 @@ gate only.
 from __future__ import annotations
 
 import json
+import math
 import os
 import time
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,30 +20,51 @@ import torch
 
 from engine import checkpoint, memory
 from engine.attempt import Attempt
-from engine.contract.errors import NightlaneError
-from engine.contract.kinds.rl_run import RLRunConfig, WarmupConfig
+from engine.contract.kinds.rl_run import RLRunConfig
+from engine.contract.rl.cautions import cautions
 from engine.contract.run_dir import write_json
+from engine.contract.trace import TraceWriter
 from engine.data import Bench, load
-from engine.evaluate.intervals import PairedComparison, compare
-from engine.hooks import Aborted
+from engine.evaluate.selection import Outcomes
+from engine.hooks import Aborted, Declined
 from engine.models.policy import Policy
+from engine.rl import warmup
+from engine.rl.fitting import fitted
 from engine.rl.gate import GateResult
-from engine.rl.loop import LoopState, RLLoop
-from engine.rl.parts import build_gate, build_policy, build_reward, build_sampler, build_trainer
+from engine.rl.guard import Collapsed, Diagnosis
+from engine.rl.journal import Journal
+from engine.rl.loop import RLLoop, TrainerSeam
+from engine.rl.parts import (
+    build_gate,
+    build_policy,
+    build_prompts,
+    build_reward,
+    build_sampler,
+    build_trainer,
+)
 from engine.rl.recorder import Recorder, read_state, recorded_gates
+from engine.rl.report import report_fields
+from engine.rl.rollback import roll_back
 from engine.rl.split import Split, carve, freeze
-from engine.rl.trainer import Trainer
-from engine.rl.warmup import WarmupReport, recipe_hash, warm_up, warm_up_cached
+from engine.rl.state import LoopState
+from engine.rl.trainer import NonFiniteUpdateError, Trainer
+from engine.rl.warmup import WarmupReport
+from engine.rollout import Groups
 
 
 def run(attempt: Attempt) -> dict[str, Any]:
     """Run one attempt of an `rl_run`; the final result.
 
-    Raises RLLoopError for what cannot run, WarmupError, and Aborted with the result so far.
+    Raises RLLoopError for what cannot run, WarmupError, and Aborted or Declined with the result
+    so far.
     """
     assert isinstance(attempt.config, RLRunConfig)
     torch.set_num_threads(attempt.config.threads or os.cpu_count() or 1)
-    return _Run(attempt, attempt.config).execute()
+    trace = TraceWriter(attempt.run.trace, attempt.job.attempt)
+    try:
+        return _Run(attempt, attempt.config, trace).execute()
+    finally:
+        trace.close()
 
 
 @dataclass(frozen=True)
@@ -52,13 +74,16 @@ class _Resumed:
     state: LoopState | None
     folder: Path | None
     warmup: dict[str, Any] | None
+    step_zero_lost: bool = False
+    """Checkpoint 0, the reference of the KL penalty, is damaged and made anew."""
 
 
 class _Run:
     """The parts of one attempt, wired."""
 
-    def __init__(self, attempt: Attempt, config: RLRunConfig) -> None:
+    def __init__(self, attempt: Attempt, config: RLRunConfig, trace: TraceWriter) -> None:
         self.attempt = attempt
+        self.trace = trace
         self.config = config
         self.run_dir = attempt.run
         self.events = attempt.events
@@ -69,43 +94,86 @@ class _Run:
             select_frac=config.select_frac,
             seed=config.seed,
         )
-        freeze(self.split, self.run_dir.split)
         self.resumed = self._find_checkpoint()
         self._announce()
         self.peaks = memory.PeakMeter()
         self.policy: Policy = build_policy(config)
         self.reward = build_reward(config)
         self.gate = build_gate(config, self.policy, self.reward)
+        self.encode = build_prompts(config, self.policy)
+        self.split = fitted(
+            self.split,
+            config,
+            self.policy.window,
+            lengths=self.encode.lengths,
+            training_lengths=build_prompts(config, self.policy, self.split.train).lengths,
+            warn=self._warn,
+        )
+        freeze(self.split, self.run_dir.split)
         self.peaks.end("lane-bringup")
 
     def execute(self) -> dict[str, Any]:
         """Step-0 policy → loop → report."""
         warmup = self._step_zero()
         trainer = build_trainer(self.config, self.policy)
-        self._restore(trainer)
         recorder = self._recorder(trainer)
         recorder.facts = {"warmup": warmup}
-        loop = RLLoop(
-            self.config,
-            self.reward,
-            self.bench,
-            sampler=build_sampler(self.config, self.policy, "train"),
-            trainer=trainer,
-            heldout_eval=self.gate,
-            progress_cb=self._progress,
-            observer=recorder,
-            split=self.split,
-            state=self.resumed.state,
-        )
+        self._restore(trainer, recorder)
+        loop = self._loop(trainer, recorder, self.resumed.state)
         try:
-            loop.run()
-            report = self._report(loop, recorder)
+            loop, refusal = self._train(loop, trainer, recorder)
+            result = self._result(loop, warmup)
+            if refusal is None or (isinstance(refusal, Collapsed) and refusal.final):
+                result |= self._report(loop, recorder)
         except Aborted as stop:
             stop.result = self._result(loop, warmup) | {"aborted": True}
             write_json(self.run_dir.lineage, loop.lineage().as_dict())
             raise
         self.events.write("progress", phase="teardown", step=loop.state.step)
-        return self._result(loop, warmup) | report
+        if refusal is not None:
+            refusal.result = result
+            raise refusal
+        return result
+
+    def _loop(self, trainer: Trainer, recorder: Recorder, state: LoopState | None) -> RLLoop:
+        return RLLoop(
+            self.config,
+            self.reward,
+            self.bench,
+            sampler=build_sampler(self.config, self.policy, "train", self.split.train),
+            trainer=_finite(trainer),
+            heldout_eval=self.gate,
+            progress_cb=self._progress,
+            observer=recorder,
+            split=self.split,
+            state=state,
+            journal=None if self.resumed.state is None else Journal(self.run_dir.rollouts),
+        )
+
+    def _train(
+        self, loop: RLLoop, trainer: Trainer, recorder: Recorder
+    ) -> tuple[RLLoop, Declined | None]:
+        """Run the loop to its end or to where it gives up; roll collapses back if allowed."""
+        while True:
+            try:
+                loop.run()
+            except Collapsed as found:
+                if len(loop.state.rollbacks) >= self.config.guard.rollbacks:
+                    return loop, found
+                state = roll_back(loop.state, found.diagnosis, self.run_dir, recorder)
+                if state is None:
+                    return loop, found
+                folder = self.run_dir.checkpoint(state.step)
+                self.policy.load(folder, version=state.step)
+                trainer.load(folder)
+                trainer.lr_scale = 0.5 ** len(state.rollbacks)
+                recorder.rewind(state)
+                self._progress({"step": state.step, "alerts": state.alerts})
+                loop = self._loop(trainer, recorder, state)
+            except Declined as refusal:
+                return loop, refusal
+            else:
+                return loop, None
 
     # --- where it starts ---
 
@@ -114,9 +182,6 @@ class _Run:
         if found is None:
             return _Resumed(None, None, None)
         state = read_state(found.path)
-        for gate, score in recorded_gates(self.run_dir.events, found.step).items():
-            if gate.split == "select":
-                state.heldout_scores.setdefault(gate.step, score)
         state.aborted_after = sorted({*state.aborted_after, *self._earlier_stops(found.step)})
         return _Resumed(state, found.path, found.state["warmup"])
 
@@ -138,39 +203,39 @@ class _Run:
             max_steps=self.config.max_steps,
             base=self.config.base,
             domain=self.bench.name,
+            alerts=[] if state is None else state.alerts,
         )
+        config = self.config
+        for caution in cautions(config.lr, config.kl_coef, config.objective):
+            self._warn("CAUTION", caution.line())
 
     def _step_zero(self) -> dict[str, Any] | None:
         """Bring the policy to step 0; what the warm-up did, None without one."""
         if self.resumed.state is not None:
             first = checkpoint.verified(self.run_dir.checkpoint(0), self._warn)
-            if first is None:
-                raise NightlaneError(
-                    f"{self.run_dir.checkpoint(0)} is damaged, and with it the reference of the KL "
-                    "penalty; remove the run's checkpoints to start it over"
-                )
-            self.policy.load(first.path, version=0)
-            return self.resumed.warmup
-        if self.config.warmup is None:
+            if first is not None:
+                self.policy.load(first.path, version=0)
+                return self.resumed.warmup
+            self.resumed = replace(self.resumed, step_zero_lost=True)
+        if not warmup.needed(self.config):
             return None
-        return asdict(self._warm_up(self.config.warmup))
+        return asdict(self._warm_up())
 
-    def _warm_up(self, config: WarmupConfig) -> WarmupReport:
+    def _warm_up(self) -> WarmupReport:
         started = time.monotonic()
         self.events.write("progress", phase="warmup", step=0)
         self.peaks.begin()
-        name = recipe_hash(self.config, self.split.hash)
-        report = warm_up_cached(
+        name = warmup.recipe_hash(self.config, self.split)
+        report = warmup.cached(
             Path(self.attempt.job.cache_dir) / f"warmup-{name}",
             self.policy,
-            lambda: warm_up(
+            lambda: warmup.prepare(
                 self.policy,
-                self.split.train,
-                config,
-                seed=self.config.seed,
-                evaluate=lambda: float(self.gate(0, self.split.select)),
-                on_step=lambda step, loss: self._warmup_metric(step, "warmup/loss", loss),
-                on_score=lambda step, score: self._warmup_metric(step, "warmup/heldout", score),
+                self.split,
+                self.config,
+                gate=self.gate,
+                encode=self.encode,
+                listen=self._warmup_metric,
             ),
             self._warn,
         )
@@ -178,17 +243,34 @@ class _Run:
         seconds = round(time.monotonic() - started, 3)
         self.events.write("span", name="warmup", seconds=seconds, step=0)
         source = "taken from the cache" if report.cached else f"done in {seconds:.0f} s"
-        text = f"warm-up {source}: {report.steps} steps, held-out {report.score:.3f}"
+        text = f"warm-up {source}: {report}"
         self.events.write("note", level="info", code="WARMUP", text=text)
         return report
 
     def _warmup_metric(self, step: int, series: str, value: float) -> None:
         self.events.write("metric", step=step, values={series: value})
 
-    def _restore(self, trainer: Trainer) -> None:
-        if self.resumed.state is not None and self.resumed.folder is not None:
-            self.policy.load(self.resumed.folder, version=self.resumed.state.step)
-            trainer.load(self.resumed.folder)
+    def _restore(self, trainer: Trainer, recorder: Recorder) -> None:
+        """Weights, moments and a checkpoint 0: as they were when the attempt before ended."""
+        if self.resumed.state is None or self.resumed.folder is None:
+            # Whatever was sampled here before belongs to weights that are gone.
+            Journal(self.run_dir.rollouts).forget_after(0)
+            return
+        if self.resumed.step_zero_lost:
+            self._rebuild_step_zero(recorder)
+        self.policy.load(self.resumed.folder, version=self.resumed.state.step)
+        trainer.load(self.resumed.folder)
+
+    def _rebuild_step_zero(self, recorder: Recorder) -> None:
+        """Base and warm-up are deterministic: the same step 0 again, and said if it is not."""
+        before = checkpoint.recorded_hashes(self.run_dir.checkpoint(0))
+        recorder.publish(LoopState())
+        after = checkpoint.recorded_hashes(self.run_dir.checkpoint(0))
+        weights = {name for name in after if name.endswith(".safetensors")}
+        same = all(before.get(name) == after[name] for name in weights)
+        told = "with the same weights" if same else "but not proven to have the same weights"
+        text = f"checkpoint 0 was damaged and is made anew from the base, {told}"
+        self._warn("STEP_ZERO_REBUILT", text)
 
     def _recorder(self, trainer: Trainer) -> Recorder:
         def save(folder: Path) -> None:
@@ -198,7 +280,13 @@ class _Run:
         last_step = None if self.resumed.state is None else self.resumed.state.step
         gates = recorded_gates(self.run_dir.events, last_step)
         return Recorder(
-            self.run_dir, self.events, self.config, save=save, gates=gates, peaks=self.peaks
+            self.run_dir,
+            self.events,
+            self.trace,
+            self.config,
+            save=save,
+            gates=gates,
+            peaks=self.peaks,
         )
 
     # --- what it says ---
@@ -215,25 +303,23 @@ class _Run:
         self.events.write("note", level="warning", code=code, text=text)
 
     def _report(self, loop: RLLoop, recorder: Recorder) -> dict[str, Any]:
-        """The `report` rows, once: step 0 against the selected step, item by item."""
+        """The `report` rows, once: step 0 against the picked step, row by row. Then publish."""
         if self.run_dir.report.exists():
-            kept: dict[str, Any] = json.loads(self.run_dir.report.read_bytes())
-            return kept
-        comparison = compare([], [])
-        if self.split.report:
-            comparison = self._compare_reported(loop, recorder)
-        report = _report_fields(comparison, self.config.report_min)
-        write_json(self.run_dir.report, report)
+            report: dict[str, Any] = json.loads(self.run_dir.report.read_bytes())
+        else:
+            reported = self._score_reported(loop, recorder) if self.split.report else {}
+            report = report_fields(loop.state, reported, self.config)
+            write_json(self.run_dir.report, report | {"diagnosis": loop.state.diagnosis})
+        checkpoint.select(self.run_dir, report["published_step"])
         return report
 
-    def _compare_reported(self, loop: RLLoop, recorder: Recorder) -> PairedComparison:
+    def _score_reported(self, loop: RLLoop, recorder: Recorder) -> dict[int, Outcomes]:
         recorder.phase("heldout-gate", loop.state.step)
-        selected = loop.selected_step or 0
-        before = self._report_gate(0)
-        after = before if selected == 0 else self._report_gate(selected)
-        for result in {0: before, selected: after}.values():
-            recorder.record_gate("report", result, selected=result.step == selected)
-        return compare(before.outcomes, after.outcomes)
+        picked = loop.selected_step or 0
+        results = {step: self._report_gate(step) for step in sorted({0, picked})}
+        for step, result in results.items():
+            recorder.record_gate("report", result, selected=step == picked)
+        return {step: result.outcomes for step, result in results.items()}
 
     def _report_gate(self, step: int) -> GateResult:
         self.policy.load(self.run_dir.checkpoint(step), version=step)
@@ -255,17 +341,19 @@ class _Run:
         }
 
 
-def _report_fields(comparison: PairedComparison, report_min: int) -> dict[str, Any]:
-    """Scores are null where there was no row to score."""
-    scored = comparison.n > 0
-    return {
-        "heldout_before": comparison.before if scored else None,
-        "heldout_after": comparison.after if scored else None,
-        "lift": comparison.lift if scored else None,
-        "lift_ci95": list(comparison.ci95) if scored else None,
-        "p_value": comparison.p_value,
-        "gained": comparison.gained,
-        "lost": comparison.lost,
-        "report_n": comparison.n,
-        "verdict": comparison.verdict(report_min),
-    }
+def _finite(trainer: Trainer) -> TrainerSeam:
+    """The trainer, whose NaN the loop hears as a collapse."""
+
+    def train(
+        groups: Groups, advantages: Sequence[Sequence[float]], step: int
+    ) -> Mapping[str, float]:
+        try:
+            return trainer(groups, advantages, step)
+        except NonFiniteUpdateError as error:
+            value = None if math.isnan(error.value) else error.value
+            remedy = "lower lr, raise optim.adam_eps, or set optim.nonfinite to skip"
+            text = f"{error.what} is {error.value}; the weights are those of the step before"
+            diagnosis = Diagnosis("not a number", step, value, None, text, remedy)
+            raise Collapsed(diagnosis) from error
+
+    return train

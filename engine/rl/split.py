@@ -42,18 +42,39 @@ def carve(
 ) -> Split:
     """Seeded shuffle; held-out = max(1, round(n·frac)) rows, parted into select and report.
 
-    `select` gets at least one row; `report` gets the rest, which may be none. Raises RLLoopError
-    when no row is left to train on.
+    Rows with the same prompt stay together, whatever their ids: a question that trains is never
+    asked by a gate. `select` gets at least one row; `report` gets the rest, which may be none.
+    Raises RLLoopError when no row is left to train on.
     """
-    shuffled = list(questions)
-    random.Random(seed).shuffle(shuffled)
-    n_heldout = max(1, round(len(shuffled) * heldout_frac))
-    heldout, train = shuffled[:n_heldout], shuffled[n_heldout:]
-    if not train:
-        problem = f"holds out all {len(shuffled)} rows and leaves none to train on"
+    groups = _by_prompt(questions)
+    random.Random(seed).shuffle(groups)
+    n_heldout = max(1, round(len(questions) * heldout_frac))
+    heldout, rest = _take(groups, n_heldout)
+    if not rest:
+        problem = f"holds out all {len(questions)} rows and leaves none to train on"
         raise RLLoopError.of("heldout_frac", heldout_frac, problem, "use a smaller share")
-    n_select = max(1, round(n_heldout * select_frac))
-    return Split(train=train, select=heldout[:n_select], report=heldout[n_select:])
+    select, report = _take(heldout, max(1, round(n_heldout * select_frac)))
+    return Split(*([q for group in part for q in group] for part in (rest, select, report)))
+
+
+def _by_prompt(questions: Sequence[Question]) -> list[list[Question]]:
+    """Rows in groups of one prompt, white space aside, in the order of their first row."""
+    groups: dict[str, list[Question]] = {}
+    for question in questions:
+        groups.setdefault(" ".join(question.prompt.split()), []).append(question)
+    return list(groups.values())
+
+
+def _take(
+    groups: Sequence[Sequence[Question]], rows: int
+) -> tuple[Sequence[Sequence[Question]], Sequence[Sequence[Question]]]:
+    """The first groups that hold at least so many rows together, and the others."""
+    taken = 0
+    for index, group in enumerate(groups):
+        if taken >= rows:
+            return groups[:index], groups[index:]
+        taken += len(group)
+    return groups, []
 
 
 def freeze(split: Split, path: Path) -> None:

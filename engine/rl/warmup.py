@@ -1,7 +1,8 @@
-"""Supervised warm-up: teach the training rows until held-out accuracy reaches a target.
+"""Supervised training before step 0: the form of an answer first, then the task itself.
 
-Learning is abrupt, so it stops by accuracy on the `select` rows and not at a step count. Sees
-training rows only. What it produced is kept in the job cache under the hash of its whole recipe.
+Format pre-training stops when enough completions are well-formed, the warm-up when held-out
+accuracy reaches its target: learning is abrupt, so neither stops at a step count. Both teach
+training rows only. What came of them is kept in the job cache under the hash of the whole recipe.
 """
 
 from __future__ import annotations
@@ -11,66 +12,103 @@ import json
 import os
 import random
 import shutil
+import statistics
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from engine import checkpoint
 from engine.contract.errors import NightlaneError
 from engine.contract.kinds.rl_run import RLRunConfig, WarmupConfig
+from engine.contract.rl.format import FormatConfig, FormatPretrainConfig
 from engine.data import Question
 from engine.hooks import check_abort
 from engine.models.policy import Policy
+from engine.rl.gate import Gate
 from engine.rl.losses import masked_mean
 from engine.rl.scoring import Batch, score
+from engine.rl.split import Split
 from engine.rollout import Rollout
+from engine.rollout.prompting import demonstration
 
-_RECIPE_VERSION = 1
+_RECIPE_VERSION = 2
 """Raised when this file changes what it produces, so that old cache entries no longer match."""
 
 
 _RAMP_STEPS = 20
 """Steps over which the learning rate rises; Adam's first steps are its blindest."""
 
+Encode = Callable[[Question], tuple[int, ...]]
+"""From a question to the ids of its bare prompt, as a held-out gate asks it."""
+Listener = Callable[[int, str, float], None]
+"""`(step, series, value)`."""
+
 
 class WarmupError(NightlaneError):
-    """The target accuracy was not reached."""
+    """The target was not reached."""
 
 
 @dataclass(frozen=True)
 class WarmupReport:
-    """`score` is the accuracy on `select` when it stopped."""
+    """Scores are those at which the training stopped; None for a part that was not asked for."""
 
     steps: int
-    score: float
+    score: float | None
+    """Accuracy on `select` after the warm-up."""
     cached: bool
+    format_steps: int = 0
+    format_score: float | None = None
+    """Share of well-formed completions after format pre-training."""
+
+    def __str__(self) -> str:
+        form = f"{self.format_steps} steps, well-formed {self.format_score or 0:.3f}"
+        task = f"{self.steps} steps, held-out {self.score or 0:.3f}"
+        parts = [form] * (self.format_score is not None) + [task] * (self.score is not None)
+        return "; then ".join(parts)
 
 
-_RECIPE = (
-    "base",
-    "tuning",
-    "lora_rank",
-    "lora_alpha",
-    "adapter_init",
-    "seed",
-    "warmup",
-    "verifier",
-    "success_threshold",
-    "max_new_tokens",
-    "heldout_temp",
-)
-"""Settings that the warmed-up weights depend on, through training or through when it stops."""
+_RECIPE: Any = {
+    **dict.fromkeys(
+        (
+            "base",
+            "tuning",
+            "lora_rank",
+            "lora_alpha",
+            "adapter_init",
+            "seed",
+            "warmup",
+            "verifier",
+            "success_threshold",
+            "max_new_tokens",
+            "heldout_temp",
+            "prompting",
+        ),
+        True,
+    ),
+    "sampling": {"top_p", "top_k", "min_p", "repetition_penalty"},
+    "format": {"pretrain", "demonstration", "shape", "pattern"},
+    "optim": {"precision"},
+}
+"""Settings that the weights of step 0 depend on, through training or through when it stops."""
 
 
-def recipe_hash(config: RLRunConfig, split_hash: str) -> str:
-    """Whatever the warmed-up weights depend on, as a name."""
-    recipe = [_RECIPE_VERSION, split_hash, config.model_dump(include=set(_RECIPE))]
+def needed(config: RLRunConfig) -> bool:
+    """Whether anything is taught before step 0."""
+    return config.warmup is not None or config.format.pretrain is not None
+
+
+def recipe_hash(config: RLRunConfig, split: Split) -> str:
+    """Whatever the weights of step 0 depend on, as a name."""
+    settings = config.model_dump(include=_RECIPE)
+    solutions = [question.solution for question in split.train]
+    recipe = [_RECIPE_VERSION, split.hash, solutions, settings]
     return hashlib.sha256(json.dumps(recipe, sort_keys=True).encode()).hexdigest()[:24]
 
 
-def warm_up_cached(
+def cached(
     folder: Path,
     policy: Policy,
     learn: Callable[[], WarmupReport],
@@ -84,13 +122,13 @@ def warm_up_cached(
         kept = checkpoint.verified(folder, warn)
         if kept is not None:
             policy.load(folder, version=0)
-            return WarmupReport(kept.state["steps"], kept.state["score"], cached=True)
+            return WarmupReport(**{**kept.state, "cached": True})
         shutil.rmtree(folder)
     report = learn()
     temporary = folder.with_name(f".{folder.name}.{os.getpid()}")
     temporary.mkdir(parents=True)
     policy.save(temporary)
-    checkpoint.seal(temporary, {"steps": report.steps, "score": report.score})
+    checkpoint.seal(temporary, asdict(report))
     try:
         temporary.rename(folder)
     except OSError:
@@ -99,52 +137,144 @@ def warm_up_cached(
     return report
 
 
-def warm_up(
+def prepare(
     policy: Policy,
-    train: Sequence[Question],
-    config: WarmupConfig,
+    split: Split,
+    config: RLRunConfig,
+    *,
+    gate: Gate,
+    encode: Encode,
+    listen: Listener,
+) -> WarmupReport:
+    """Bring the policy to step 0: format pre-training, then the warm-up, as the config asks.
+
+    Raises WarmupError for a target out of reach, Aborted between two steps.
+    """
+    report = WarmupReport(0, None, cached=False)
+    pretrain = config.format.pretrain
+    if pretrain is not None:
+        shown = lessons_of(policy, split.train[: pretrain.rows], config.format, encode)
+        asked = split.select[: pretrain.eval_rows]
+        steps, reached = teach(
+            policy,
+            shown,
+            _format_course(pretrain),
+            seed=config.seed,
+            evaluate=lambda: _well_formed(gate, asked),
+            listen=listen,
+        )
+        report = replace(report, format_steps=steps, format_score=reached)
+    if config.warmup is not None:
+        steps, reached = teach(
+            policy,
+            lessons_of(policy, split.train, config.format, encode),
+            _warmup_course(config.warmup),
+            seed=config.seed,
+            evaluate=lambda: float(gate(0, split.select)),
+            listen=listen,
+        )
+        report = replace(report, steps=steps, score=reached)
+    return report
+
+
+def _well_formed(gate: Gate, asked: Sequence[Question]) -> float:
+    """Share of the policy's completions that have the form asked for, right or wrong."""
+    said = [(item.rollout.text, item.question.answer) for item in gate(0, asked).items]
+    return statistics.fmean(map(float, gate.reward.well_formed(said)))
+
+
+@dataclass(frozen=True)
+class Course:
+    """One supervised training: how long, how fast, and when it is enough."""
+
+    name: str
+    """Of the section, for its messages and random numbers."""
+    setting: str
+    """Dotted name of the target, for the message that it was not reached."""
+    series: tuple[str, str]
+    """Of the loss, and of the score."""
+    target: float
+    max_steps: int
+    batch_size: int
+    lr: float
+    eval_every: int
+
+
+def _warmup_course(config: WarmupConfig) -> Course:
+    return Course(
+        name="warmup",
+        setting="warmup.target_heldout",
+        series=("warmup/loss", "warmup/heldout"),
+        target=config.target_heldout,
+        **config.model_dump(include={"max_steps", "batch_size", "lr", "eval_every"}),
+    )
+
+
+def _format_course(config: FormatPretrainConfig) -> Course:
+    return Course(
+        name="format.pretrain",
+        setting="format.pretrain.target",
+        series=("format/loss", "format/well_formed"),
+        target=config.target,
+        **config.model_dump(include={"max_steps", "batch_size", "lr", "eval_every"}),
+    )
+
+
+def teach(
+    policy: Policy,
+    lessons: Sequence[Rollout],
+    course: Course,
     *,
     seed: int,
     evaluate: Callable[[], float],
-    on_step: Callable[[int, float], None],
-    on_score: Callable[[int, float], None],
-) -> WarmupReport:
-    """Raises WarmupError when `max_steps` did not suffice, Aborted between two steps."""
+    listen: Listener,
+) -> tuple[int, float]:
+    """Steps until `evaluate` reached the target, and what it reached.
+
+    Raises WarmupError when `max_steps` did not suffice, Aborted between two steps. Depends on
+    weights, lessons, course and seed alone, so an interrupted one may simply start anew.
+    """
     optimizer = torch.optim.AdamW(
-        policy.trainable().values(), lr=config.lr, betas=(0.9, 0.95), weight_decay=0.0
+        policy.trainable().values(), lr=course.lr, betas=(0.9, 0.95), weight_decay=0.0
     )
     ramp = torch.optim.lr_scheduler.LinearLR(optimizer, 1 / _RAMP_STEPS, 1.0, _RAMP_STEPS)
-    draw = random.Random(f"{seed}:warmup")
-    answered = [_answered(policy, question) for question in train]
+    draw = random.Random(f"{seed}:{course.name}")
+    loss_series, score_series = course.series
     best = 0.0
-    for step in range(1, config.max_steps + 1):
+    for step in range(1, course.max_steps + 1):
         check_abort()
-        rows = draw.sample(answered, min(config.batch_size, len(answered)))
-        on_step(step, _sft_step(policy, rows, optimizer))
+        rows = draw.sample(lessons, min(course.batch_size, len(lessons)))
+        listen(step, loss_series, _sft_step(policy, rows, optimizer))
         ramp.step()
-        if step % config.eval_every == 0:
-            accuracy = evaluate()
-            on_score(step, accuracy)
-            best = max(best, accuracy)
-            if accuracy >= config.target_heldout:
-                return WarmupReport(step, accuracy, cached=False)
+        if step % course.eval_every == 0:
+            reached = evaluate()
+            listen(step, score_series, reached)
+            best = max(best, reached)
+            if reached >= course.target:
+                return step, reached
     raise WarmupError(
-        f"warm-up: {config.max_steps} steps reached {best:.2f} on held-out rows, not "
-        f"warmup.target_heldout={config.target_heldout}; raise warmup.max_steps or lower the target"
+        f"{course.name}: {course.max_steps} steps reached {best:.2f} on held-out rows, not "
+        f"{course.setting}={course.target}; raise {course.name}.max_steps or lower the target"
     )
 
 
-def _answered(policy: Policy, question: Question) -> Rollout:
-    """The right answer and the end token, in the form of a rollout."""
-    prompt_ids = policy.encode(question.prompt)
-    answer_ids = policy.encode_answer(question.answer)
-    return Rollout(question.id, 0, prompt_ids, answer_ids, (), question.answer, False, 0)
+def lessons_of(
+    policy: Policy, questions: Sequence[Question], config: FormatConfig, encode: Encode
+) -> list[Rollout]:
+    """Each question's worked answer and the end token, in the form of a rollout."""
+    found = []
+    for question in questions:
+        text = demonstration(question, config)
+        answer_ids = policy.encode_answer(text)
+        found.append(Rollout(question.id, 0, encode(question), answer_ids, (), text, False, 0))
+    return found
 
 
 def _sft_step(policy: Policy, rows: Sequence[Rollout], optimizer: torch.optim.Optimizer) -> float:
     """Cross-entropy on the answer's tokens; the loss before the update."""
     batch = Batch.of(rows, policy.device)
-    scores = score(policy.model, batch, temp=1.0)
+    with policy.computing():
+        scores = score(policy.model, batch, temp=1.0)
     loss = -masked_mean(scores.logprobs_BT, batch.mask_BT).mean()
     loss.backward()  # type: ignore[no-untyped-call]
     torch.nn.utils.clip_grad_norm_(policy.trainable().values(), 1.0)

@@ -29,6 +29,9 @@ class Rollout:
     """It reached the length limit without an EOS."""
     version: int
     """Step of the weights that sampled it."""
+    draw_shift: float = 0.0
+    """Sum over its tokens of log q − log π, q being what they were drawn from: 0 unless filters
+    or penalties reshaped the draw."""
 
 
 Groups = Sequence[Sequence[Rollout]]

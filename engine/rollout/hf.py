@@ -1,13 +1,14 @@
 """The embedded sampler: batched decoding of a transformers model with a key-value cache.
 
 One prefill per distinct prompt, whose cache all its samples share; finished rows leave the batch.
-Sampling is by temperature alone: nothing is inherited from the model's generation config but its
-end tokens. Shapes: B rows, V vocabulary.
+Nothing is inherited from the model's generation config but its end tokens. The same completion
+comes out alone and in a batch of any size, as tokens; log-probabilities may differ in the last
+bits, because a matrix product rounds by its shape. Shapes: B rows, V vocabulary.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 
@@ -15,15 +16,13 @@ import torch
 from torch import Tensor
 from transformers import DynamicCache
 
+from engine.contract.rl.sampling import SamplingConfig
 from engine.data import Question
 from engine.hooks import check_abort
-from engine.models.logprobs import log_softmax
 from engine.models.policy import Policy
 from engine.rollout import Groups, Rollout
+from engine.rollout.draws import PLAIN, Drawn, draw
 from engine.rollout.seeds import key, uniforms
-
-_CELLS = 2**24
-"""Probabilities turned into a cumulative sum at once; bounds the memory of a large vocabulary."""
 
 
 @dataclass
@@ -35,6 +34,7 @@ class _Row:
     sample: int
     ids: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
+    shift: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -51,18 +51,22 @@ class HFSampler:
     batch_size: int
     pin_version: bool = False
     """Draw with the same random numbers at every step, so that gates compare like with like."""
+    sampling: SamplingConfig = PLAIN
+    encode: Callable[[Question], tuple[int, ...]] | None = None
+    """From a question to prompt ids; without it the tokenizer reads the question as it stands."""
 
     def __call__(self, tasks: Sequence[Question], k: int) -> Groups:
         """k completions of each task, in the tasks' order."""
+        encode = self.encode or (lambda task: self.policy.encode(task.prompt))
         rows = [
             _Row(task, prompt_ids, sample)
             for task in tasks
-            for prompt_ids in [self.policy.encode(task.prompt)]
+            for prompt_ids in [encode(task)]
             for sample in range(k)
         ]
         # Equal lengths side by side need no padding.
         order = sorted(range(len(rows)), key=lambda i: len(rows[i].prompt_ids))
-        with torch.inference_mode():
+        with torch.inference_mode(), self.policy.computing():
             for start in range(0, len(order), self.batch_size):
                 self._decode([rows[i] for i in order[start : start + self.batch_size]])
         return [
@@ -71,35 +75,52 @@ class HFSampler:
 
     def _decode(self, rows: list[_Row]) -> None:
         """Grow every row to its end token or the limit."""
-        draws = torch.from_numpy(uniforms([self._key(row) for row in rows], self.max_new_tokens))
-        draws = draws.to(self.policy.device)
+        numbers = torch.from_numpy(uniforms([self._key(row) for row in rows], self.max_new_tokens))
+        numbers = numbers.to(self.policy.device)
         state = _Decoding.prefill(self.policy, [row.prompt_ids for row in rows])
         for position in range(self.max_new_tokens):
             check_abort()
-            log_p_BV = log_softmax(state.logits_BV, self.temp)
-            chosen_B = _choose(log_p_BV, draws[state.alive, position], self.temp)
-            taken_B = log_p_BV.gather(1, chosen_B[:, None]).squeeze(1)
-            going = self._append(rows, state.alive, chosen_B, taken_B)
+            drawn = draw(
+                state.logits_BV,
+                numbers[state.alive, position],
+                self.temp,
+                self.sampling,
+                self._seen(rows, state.alive),
+            )
+            going = self._append(rows, state.alive, drawn)
             if not going or position + 1 == self.max_new_tokens:
                 return
-            state.advance(chosen_B, going)
+            state.advance(drawn.tokens_B, going)
 
-    def _append(
-        self, rows: list[_Row], alive: Tensor, chosen_B: Tensor, taken_B: Tensor
-    ) -> list[int]:
+    def _seen(self, rows: list[_Row], alive: Tensor) -> Sequence[Sequence[int]]:
+        if self.sampling.repetition_penalty == 1.0:
+            return ()
+        return [(*rows[index].prompt_ids, *rows[index].ids) for index in alive.tolist()]
+
+    def _append(self, rows: list[_Row], alive: Tensor, drawn: Drawn) -> list[int]:
         """Write the tokens down; positions within the batch of the rows that go on."""
         going: list[int] = []
-        values = zip(alive.tolist(), chosen_B.tolist(), taken_B.tolist(), strict=True)
+        indices = alive.tolist()
+        values = zip(indices, drawn.tokens_B.tolist(), drawn.logprobs_B.tolist(), strict=True)
         for place, (index, token, logprob) in enumerate(values):
             rows[index].ids.append(token)
             rows[index].logprobs.append(logprob)
             if token not in self.policy.eos_ids:
                 going.append(place)
+        if drawn.shifts_B is not None:
+            for index, shift in zip(indices, drawn.shifts_B.tolist(), strict=True):
+                rows[index].shift += shift
         return going
 
     def _key(self, row: _Row) -> int:
-        version = 0 if self.pin_version else self.policy.version
-        return key(self.seed, self.purpose, row.question.id, version, row.sample)
+        """Which draw of the question this is: by the curriculum's count, else by the weights.
+
+        The count goes on where weights stand still, so a step that taught nothing is not
+        followed by the same completions once more.
+        """
+        counted = self.policy.version if row.question.draw is None else row.question.draw
+        number = 0 if self.pin_version else counted
+        return key(self.seed, self.purpose, row.question.id, number, row.sample)
 
     def _rollout(self, row: _Row) -> Rollout:
         return Rollout(
@@ -111,21 +132,8 @@ class HFSampler:
             text=self.policy.decode(row.ids),
             truncated=row.ids[-1] not in self.policy.eos_ids,
             version=self.policy.version,
+            draw_shift=row.shift,
         )
-
-
-def _choose(log_p_BV: Tensor, draws_B: Tensor, temp: float) -> Tensor:
-    """Inverse-CDF sampling with one uniform number a row; the argmax at temperature 0."""
-    if temp == 0:
-        return log_p_BV.argmax(-1)
-    size = max(1, _CELLS // log_p_BV.shape[1])
-    chosen = []
-    for log_p, draws in zip(torch.split(log_p_BV, size), torch.split(draws_B, size), strict=True):
-        cumulative = log_p.exp().cumsum(-1, dtype=torch.float64)
-        target = draws[:, None] * cumulative[:, -1:]
-        # right=True steps over tokens of probability zero
-        chosen.append(torch.searchsorted(cumulative, target, right=True).squeeze(1))
-    return torch.cat(chosen).clamp_(max=log_p_BV.shape[1] - 1)
 
 
 @dataclass

@@ -32,6 +32,8 @@ group_k: 4
 max_steps: 6
 heldout_every: 3
 heldout_temp: 0
+force_headroom: true          # random weights solve nothing, and learn nothing
+guard: {collapse: false}
 """
 LONG = QUICK.replace("max_steps: 6", "max_steps: 5000")
 

@@ -125,7 +125,7 @@ class Night:
 
 def queue(db: Database, name: str | None = None, **config: Any) -> int:
     """One more `rl_run`."""
-    return enqueue(db, "rl_run", CONFIG | config, actor="test", name=name)
+    return enqueue(db, "rl_run", CONFIG | config, actor="test", name=name, force=True)
 
 
 @contextmanager

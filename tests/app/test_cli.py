@@ -48,7 +48,7 @@ def test_enqueue_reads_standard_input(cockpit: Cockpit) -> None:
     """`-` as the file."""
     said = cockpit("enqueue", "rl_run", "-", "--json", stdin=b"base: embedded:qwen3-tiny\n")
 
-    assert json.loads(said.out) == {"job_id": 1}
+    assert json.loads(said.out) == {"job_id": 1, "repeated": False}
 
 
 def test_a_dry_run_prints_the_resolved_config_and_writes_nothing(
@@ -183,7 +183,8 @@ def test_a_drain_without_work_ends_at_once(cockpit: Cockpit, db: Database) -> No
     """It says that there was nothing, and succeeds."""
     said = cockpit("drain", "--json")
 
-    assert json.loads(said.out) == {"rescued": [], "ran": [], "stopped": False}
+    nothing: dict[str, object] = {"rescued": [], "ran": [], "put_off": []}
+    assert json.loads(said.out) == nothing | {"stopped": False, "paused": False, "withheld": None}
 
 
 def test_looking_at_jobs_loads_neither_torch_nor_the_web(settings: WorkerSettings) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from starlette.testclient import TestClient
 from app.detached import spawn_cockpit
 from app.main import create_app
 from app.settings import AppSettings
-from app.ticker import MISFIRE_GRACE_S, Drains, start_ticker
+from app.ticker import MISFIRE_GRACE_S, TICK, Drains, Ticker
 from engine.contract import kinds
 from tests.app.conftest import ORIGIN
 from tests.app.night import night, queue
@@ -26,6 +27,7 @@ from worker.database import Database
 from worker.jobs import views
 from worker.jobs.queue import enqueue
 from worker.jobs.states import State
+from worker.lane.policy import Policy, arm, disarm
 from worker.settings import WorkerSettings
 
 PATIENT = '''
@@ -73,6 +75,18 @@ def patient(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     kinds.kinds.cache_clear()
 
 
+def armed(db: Database, *, interval_min: float) -> None:
+    arm(db, Policy(interval_min=interval_min), actor="test", now=time.time())
+
+
+def ended(process: psutil.Process) -> bool:
+    """Also one that only waits for its parent to ask for its status."""
+    try:
+        return process.status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
 def state(db: Database, job_id: int) -> State:
     return views.get_job(db, job_id).state
 
@@ -113,7 +127,7 @@ def test_the_end_of_the_web_process_does_not_touch_a_run(
     assert state(db, job_id) is State.RUNNING
     drain.terminate()
     eventually(lambda: state(db, job_id) is State.QUEUED, "the job went back to the queue")
-    eventually(lambda: not drain.is_running(), "the drain ended")
+    eventually(lambda: ended(drain), "the drain ended")
 
 
 def _post(url: str) -> None:
@@ -124,14 +138,13 @@ def _post(url: str) -> None:
 @pytest.mark.requirement("LN-02")
 @pytest.mark.usefixtures("patient")
 def test_the_armed_timer_runs_the_queue_in_a_drain_of_its_own(
-    db: Database, settings: WorkerSettings, monkeypatch: pytest.MonkeyPatch
+    db: Database, settings: WorkerSettings
 ) -> None:
     """The clock inside serve, a real scheduled drain, a job that nobody else started."""
-    monkeypatch.setenv("NIGHTLANE_TICK_MINUTES", "0.01")
-    armed = settings.model_copy(update={"tick_minutes": 0.01})
+    armed(db, interval_min=0.01)
     job_id = enqueue(db, "patient", {"ends": True}, actor="test")
 
-    application = create_app(AppSettings(), armed)
+    application = create_app(AppSettings(), settings)
     with TestClient(application, base_url=ORIGIN):
         eventually(lambda: state(db, job_id) is State.SUCCEEDED, "the job succeeded")
         drains = application.state.drains
@@ -145,13 +158,13 @@ def test_the_timer_is_one_instance_coalesced_with_an_explicit_grace(
     db: Database, settings: WorkerSettings
 ) -> None:
     """A box that slept through ten ticks gets one of them, and never two at once."""
-    armed = settings.model_copy(update={"tick_minutes": 30})
+    armed(db, interval_min=30)
+    ticker = Ticker(Drains(db, settings), db)
 
-    ticker = start_ticker(Drains(db, armed), armed)
+    ticker.start()
 
-    assert ticker
     try:
-        [timer] = ticker.get_jobs()
+        timer = ticker.scheduler.get_job(TICK)
         assert (timer.max_instances, timer.coalesce) == (1, True)
         assert timer.misfire_grace_time == MISFIRE_GRACE_S
         assert timer.trigger.interval.total_seconds() == 30 * 60
@@ -180,22 +193,41 @@ def test_a_tick_that_meets_crons_drain_leaves_the_lane_to_it(
 
 
 def test_an_armed_tick_starts_a_scheduled_drain_by_the_clock(
-    settings: WorkerSettings, monkeypatch: pytest.MonkeyPatch
+    db: Database, settings: WorkerSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The real timer, at a short interval; the lifespan starts and stops it."""
     calls: list[str] = []
     monkeypatch.setattr(Drains, "tick", lambda _: calls.append("tick"))
-    armed = settings.model_copy(update={"tick_minutes": 0.002})
+    armed(db, interval_min=0.002)
 
-    with TestClient(create_app(AppSettings(), armed), base_url=ORIGIN):
+    with TestClient(create_app(AppSettings(), settings), base_url=ORIGIN):
         eventually(lambda: len(calls) >= 2, "two ticks", within_s=20)
 
     assert set(calls) == {"tick"}
 
 
-def test_without_an_interval_there_is_no_timer(db: Database, settings: WorkerSettings) -> None:
-    """Nothing starts jobs by itself until somebody arms it."""
-    assert start_ticker(Drains(db, settings), settings) is None
+@pytest.mark.requirement("LN-01")
+def test_the_timer_follows_the_policy_while_the_board_is_up(
+    db: Database, settings: WorkerSettings
+) -> None:
+    """Nothing ticks until somebody arms it; a new interval counts, and off ends it."""
+    ticker = Ticker(Drains(db, settings), db)
+    ticker.start()
+    try:
+        assert ticker.scheduler.get_job(TICK) is None
+        armed(db, interval_min=30)
+        ticker.follow()
+        first = ticker.scheduler.get_job(TICK).trigger.interval.total_seconds()
+        armed(db, interval_min=10)
+        ticker.follow()
+        second = ticker.scheduler.get_job(TICK).trigger.interval.total_seconds()
+        disarm(db, actor="test", now=time.time())
+        ticker.follow()
+
+        assert (first, second) == (30 * 60, 10 * 60)
+        assert ticker.scheduler.get_job(TICK) is None
+    finally:
+        ticker.shutdown()
 
 
 @pytest.mark.requirement("LN-02")

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from engine.contract import kinds
+from tests.worker.shortage import Shortage
 from worker.database import Database, open_database
 from worker.jobs.queue import enqueue
 from worker.settings import WorkerSettings
@@ -39,6 +40,7 @@ class Config(BaseModel):
     at_end: str = "return"
     reads: str | None = None
     leaves_child: str | None = None  # file that gets the pid of a process it leaves behind
+    sends_away: str | None = None  # file that gets the pid of a process in a session of its own
     deaf: bool = False  # ignores the sentinel
 
 
@@ -51,6 +53,11 @@ def run(attempt):
     if config.leaves_child:
         child = subprocess.Popen(["sleep", "600"])
         Path(config.leaves_child).write_text(str(child.pid))
+    if config.sends_away:
+        child = subprocess.Popen(["sleep", "600"], start_new_session=True)
+        note = Path(config.sends_away)
+        note.with_suffix(".part").write_text(str(child.pid))
+        note.with_suffix(".part").rename(note)
     for step in range(first + 1, config.steps + 1):
         events.write("metric", step=step, values={"pool/score": step / 10, "train/loss": None})
         events.write("progress", step=step, pool_score=step / 10)
@@ -136,7 +143,13 @@ def db(settings: WorkerSettings) -> Iterator[Database]:
 @pytest.fixture
 def tally(db: Database) -> Callable[..., int]:
     """Enqueue a tally; returns the job's id."""
-    return lambda **config: enqueue(db, "tally", config, actor="test")
+    return lambda **config: enqueue(db, "tally", config, actor="test", force=True)
+
+
+@pytest.fixture
+def shortage(settings: WorkerSettings, tmp_path: Path) -> Shortage:
+    """Free memory as the test says."""
+    return Shortage(settings, tmp_path / "meminfo")
 
 
 class DrainProcess:

@@ -180,7 +180,7 @@ def test_a_stop_request_of_an_earlier_life_is_filed_away(
     assert (attempt.root / "abort.stale-1").exists()
 
 
-@pytest.mark.requirement("LN-03")
+@pytest.mark.requirement("LN-03", "JB-08")
 def test_a_drain_killed_outright_leaves_a_job_that_the_next_one_resumes(
     settings: WorkerSettings,
     db: Database,

@@ -18,6 +18,7 @@ from worker.database import Database
 from worker.jobs import views
 from worker.jobs.queue import claim
 from worker.jobs.tables import job, lane
+from worker.lane import lock
 from worker.lane.identity import ProcessIdentity, kill_and_confirm
 from worker.lane.lock import LaneHeldError, Lease, LeaseLostError, LockDirectoryError, hold_lane
 from worker.settings import WorkerSettings
@@ -136,6 +137,40 @@ def test_a_takeover_voids_the_fence_of_lane_and_jobs_in_one_transaction(
 
 
 @pytest.mark.requirement("LN-03")
+def test_a_holder_that_claimed_once_more_before_it_was_killed_is_replaced_all_the_same(
+    db: Database, settings: WorkerSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its fence moved while it was judged; whoever killed it must not refuse itself the lane."""
+    give_lane_to(db, "other:1:1", silent_for_s=0)
+
+    def claimed_meanwhile(*_: object) -> None:
+        with db.write_tx() as conn:
+            conn.execute(update(lane).values(fence=lane.c.fence + 1))
+
+    monkeypatch.setattr(lock, "_end_attempts", claimed_meanwhile)
+
+    with hold_lane(db, settings) as lease:
+        assert lease.fence == 3
+
+
+@pytest.mark.requirement("LN-03")
+def test_a_newcomer_that_took_the_lane_meanwhile_keeps_it(
+    db: Database, settings: WorkerSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two drains judge the same dead holder; one gets the lane."""
+    give_lane_to(db, "other:1:1", silent_for_s=0)
+
+    def was_faster(*_: object) -> None:
+        with db.write_tx() as conn:
+            conn.execute(update(lane).values(fence=lane.c.fence + 1, holder="another:2:2"))
+
+    monkeypatch.setattr(lock, "_end_attempts", was_faster)
+
+    with pytest.raises(LaneHeldError, match="a drain that was faster"), hold_lane(db, settings):
+        pass
+
+
+@pytest.mark.requirement("LN-03")
 def test_a_clock_that_jumps_expires_no_lease(
     db: Database, settings: WorkerSettings, sleeper: subprocess.Popen[bytes]
 ) -> None:
@@ -159,6 +194,34 @@ def test_no_child_keeps_the_machine_wide_lock(db: Database, settings: WorkerSett
     finally:
         child.kill()
         child.wait()
+
+
+@pytest.mark.requirement("LN-03")
+def test_a_lock_that_a_killed_holder_left_to_its_newborn_child_is_waited_for(
+    db: Database, settings: WorkerSettings
+) -> None:
+    """Killed between the fork and the exec of a child, the holder leaves it the lock for a moment;
+    the next drain is not refused for that.
+    """
+    with hold_lane(db, settings):
+        pass
+    code = (
+        "import fcntl, time\n"
+        "fcntl.flock(0, fcntl.LOCK_EX)\n"
+        "print('held', flush=True)\n"
+        "time.sleep(0.3)"
+    )
+    with (settings.lock_dir / "cpu.lock").open() as stream:
+        newborn = subprocess.Popen(
+            [sys.executable, "-c", code],
+            stdin=stream,
+            stdout=subprocess.PIPE,
+        )
+    assert newborn.stdout is not None
+    assert newborn.stdout.readline() == b"held\n"
+
+    with newborn, hold_lane(db, settings) as lease:
+        assert lease.fence == 2
 
 
 def test_the_lock_directory_is_open_to_every_user(db: Database, settings: WorkerSettings) -> None:

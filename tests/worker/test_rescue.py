@@ -93,6 +93,7 @@ def test_a_stop_request_that_nobody_settled_is_settled_by_its_reason(
     assert [settled.state for settled in rescued(db, settings)] == [state]
 
 
+@pytest.mark.requirement("JB-08")
 def test_a_job_that_lost_too_many_attempts_fails_with_the_cause(
     db: Database, settings: WorkerSettings, orphan: int
 ) -> None:

@@ -21,13 +21,16 @@ from engine.contract.run_dir import RunDir
 from worker.jobs.changes import announce
 from worker.jobs.states import State
 from worker.jobs.tables import job, metric
-from worker.lane.lock import Lease
+from worker.lane.lock import BEAT_PATIENCE_S, Lease
 from worker.lane.mem_trace import mem_trace_of
 
 LIVE_FIELDS = frozenset(Progress.__annotations__) | {"status"}
 """What a running job shows; the rest comes with the end."""
 
 MEM_TRACE = "mem_trace"
+
+_MAX_STEP = 2**31 - 1
+"""The largest number of a column on every database."""
 
 _URGENT = frozenset({"started", "gate", "finished"})
 
@@ -91,7 +94,7 @@ def last_finished(run: RunDir, attempt: int) -> Event | None:
 
 
 def metric_rows(event: Event) -> Iterator[MetricRow]:
-    """The values that one event measured; what is no finite number is left out."""
+    """The values that one event measured; what no database could hold is left out."""
     match event:
         case {"type": "metric", "step": int(step), "values": dict(values)}:
             candidates = values
@@ -101,8 +104,10 @@ def metric_rows(event: Event) -> Iterator[MetricRow]:
             candidates = {name: event.get("score"), f"{name}/low": low, f"{name}/high": high}
         case _:
             return
+    if not 0 <= step <= _MAX_STEP:
+        return
     for series, value in candidates.items():
-        if isinstance(value, int | float) and math.isfinite(value):
+        if isinstance(value, int | float) and math.isfinite(value) and "\0" not in series:
             yield MetricRow(series, step, float(value))
 
 
@@ -149,15 +154,19 @@ class Ingest:
                 self.finished = event
             self._urgent |= event["type"] in _URGENT or self.result.get("phase") != before
         due = self._urgent or time.monotonic() - self._written_at >= self._throttle_s
-        if self._pending and due:
-            self.flush()
+        if self._pending and due and self._lease.outage.worth_trying():
+            with self._lease.outage.borne():
+                self._flush(BEAT_PATIENCE_S)
 
     def flush(self) -> None:
         """Write everything read so far, and the newest memory trace.
 
-        Raises LeaseLostError, and then nothing was written.
+        Raises LeaseLostError or DatabaseError, and then nothing was written.
         """
-        with self._db.write_tx() as conn:
+        self._flush(None)
+
+    def _flush(self, patience_s: float | None) -> None:
+        with self._db.write_tx(patience_s=patience_s) as conn:
             self._write(conn)
         self._pending.clear()
         self._urgent = self._from_scratch = False

@@ -1,7 +1,8 @@
 """The engine as a child process: started, watched, ended together with all it started.
 
 It leads a session and process group of its own, so a Ctrl-C on the drain's terminal does not
-reach it, and dies with its supervisor. Knows no job.
+reach it, and dies with its supervisor. What it started and sent away (`setsid`, a double fork) is
+found by `worker.lane.strays`. Knows no job.
 """
 
 from __future__ import annotations
@@ -10,12 +11,13 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Self
 
 from worker.attempt import launcher
-from worker.lane.identity import ProcessIdentity, kill_and_confirm
+from worker.lane.identity import ProcessIdentity
+from worker.lane.strays import MARK, adopt_orphans, end_attempt, mark, reap
 
 ENGINE: Sequence[str] = (sys.executable, "-P", "-m", "engine", "run")
 """The engine's command; the run directory follows. -P: the working directory holds no modules."""
@@ -26,13 +28,23 @@ _REAP_PATIENCE_S = 10.0
 class EngineProcess:
     """One running engine. Start it from the main thread: the parent-death signal follows it."""
 
-    def __init__(self, child: subprocess.Popen[bytes], identity: ProcessIdentity) -> None:
+    def __init__(
+        self,
+        child: subprocess.Popen[bytes],
+        identity: ProcessIdentity,
+        log: Path,
+        others: Collection[ProcessIdentity],
+    ) -> None:
+        """`others`: children of this process that are none of the engine's."""
         self.identity = identity
         self._child = child
+        self._log = log
+        self._own = {*others, identity}
 
     @classmethod
     def start(cls, command: Sequence[str], run_dir: Path, log: Path) -> Self:
         """Run `command RUN_DIR` with its output at the end of `log`."""
+        others = adopt_orphans()
         with log.open("ab") as output:
             child = subprocess.Popen(
                 [
@@ -46,11 +58,12 @@ class EngineProcess:
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
+                env=os.environ | {MARK: mark(log)},
                 start_new_session=True,
             )
         identity = ProcessIdentity.of(child.pid)
         assert identity is not None, "an unreaped child is in /proc"
-        return cls(child, identity)
+        return cls(child, identity, log, others)
 
     def poll(self) -> int | None:
         """Exit status (negative: the signal that ended it), None while it runs.
@@ -63,12 +76,17 @@ class EngineProcess:
         ended = os.waitid(os.P_PID, self._child.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
         if ended is None:
             return None
-        kill_and_confirm(self.identity, group=True, patience_s=_REAP_PATIENCE_S)
-        return self._child.wait()
+        return self._end()
 
     def kill(self) -> int:
-        """SIGKILL to the whole group; returns the exit status when all of it is gone."""
+        """SIGKILL to all of it; returns the exit status when nothing is left."""
         if self._child.returncode is None:
             os.killpg(self._child.pid, signal.SIGKILL)
-            kill_and_confirm(self.identity, group=True, patience_s=_REAP_PATIENCE_S)
-        return self._child.wait()
+            return self._end()
+        return self._child.returncode
+
+    def _end(self) -> int:
+        end_attempt(self.identity, self._log, own=self._own, patience_s=_REAP_PATIENCE_S)
+        status = self._child.wait()
+        reap(self._own)
+        return status

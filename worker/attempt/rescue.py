@@ -46,7 +46,7 @@ def _rescue(lease: Lease, row: Row[Any]) -> Settled:
     ingest.pull()
     ingest.flush()
     verdict = _verdict(run, row, lease.db.settings.max_attempts)
-    return write_verdict(lease, row.id, row.attempt, verdict)
+    return write_verdict(lease, row.id, row.attempt, verdict, last_sign=row)
 
 
 def _verdict(run: RunDir, row: Row[Any], max_attempts: int) -> Verdict:

@@ -5,16 +5,22 @@ A pure decision; writes nothing and knows no process.
 
 from __future__ import annotations
 
+import errno
 import signal
 from dataclasses import dataclass
 from typing import Any
 
 from engine.contract.run_dir import Abort, AbortReason, ExitCode
+from worker.jobs.deferral import Deferral, Reason
 from worker.jobs.states import State
 
 MEMORY_CHANCES = 1
 """How often a job stopped for memory is queued again."""
 
+DISK_PAUSE_S = 300.0
+"""Seconds until a job that found the disk full is tried again."""
+
+_NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
 _LATER = frozenset({AbortReason.BUDGET, AbortReason.WINDOW})
 
 
@@ -51,6 +57,8 @@ class Verdict:
     """Counts as lost to a dead supervisor or machine."""
     later: bool = False
     """Not for the drain that put it back: budget or window ended for now."""
+    deferral: Deferral | None = None
+    """What it must wait for before anybody may claim it again."""
 
 
 def settle(ending: Ending) -> Verdict:
@@ -78,6 +86,16 @@ def settle_lost(rescues: int, max_attempts: int) -> Verdict:
         )
         return Verdict(State.FAILED, why, "LOST", error, rescue=True)
     return Verdict(State.QUEUED, f"{why}; to resume from its last checkpoint", rescue=True)
+
+
+def no_run_directory(error: OSError, now: float) -> Verdict:
+    """The attempt's directory could not be made; a full disk is looked at again after a while."""
+    why = f"no run directory: {error.strerror}"
+    if error.errno not in _NO_ROOM:
+        return Verdict(State.QUEUED, why, later=True)
+    detail = "there is no room for its run directory; make room, or wait for the next look"
+    full = Deferral(Reason.DISK_FULL, detail, now + DISK_PAUSE_S)
+    return Verdict(State.QUEUED, why, later=True, deferral=full)
 
 
 def _done(ending: Ending) -> Verdict:
@@ -114,6 +132,8 @@ def _stopped(ending: Ending) -> Verdict:
     reason = ending.abort.reason
     if reason is AbortReason.CANCEL:
         return Verdict(State.CANCELLED, f"cancelled{late}")
+    if reason is AbortReason.REQUEUE:
+        return Verdict(State.QUEUED, f"put back on request, to resume{late}")
     if reason is AbortReason.SIGTERM or reason in _LATER:
         why = f"stopped ({reason}), to resume{late}"
         return Verdict(State.QUEUED, why, later=reason in _LATER)

@@ -8,10 +8,12 @@ Knows no other job and no policy.
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 from pydantic import BaseModel
 from sqlalchemy import select, update
@@ -21,16 +23,18 @@ from engine.contract.events import Event
 from engine.contract.kinds import get_kind, validate
 from engine.contract.run_dir import Abort, AbortReason, InputFile, JobFile, RunDir, write_json
 from worker.attempt.ingest import Ingest
-from worker.attempt.memory import MemoryGuard
+from worker.attempt.memory import MemoryGuard, WatchdogError
 from worker.attempt.process import ENGINE, EngineProcess
-from worker.attempt.settlement import Ending, Verdict, settle
+from worker.attempt.settlement import Ending, Verdict, no_run_directory, settle
 from worker.attempt.writing import Settled, write_verdict
+from worker.database import DatabaseError
 from worker.jobs.queue import Claim
 from worker.jobs.states import State
 from worker.jobs.tables import job
 from worker.lane.lock import Lease
-from worker.lane.watchdog import Reader, available_gb
 
+_LOG = logging.getLogger(__name__)
+_T = TypeVar("_T")
 _CHUNK = 4 * 1024 * 1024
 _LOG_TAIL = 64 * 1024
 
@@ -49,32 +53,43 @@ class Supervisor:
         lease: Lease,
         claim: Claim,
         stop: Callable[[], bool],
-        free_memory: Reader = available_gb,
+        brake: Callable[[], Abort | None] = lambda: None,
     ) -> None:
-        """`stop`: whether the drain was asked to end; then the engine checkpoints."""
+        """`stop`: whether the drain was asked to end; then the engine checkpoints.
+
+        `brake`: asked all the time; its request ends the attempt at a checkpoint.
+        """
         self._lease = lease
         self._db = lease.db
         self._settings = lease.db.settings
         self._claim = claim
         self._stop = stop
-        self._free_memory = free_memory
+        self._brake = brake
         self._run = RunDir(self._settings.runs_dir / str(claim.job_id))
         self._attempt = self._run.attempt(claim.attempt)
+        self._asked: Abort | None = None
+        """The stop request of this supervisor, also when the disk had no room for a sentinel."""
+        self._gave_up = False
+        """The database was away for too long: the attempt ends at a checkpoint."""
 
     def run(self) -> Settled:
-        """Raises LeaseLostError when the lane was taken over, RunDirectoryError."""
+        """Raises LeaseLostError when the lane was taken over, RunDirectoryError, WatchdogError."""
         try:
             self._prepare()
         except ConfigError as error:
             why = "its config does not hold any more"
             return self._settle(Verdict(State.FAILED, why, "CONFIG", str(error)))
         except OSError as error:
-            self._settle(Verdict(State.QUEUED, f"no run directory: {error.strerror}", later=True))
+            self._settle(no_run_directory(error, time.time()))
             raise RunDirectoryError(
                 f"{self._attempt.root}: {error.strerror}; make room or set NIGHTLANE_DATA_DIR, "
                 f"job {self._claim.job_id} is queued"
             ) from error
-        return self._settle(settle(self._supervise()))
+        try:
+            return self._settle(settle(self._supervise()))
+        except WatchdogError as error:
+            self._settle(Verdict(State.QUEUED, str(error), later=True))
+            raise
 
     # --- before ---
 
@@ -124,16 +139,23 @@ class Supervisor:
         """Run the engine to its end, whichever; nothing that it started is left."""
         # Before the start: the new engine may cut off and write anew what a power cut tore.
         ingest = Ingest(self._lease, self._claim.job_id, self._run)
-        memory = MemoryGuard(self._settings, self._attempt, self._free_memory)
+        memory = MemoryGuard(self._settings, self._attempt)
+        try:
+            return self._guarded(ingest, memory)
+        finally:
+            memory.close()
+
+    def _guarded(self, ingest: Ingest, memory: MemoryGuard) -> Ending:
         engine = EngineProcess.start(ENGINE, self._run.root, self._attempt.log)
         try:
+            memory.guard(engine.identity.pid)
             self._record(engine)
             status, killed = self._follow(engine, ingest, memory)
         finally:
             engine.kill()
         return Ending(
             exit_status=status,
-            abort=self._attempt.read_abort(),
+            abort=self._attempt.read_abort() or self._asked,
             finished=self._own(ingest.finished),
             last_words=last_line(self._attempt.log),
             oom_deferred=self._oom_deferred(),
@@ -141,13 +163,21 @@ class Supervisor:
         )
 
     def _record(self, engine: EngineProcess) -> None:
-        """Who the engine is, so that a takeover can find it."""
+        """Who the engine is, so that a takeover can find it.
+
+        A stop that was asked for before the attempt's directory stood gets its sentinel here;
+        whoever asks later finds job.json, and writes it.
+        """
         with self._db.write_tx() as conn:
             mine = update(job).where(
                 job.c.id == self._claim.job_id, job.c.fence == self._claim.fence
             )
-            if conn.execute(mine.values(engine=str(engine.identity))).rowcount != 1:
-                raise self._lease.lost()
+            named = mine.values(engine=str(engine.identity)).returning(job.c.stop_requested)
+            row = conn.execute(named).one_or_none()
+        if row is None:
+            raise self._lease.lost()
+        if row.stop_requested:
+            self._attempt.request_abort(Abort(reason=AbortReason(row.stop_requested)))
 
     def _follow(
         self, engine: EngineProcess, ingest: Ingest, memory: MemoryGuard
@@ -156,21 +186,42 @@ class Supervisor:
         asked_at: float | None = None
         killed = False
         while (status := engine.poll()) is None:
-            ingest.pull()
-            self._lease.keep()
-            memory.look(ingest.result.get("phase"))
-            if self._stop():
-                self._attempt.request_abort(Abort(reason=AbortReason.SIGTERM))
-            if asked_at is None and self._attempt.abort.exists():
+            self._report(ingest)
+            memory.look(ingest.result.get("phase"), ingest.result.get("step"))
+            if self._stop() or self._gave_up:
+                self._ask_to_stop(Abort(reason=AbortReason.SIGTERM))
+            if asked_at is None and (self._asked or self._attempt.abort.exists()):
                 asked_at = time.monotonic()
             if asked_at and time.monotonic() - asked_at > self._settings.abort_grace_s:
                 engine.kill()
                 killed = True
             time.sleep(self._settings.poll_s)
+        memory.look(ingest.result.get("phase"), ingest.result.get("step"))
         memory.keep()
         ingest.pull()
-        ingest.flush()
-        return status, killed
+        self._insist(ingest.flush)
+        return status, killed or memory.killed
+
+    def _report(self, ingest: Ingest) -> None:
+        """Keep row and lease up to date, as long as the database lets us."""
+        if self._gave_up:
+            return
+        try:
+            ingest.pull()
+            self._lease.keep()
+            self._ask_to_stop(self._brake())
+        except DatabaseError as error:
+            _LOG.error("%s (job %d is asked to stop)", error, self._claim.job_id)
+            self._gave_up = True
+
+    def _ask_to_stop(self, request: Abort | None) -> None:
+        """The first request counts."""
+        if request is not None and self._asked is None:
+            self._asked = request
+            try:
+                self._attempt.request_abort(request)
+            except OSError as error:
+                _LOG.warning("%s: no sentinel: %s", self._attempt.abort, error.strerror)
 
     # --- after ---
 
@@ -185,7 +236,23 @@ class Supervisor:
             return int(conn.execute(statement).scalar_one())
 
     def _settle(self, verdict: Verdict) -> Settled:
-        return write_verdict(self._lease, self._claim.job_id, self._claim.attempt, verdict)
+        return self._insist(
+            lambda: write_verdict(self._lease, self._claim.job_id, self._claim.attempt, verdict)
+        )
+
+    def _insist(self, write: Callable[[], _T]) -> _T:
+        """A write that ends the attempt waits for the database, but not against a stop request.
+
+        Raises DatabaseError; then a rescue finishes what this could not write.
+        """
+        while True:
+            try:
+                return write()
+            except DatabaseError as error:
+                if self._stop() or self._gave_up:
+                    raise
+                self._lease.outage.bear(error)
+            time.sleep(self._settings.poll_s)
 
 
 def last_line(log: Path) -> str:

@@ -1,17 +1,24 @@
-"""Writes how an attempt ended: one fenced transaction for the job, its audit and the lane.
+"""Writes how an attempt ended: one fenced transaction for the job, its audit, followers and lane.
 
-Decides nothing; supervisor and rescue bring the verdict.
+Decides nothing but that a job whose cancel was asked for is not queued again; supervisor and
+rescue bring the verdict.
 """
 
 from __future__ import annotations
 
 import os
 import time
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from sqlalchemy import Connection, Row, bindparam, insert, select
+
+from engine.contract.run_dir import AbortReason
 from worker.attempt.settlement import Verdict
-from worker.jobs.states import State, transition
-from worker.jobs.tables import job
+from worker.jobs.deferral import FREE, columns_of
+from worker.jobs.dependencies import conclude
+from worker.jobs.states import State, apply, moving
+from worker.jobs.tables import attempt, job
+from worker.lane import ledger
 from worker.lane.lock import Lease
 
 
@@ -32,25 +39,88 @@ def actor() -> str:
     return f"drain:{os.getpid()}"
 
 
-def write_verdict(lease: Lease, job_id: int, attempt: int, verdict: Verdict) -> Settled:
-    """Raises LeaseLostError, and nothing is written, when the lane was taken over."""
+def write_verdict(
+    lease: Lease, job_id: int, number: int, verdict: Verdict, *, last_sign: Row[Any] | None = None
+) -> Settled:
+    """Settle attempt `number`; it is charged up to now.
+
+    `last_sign`: the job's row as its dead supervisor left it; then it is charged up to the last
+    heartbeat. Raises LeaseLostError, and nothing is written, when the lane was taken over.
+    """
     with lease.db.write_tx() as conn:
-        moved = transition(
-            conn,
-            job_id,
-            verdict.to,
-            actor=actor(),
-            why=verdict.why,
-            fence=lease.fence,
-            lane=None,
-            engine=None,
-            cause=verdict.cause,
-            error=verdict.error,
-            finished_at=time.time() if verdict.to.final else None,
-            oom_deferred=job.c.oom_deferred + int(verdict.oom),
-            rescues=job.c.rescues + int(verdict.rescue),
+        if verdict.to is State.QUEUED and _cancel_asked(conn, job_id):
+            verdict = Verdict(State.CANCELLED, f"cancelled; {verdict.why}")
+        known = {
+            "the_job": job_id,
+            "the_fence": lease.fence,
+            "the_cause": verdict.cause,
+            "the_error": verdict.error,
+            "now": time.time() if verdict.to.final else None,
+            "oom": int(verdict.oom),
+            "rescue": int(verdict.rescue),
+            **{f"the_{name}": value for name, value in columns_of(verdict.deferral).items()},
+        }
+        moved = apply(
+            conn, _SETTLE, State.RUNNING, verdict.to, known, actor=actor(), why=verdict.why
         )
-        if not moved:
+        if moved is None:
             raise lease.lost()
+        _charge(conn, moved, lease, verdict, last_sign)
+        if verdict.to.final:
+            conclude(conn, moved, actor=actor())
         lease.clear_job(conn)
-    return Settled(job_id, attempt, verdict.to, verdict.cause, verdict.error, verdict.later)
+    return Settled(job_id, number, verdict.to, verdict.cause, verdict.error, verdict.later)
+
+
+_SETTLE = moving(
+    State.RUNNING,
+    job.c.id == bindparam("the_job"),
+    job.c.fence == bindparam("the_fence"),
+    values={
+        "lane": None,
+        "engine": None,
+        "stop_requested": None,
+        "cause": bindparam("the_cause"),
+        "error": bindparam("the_error"),
+        "finished_at": bindparam("now"),
+        "oom_deferred": job.c.oom_deferred + bindparam("oom"),
+        "rescues": job.c.rescues + bindparam("rescue"),
+        **{name: bindparam(f"the_{name}") for name in FREE},
+    },
+)
+_ENDED = insert(attempt).returning(*attempt.c)
+
+
+def _cancel_asked(conn: Connection, job_id: int) -> bool:
+    """Who asked for a cancel gets it, whatever ended the attempt first."""
+    asked = select(job.c.stop_requested).where(job.c.id == job_id)
+    return bool(conn.execute(asked).scalar_one() == AbortReason.CANCEL)
+
+
+def _charge(
+    conn: Connection,
+    settled: Row[Any],
+    lease: Lease,
+    verdict: Verdict,
+    last_sign: Row[Any] | None,
+) -> None:
+    """The row of an ended attempt: how long it held the lane, what came of it, what it cost."""
+    ended, beat = time.time(), time.monotonic()
+    if last_sign is not None:
+        ended, beat = last_sign.heartbeat_at, last_sign.beat
+    row = {
+        "job_id": settled.id,
+        "n": settled.attempt,
+        "fence": settled.fence,
+        "lane": lease.lane,
+        "started_at": settled.attempt_started_at or ended,
+        "ended_at": ended,
+        # Both beats are of one boot: claim and heartbeats come from the same supervisor.
+        "seconds": max(0.0, (beat or 0.0) - (settled.started_beat or beat or 0.0)),
+        "outcome": settled.state,
+        # What interrupted it, also where the job goes on and has no cause.
+        "cause": settled.cause or ("MEMORY" if verdict.oom else "LOST" if verdict.rescue else None),
+    }
+    ended_attempt = conn.execute(_ENDED, row).one()
+    price = lease.db.settings.price_usd_h
+    ledger.settle(conn, ended_attempt, lane=lease.lane, price_usd_h=price, actor=actor())

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from sqlalchemy import Connection, delete, insert
+from sqlalchemy import Connection, delete, func, insert, select
 
 from worker.jobs.tables import change
 
@@ -18,11 +18,23 @@ Topic = Literal["job", "board", "lane"]
 KEPT = 10_000
 """Rows of the tail: about 40 minutes of a busy job."""
 
+_APPEND = insert(change).returning(change.c.id)
+_APPEND_MANY = insert(change)
+
 
 def announce(conn: Connection, topic: Topic, job_id: int | None = None) -> None:
     """Append a change; now and then drop what is older than the tail."""
-    key = conn.execute(
-        insert(change).values(topic=topic, job_id=job_id).returning(change.c.id)
-    ).scalar_one()
+    key = conn.execute(_APPEND, {"topic": topic, "job_id": job_id}).scalar_one()
     if key % 1_000 == 0:
-        conn.execute(delete(change).where(change.c.id <= key - KEPT))
+        _drop_before(conn, key)
+
+
+def announce_moved(conn: Connection, job_id: int) -> None:
+    """The same for a job whose place on the board changed: both topics, in one statement."""
+    conn.execute(_APPEND_MANY, [{"topic": topic, "job_id": job_id} for topic in ("job", "board")])
+    if job_id % 500 == 0:
+        _drop_before(conn, conn.execute(select(func.max(change.c.id))).scalar_one())
+
+
+def _drop_before(conn: Connection, newest: int) -> None:
+    conn.execute(delete(change).where(change.c.id <= newest - KEPT))

@@ -1,6 +1,7 @@
 """The queue's two ends: enqueue puts a validated job in, claim takes the next one out.
 
-Knows no process and no lane but the fence that it is handed.
+Next is the highest priority, inside it the smallest rank: first in, first out, until somebody
+moves a job. Knows no process and no lane but the fence that it is handed.
 """
 
 from __future__ import annotations
@@ -9,15 +10,33 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, Select, func, insert, select
+from pydantic import BaseModel
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Select,
+    and_,
+    bindparam,
+    exists,
+    func,
+    insert,
+    not_,
+    select,
+    text,
+)
+from sqlalchemy.sql.dml import ReturningUpdate
 
-from engine.contract.errors import ConfigError, ConfigProblem
-from engine.contract.kinds import validate
+from engine.contract.kinds import get_kind, validate
 from worker.database import Database
-from worker.jobs.states import State, move, record_created
-from worker.jobs.tables import job
-
-MAX_NAME = 120
+from worker.jobs import dependencies, keys
+from worker.jobs.deferral import columns_of, deferral_of
+from worker.jobs.keys import Owner
+from worker.jobs.moments import start_time
+from worker.jobs.refusals import AlreadyTriedError
+from worker.jobs.states import State, apply, moving, record_created
+from worker.jobs.submission import Submission, checked_key, submission
+from worker.jobs.tables import CLAIMABLE, DEFERRED, job, job_tag, queue_pause
+from worker.jobs.tried import Fingerprint, fingerprint, finished_before
 
 
 class Claim(NamedTuple):
@@ -30,80 +49,252 @@ class Claim(NamedTuple):
     fence: int
 
 
-def enqueue(
-    db: Database, kind: str, raw: Mapping[str, Any], *, actor: str, name: str | None = None
-) -> int:
-    """Validate a config and put a job at the end of the queue. Returns its id.
+class Submitted(NamedTuple):
+    """The answer to a request."""
 
-    `actor` says who asked and through which door: `cli:ada`. Raises ConfigError with every
-    problem found; nothing is written then.
+    job_id: int
+    repeated: bool
+    """The key was known: the job is the one that the first request made."""
+
+
+class Terms(NamedTuple):
+    """What a new job has to wait for."""
+
+    not_before: float | None
+    parents: list[int]
+    """Those of the jobs it runs after that are not over as it wishes."""
+
+
+class Candidate(NamedTuple):
+    """A validated job that is not in the table yet."""
+
+    kind: str
+    name: str
+    config: BaseModel
+    same: Fingerprint
+    sweep_id: int | None = None
+    sweep_point: Mapping[str, Any] | None = None
+    clone_of: int | None = None
+
+
+def enqueue(
+    db: Database,
+    kind: str,
+    raw: Mapping[str, Any],
+    *,
+    actor: str,
+    name: str | None = None,
+    key: str | None = None,
+    **placement: Any,
+) -> int:
+    """`submit` for callers that have a kind and a config: `enqueue(db, "rl_run", {…}, priority=5)`.
+
+    Returns the job's id.
     """
-    if name is not None and not 0 < len(name.strip()) <= MAX_NAME:
-        problem = ConfigProblem(
-            "name", name[:40], f"must have 1 to {MAX_NAME} characters", "shorten it, or leave it"
-        )
-        raise ConfigError([problem])
-    config = validate(kind, raw)
+    wanted = submission({"kind": kind, "config": dict(raw), "name": name, **placement})
+    return submit(db, wanted, actor=actor, key=key).job_id
+
+
+def submit(db: Database, wanted: Submission, *, actor: str, key: str | None = None) -> Submitted:
+    """Validate a config and put a job into the queue.
+
+    `actor` says who asked and through which door: `cli:ada`. Raises ConfigError with every problem
+    found, AlreadyTriedError, ParentFailedError, KeyReusedError; nothing is written then.
+    """
+    if (before := _answered(db, wanted, key)) is not None:
+        return before
+    found = candidate(wanted.kind, wanted.config, wanted.name)
+    not_before = start_time(wanted.not_before, time.time())
     with db.write_tx() as conn:
-        row = {
-            "kind": kind,
-            "name": name.strip() if name else kind,
-            "state": State.QUEUED,
-            "config": config.model_dump(mode="json"),
-            "created_at": time.time(),
-            "created_by": actor,
-            "attempt": 0,
-            "fence": 0,
-            "rescues": 0,
-            "oom_deferred": 0,
-            "ingested_seq": 0,
-            "ingested_offset": 0,
-            "result": {},
-        }
-        job_id: int = conn.execute(insert(job).values(row).returning(job.c.id)).scalar_one()
-        record_created(conn, job_id, actor=actor, why="enqueued")
+        if key is not None and (before := _answer_of(conn, wanted, key)) is not None:
+            return before
+        terms = terms_of(conn, wanted, not_before)
+        if not wanted.force:
+            refuse_tried(conn, found.same)
+        job_id = insert_job(conn, found, wanted, terms, actor=actor, why="enqueued")
+        if key is not None:
+            keys.remember(conn, key, wanted.body_hash(), Owner(job_id, None))
+    return Submitted(job_id, repeated=False)
+
+
+def _answered(db: Database, wanted: Submission, key: str | None) -> Submitted | None:
+    """A repeated request is answered before it is judged: its files may be gone by now."""
+    if checked_key(key) is None:
+        return None
+    with db.read() as conn:
+        return _answer_of(conn, wanted, str(key))
+
+
+def _answer_of(conn: Connection, wanted: Submission, key: str) -> Submitted | None:
+    owner = keys.owner_of(conn, key, wanted.body_hash())
+    return Submitted(owner.job_id, repeated=True) if owner and owner.job_id else None
+
+
+def candidate(kind: str, raw: Mapping[str, Any], name: str | None) -> Candidate:
+    """Raises ConfigError with every problem found."""
+    config = validate(kind, raw)
+    return Candidate(kind, name or kind, config, fingerprint(get_kind(kind), config))
+
+
+def refuse_tried(conn: Connection, same: Fingerprint, point: str = "") -> None:
+    """Raises AlreadyTriedError when the same job has a finished result."""
+    tried = finished_before(conn, same)
+    if tried is not None:
+        raise AlreadyTriedError(*tried, point)
+
+
+def terms_of(conn: Connection, wanted: Submission, not_before: float | None) -> Terms:
+    """Raises ConfigError for parents that do not exist, ParentFailedError."""
+    return Terms(not_before, dependencies.open_parents(conn, wanted.after, wanted.if_parent_fails))
+
+
+def insert_job(
+    conn: Connection,
+    found: Candidate,
+    wanted: Submission,
+    terms: Terms,
+    *,
+    actor: str,
+    why: str,
+) -> int:
+    """One queued job with its place in the queue, its tags and its parents. Returns its id."""
+    now = time.time()
+    row = {
+        "kind": found.kind,
+        "name": found.name,
+        "state": State.QUEUED,
+        "config": found.config.model_dump(mode="json"),
+        "created_at": now,
+        "created_by": actor,
+        "clone_of": found.clone_of,
+        "sweep_id": found.sweep_id,
+        "sweep_point": found.sweep_point,
+        "config_hash": found.same.config,
+        "data_hash": found.same.data,
+        "priority": wanted.priority,
+        "not_before": terms.not_before,
+        "followers": 0,
+        "attempt": 0,
+        "fence": 0,
+        "rescues": 0,
+        "oom_deferred": 0,
+        "ingested_seq": 0,
+        "ingested_offset": 0,
+        "result": {},
+        **columns_of(deferral_of(terms.parents, terms.not_before, now)),
+    }
+    job_id: int = conn.execute(_INSERT, row).scalar_one()
+    if wanted.tags:
+        conn.execute(insert(job_tag), [{"tag": tag, "job_id": job_id} for tag in wanted.tags])
+    if wanted.after:
+        dependencies.follow(conn, job_id, wanted.after, wanted.if_parent_fails)
+    record_created(conn, job_id, actor=actor, why=why)
     return job_id
 
 
-def has_queued(db: Database, *, skip: Sequence[int] = ()) -> bool:
-    """A cheap look before a claim: an empty queue costs no write."""
+class Ready(NamedTuple):
+    """What a look at the queue found."""
+
+    claimable: bool
+    due: bool
+    """A deferral has ended: `wake_due` frees the job."""
+    paused: bool
+
+
+def look(db: Database, *, skip: Sequence[int] = (), now: float | None = None) -> Ready:
+    """A cheap look before a claim: a queue with nothing to do costs no write."""
+    statement = _LOOK_BUT if skip else _LOOK
     with db.read() as conn:
-        return conn.execute(_oldest(skip)).first() is not None
+        row = conn.execute(statement, _but(skip) | {"now": _moment(now)}).one()
+    return Ready(bool(row.claimable), bool(row.due), bool(row.paused))
 
 
 def claim(
-    conn: Connection, *, lane: str, fence: int, actor: str, skip: Sequence[int] = ()
+    conn: Connection,
+    *,
+    lane: str,
+    fence: int,
+    actor: str,
+    skip: Sequence[int] = (),
+    only: int | None = None,
+    now: float | None = None,
 ) -> Claim | None:
-    """Take the oldest queued job for `lane` under a fence of its own, or None.
+    """Take the next queued job for `lane` under a fence of its own, or None.
 
-    One conditional UPDATE that changes exactly one row: of two claims, one gets the job. Jobs in
-    `skip` are left for another drain.
+    One conditional UPDATE that changes exactly one row: of two claims, one gets the job; of a
+    paused queue none does. Jobs in `skip` are left for another drain; `only` takes the one that
+    was admitted, or none.
     """
-    now = time.time()
-    oldest = _oldest(skip).scalar_subquery()
-    row = move(
+    statement, chosen = (_CLAIM_BUT if skip else _CLAIM), _but(skip)
+    if only is not None:
+        statement, chosen = _CLAIM_ONLY, {"only": only}
+    mine = {"the_fence": fence, "the_lane": lane, "now": _moment(now), "now_beat": time.monotonic()}
+    row = apply(
         conn,
-        (job.c.id == oldest,),
+        statement,
+        State.QUEUED,
         State.RUNNING,
+        mine | chosen,
         actor=actor,
         why=f"claimed for lane {lane} under fence {fence}",
-        values={
-            "attempt": job.c.attempt + 1,
-            "fence": fence,
-            "lane": lane,
-            "started_at": func.coalesce(job.c.started_at, now),
-            "heartbeat_at": now,
-            "cause": None,
-            "error": None,
-        },
     )
     return None if row is None else Claim(row.id, row.kind, row.config, row.attempt, fence)
 
 
-def _oldest(skip: Sequence[int]) -> Select[tuple[int]]:
-    return (
-        select(job.c.id)
-        .where(job.c.state == State.QUEUED, job.c.id.not_in(skip))
-        .order_by(job.c.id)
-        .limit(1)
+def _but(skip: Sequence[int]) -> dict[str, Any]:
+    return {"skip": list(skip)} if skip else {}
+
+
+def _moment(now: float | None) -> float:
+    return time.time() if now is None else now
+
+
+# --- the statements of the hot path, built once ---
+
+_queued = job.alias("queued")
+_everyone = job.alias("everyone")
+_NEXT = (
+    select(_queued.c.id)
+    .where(text(CLAIMABLE))
+    .order_by(_queued.c.priority.desc(), _queued.c.rank, _queued.c.id)
+    .limit(1)
+)
+"""The job that a claim takes, by the partial index in its order."""
+_NEXT_BUT = _NEXT.where(_queued.c.id.not_in(bindparam("skip", expanding=True)))
+_PAUSED = exists(select(queue_pause.c.id))
+
+
+def _look(following: Select[tuple[int]]) -> Select[bool, bool, bool]:
+    due = exists().where(text(DEFERRED), job.c.next_eligible_at <= bindparam("now"))
+    return select(following.exists().label("claimable"), due.label("due"), _PAUSED.label("paused"))
+
+
+def _claim(chosen: ColumnElement[bool]) -> ReturningUpdate[Any]:
+    return moving(
+        State.QUEUED,
+        chosen,
+        not_(_PAUSED),
+        values={
+            "attempt": job.c.attempt + 1,
+            "fence": bindparam("the_fence"),
+            "lane": bindparam("the_lane"),
+            "started_at": func.coalesce(job.c.started_at, bindparam("now")),
+            "attempt_started_at": bindparam("now"),
+            "started_beat": bindparam("now_beat"),
+            "heartbeat_at": bindparam("now"),
+            "beat": bindparam("now_beat"),
+            "stop_requested": None,
+            "cause": None,
+            "error": None,
+        },
     )
+
+
+_LOOK, _LOOK_BUT = _look(_NEXT), _look(_NEXT_BUT)
+_CLAIM = _claim(job.c.id == _NEXT.scalar_subquery())
+_CLAIM_BUT = _claim(job.c.id == _NEXT_BUT.scalar_subquery())
+_CLAIM_ONLY = _claim(and_(job.c.id == bindparam("only"), text(CLAIMABLE)))
+
+# Behind every job there is: the id that it will get, or one that a failed insert wasted.
+_NEXT_RANK = select(func.coalesce(func.max(_everyone.c.id), 0) + 1).scalar_subquery()
+_INSERT = insert(job).values(rank=_NEXT_RANK).returning(job.c.id)

@@ -1,8 +1,10 @@
 """The job state machine: which transition exists, and the audit row that each one leaves.
 
     queued ──claim──▶ running ──settle──▶ succeeded | failed | cancelled | aborted
-       ▲                 │
-       └─rescue, requeue─┘
+     ▲ │ ▲               │                                 │          │         │
+     │ │ └─rescue, requeue                                 └──────────┴─────────┤
+     │ └──cancel──▶ cancelled                                                   │
+     └──retry───────────────────────────────────────────────────────────────────┘
 
 Every change of `job.state` passes through this module. Knows no reason to make one.
 """
@@ -15,9 +17,10 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Row, insert, update
+from sqlalchemy import ColumnElement, Connection, Row, bindparam, case, insert, or_, update
+from sqlalchemy.sql.dml import ReturningUpdate
 
-from worker.jobs.changes import announce
+from worker.jobs.changes import announce_moved
 from worker.jobs.tables import job, job_event, state_count
 
 
@@ -33,20 +36,25 @@ class State(StrEnum):
 
     @property
     def final(self) -> bool:
-        """Whether no transition leads out of it."""
-        return not TRANSITIONS[self]
+        """Whether it is over, unless a person tries it again."""
+        return self not in {State.QUEUED, State.RUNNING}
+
+    @property
+    def retryable(self) -> bool:
+        """Whether it is over and can be tried again."""
+        return self.final and bool(TRANSITIONS[self])
 
 
 TRANSITIONS: Mapping[State, frozenset[State]] = MappingProxyType(
     {
-        State.QUEUED: frozenset({State.RUNNING}),
+        State.QUEUED: frozenset({State.RUNNING, State.CANCELLED}),
         State.RUNNING: frozenset(
             {State.QUEUED, State.SUCCEEDED, State.FAILED, State.CANCELLED, State.ABORTED}
         ),
         State.SUCCEEDED: frozenset(),
-        State.FAILED: frozenset(),
-        State.CANCELLED: frozenset(),
-        State.ABORTED: frozenset(),
+        State.FAILED: frozenset({State.QUEUED}),
+        State.CANCELLED: frozenset({State.QUEUED}),
+        State.ABORTED: frozenset({State.QUEUED}),
     }
 )
 
@@ -54,6 +62,12 @@ TRANSITIONS: Mapping[State, frozenset[State]] = MappingProxyType(
 def record_created(conn: Connection, job_id: int, *, actor: str, why: str) -> None:
     """Account for a job row that was just inserted as queued."""
     _record(conn, job_id, None, State.QUEUED, actor=actor, why=why)
+
+
+def note(conn: Connection, job_id: int, state: State, *, actor: str, why: str) -> None:
+    """An audit row for what a person changed without moving the job: its place, its conditions."""
+    _audit(conn, job_id, state, state, actor=actor, why=why)
+    announce_moved(conn, job_id)
 
 
 def transition(
@@ -69,11 +83,10 @@ def transition(
     """Move one job to `to` and write its audit, counter and change rows beside it.
 
     False, and nothing written, when the job is in no state that leads to `to`, or (with `fence`)
-    when it belongs to a later holder of the lane. `values` are further columns of the job.
+    when it does not run or belongs to a later holder of the lane. `values` are further columns.
     """
-    rule = () if fence is None else (job.c.fence == fence,)
-    chosen = (job.c.id == job_id, *rule)
-    return move(conn, chosen, to, actor=actor, why=why, values=values) is not None
+    chosen = (job.c.id == job_id,)
+    return move(conn, chosen, to, actor=actor, why=why, fence=fence, values=values) is not None
 
 
 def move(
@@ -84,40 +97,81 @@ def move(
     actor: str,
     why: str,
     values: Mapping[str, Any],
+    fence: int | None = None,
+    source: State | None = None,
 ) -> Row[Any] | None:
     """`transition` for the one job that `chosen` picks; returns its row as it is now.
 
-    Each try is one conditional UPDATE; the first that changes a row is the transition.
+    `source` leaves one of the states that lead to `to`; a fence leaves running alone. Each try is
+    one conditional UPDATE; the first that changes a row is the transition.
     """
-    for source, targets in TRANSITIONS.items():
-        if to not in targets:
+    if fence is not None:
+        chosen = (*chosen, job.c.fence == fence)
+        source = State.RUNNING
+    for origin, targets in TRANSITIONS.items():
+        if to not in targets or source not in {None, origin}:
             continue
-        statement = (
-            update(job)
-            .where(job.c.state == source, *chosen)
-            .values(state=to, **values)
-            .returning(*job.c)
-        )
-        moved = conn.execute(statement).one_or_none()
+        statement = moving(origin, *chosen, values=values)
+        moved = apply(conn, statement, origin, to, {}, actor=actor, why=why)
         if moved is not None:
-            _record(conn, moved.id, source, to, actor=actor, why=why)
             return moved
     return None
+
+
+def moving(
+    source: State, *chosen: ColumnElement[bool], values: Mapping[str, Any]
+) -> ReturningUpdate[Any]:
+    """The conditional UPDATE of a transition, for `apply`.
+
+    A module that moves many jobs builds it once, with `bindparam`: to build a statement takes
+    longer than to run it.
+    """
+    return (
+        update(job)
+        .where(job.c.state == source, *chosen)
+        .values(state=bindparam("to_state"), **values)
+        .returning(*job.c)
+    )
+
+
+def apply(
+    conn: Connection,
+    statement: ReturningUpdate[Any],
+    source: State,
+    to: State,
+    parameters: Mapping[str, Any],
+    *,
+    actor: str,
+    why: str,
+) -> Row[Any] | None:
+    """Make the transition that `moving` built; None, and nothing written, when no row fits."""
+    if to not in TRANSITIONS[source]:
+        raise ValueError(f"no transition leads from {source} to {to}")
+    moved = conn.execute(statement, {"to_state": to, **parameters}).one_or_none()
+    if moved is not None:
+        _record(conn, moved.id, source, to, actor=actor, why=why)
+    return moved
+
+
+_counted = state_count.c.state
+_COUNT = (
+    update(state_count)
+    .where(or_(_counted == bindparam("source"), _counted == bindparam("target")))
+    .values(n=state_count.c.n + case((_counted == bindparam("target"), 1), else_=-1))
+)
+_AUDIT = insert(job_event)
 
 
 def _record(
     conn: Connection, job_id: int, source: State | None, to: State, *, actor: str, why: str
 ) -> None:
-    conn.execute(
-        insert(job_event).values(
-            job_id=job_id, at=time.time(), actor=actor, from_state=source, to_state=to, why=why
-        )
-    )
-    for state, difference in ((source, -1), (to, +1)):
-        conn.execute(
-            update(state_count)
-            .where(state_count.c.state == state)
-            .values(n=state_count.c.n + difference)
-        )
-    announce(conn, "job", job_id)
-    announce(conn, "board", job_id)
+    _audit(conn, job_id, source, to, actor=actor, why=why)
+    conn.execute(_COUNT, {"source": source or "", "target": to})
+    announce_moved(conn, job_id)
+
+
+def _audit(
+    conn: Connection, job_id: int, source: State | None, to: State, *, actor: str, why: str
+) -> None:
+    row = {"job_id": job_id, "at": time.time(), "actor": actor, "why": why}
+    conn.execute(_AUDIT, row | {"from_state": source, "to_state": to})

@@ -7,14 +7,39 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import JSON, Index, Table, Text
+from sqlalchemy import JSON, Index, Table, Text, text
 from sqlmodel import Field, SQLModel
+
+CLAIMABLE = "state = 'queued' AND defer_reason IS NULL"
+"""Which rows a claim chooses from. In literals, or no planner would use the partial index."""
+DEFERRED = "state = 'queued' AND defer_reason IS NOT NULL"
+"""Which rows must wait for something of their own."""
+TRIED = "state = 'succeeded'"
+"""Which rows hold a finished result."""
+SWEPT = "sweep_id IS NOT NULL"
+
+
+def _partial(name: str, *columns: Any, where: str) -> Index:
+    """An index over some of the rows: who wants the present does not pay for history."""
+    condition = text(where)
+    return Index(name, *columns, sqlite_where=condition, postgresql_where=condition)
+
+
+JSON_OR_NULL = JSON(none_as_null=True)
 
 
 class Job(SQLModel, table=True):
     """The queue, and the live result of each job."""
 
-    __table_args__ = (Index("ix_job_state_id", "state", "id"), {"sqlite_autoincrement": True})
+    __table_args__ = (
+        Index("ix_job_state_id", "state", "id"),
+        # `state` leads, though it is one word: else SQLite takes the index above, and sorts.
+        _partial("ix_job_claim", "state", text("priority DESC"), "rank", "id", where=CLAIMABLE),
+        _partial("ix_job_deferred", "state", "next_eligible_at", "id", where=DEFERRED),
+        _partial("ix_job_tried", "config_hash", "data_hash", where=TRIED),
+        _partial("ix_job_sweep", "sweep_id", "id", where=SWEPT),
+        {"sqlite_autoincrement": True},
+    )
 
     id: int | None = Field(default=None, primary_key=True)
     kind: str
@@ -24,10 +49,43 @@ class Job(SQLModel, table=True):
     """Resolved: every default written out."""
     created_at: float
     created_by: str
+    clone_of: int | None = Field(default=None, foreign_key="job.id")
+    """The job that this one tries again from the beginning."""
+    sweep_id: int | None = Field(default=None, foreign_key="sweep.id")
+    sweep_point: dict[str, Any] | None = Field(default=None, sa_type=JSON_OR_NULL)
+    """The values that the sweep gave to this job, by dotted name."""
+    config_hash: str | None = None
+    """Of the kind and all settings that can change the result; null before schema 0002."""
+    data_hash: str | None = None
+    """Of the input files, as they were at enqueue."""
+
+    priority: int = Field(default=0, sa_column_kwargs={"server_default": "0"})
+    """Higher runs first."""
+    rank: float = Field(default=0, sa_column_kwargs={"server_default": "0"})
+    """Smaller runs first inside a priority; the id, until somebody moves the job."""
+    not_before: float | None = None
+    defer_reason: str | None = None
+    """Why a queued job must not be claimed yet, in one word; null = it may be."""
+    defer_detail: str | None = Field(default=None, sa_type=Text)
+    next_eligible_at: float | None = None
+    """When a deferral ends by itself; null = something else must happen first."""
+    followers: int = Field(default=0, sa_column_kwargs={"server_default": "0"})
+    """How many jobs were ever told to run after this one."""
+    stop_requested: str | None = None
+    """What a person asked of the running attempt: cancel or requeue."""
+    pruned_at: float | None = None
+    """When its checkpoints, rollouts and metric rows were thrown away."""
+
     started_at: float | None = None
     """First claim of all attempts."""
+    attempt_started_at: float | None = None
+    """Claim of the newest attempt."""
+    started_beat: float | None = None
+    """The same on the boot's monotonic clock."""
     finished_at: float | None = None
     heartbeat_at: float | None = None
+    beat: float | None = None
+    """The heartbeat on the boot's monotonic clock: a corrected wall clock charges nobody."""
 
     attempt: int = 0
     fence: int = 0
@@ -51,6 +109,86 @@ class Job(SQLModel, table=True):
     """One word for machines, when the job did not succeed."""
     error: str | None = Field(default=None, sa_type=Text)
     """One sentence for people."""
+
+
+class Attempt(SQLModel, table=True):
+    """One ended attempt, written with its settlement; a running one is in its job's row."""
+
+    job_id: int = Field(primary_key=True, foreign_key="job.id")
+    n: int = Field(primary_key=True)
+    fence: int
+    lane: str | None = None
+    started_at: float
+    ended_at: float
+    """The settlement, or the last heartbeat of a supervisor that died."""
+    seconds: float
+    """Charged: from the claim up to there, by a clock that nobody corrects."""
+    outcome: str
+    """The state that its job got."""
+    cause: str | None = None
+
+
+class JobTag(SQLModel, table=True):
+    """A word that people gave a job, to find it by."""
+
+    __tablename__ = "job_tag"
+    __table_args__ = (
+        Index("ix_job_tag_job_id", "job_id"),
+        {"sqlite_with_rowid": False},
+    )
+
+    tag: str = Field(primary_key=True)
+    job_id: int = Field(primary_key=True, foreign_key="job.id")
+
+
+class Dependency(SQLModel, table=True):
+    """A job that runs after another one."""
+
+    __table_args__ = (
+        Index("ix_dependency_parent_id", "parent_id"),
+        {"sqlite_with_rowid": False},
+    )
+
+    job_id: int = Field(primary_key=True, foreign_key="job.id")
+    parent_id: int = Field(primary_key=True, foreign_key="job.id")
+    if_failed: str
+    """What happens to the job when the parent ends without success: cancel, run or wait."""
+
+
+class Sweep(SQLModel, table=True):
+    """One config with lists, expanded to a job for each combination."""
+
+    __table_args__ = ({"sqlite_autoincrement": True},)
+
+    id: int | None = Field(default=None, primary_key=True)
+    kind: str
+    name: str
+    axes: dict[str, Any] = Field(sa_type=JSON)
+    """Dotted name of a setting → its values, in the order of the document."""
+    created_at: float
+    created_by: str
+
+
+class Idempotency(SQLModel, table=True):
+    """What a caller's key brought forth, so that the same request is answered by the same job."""
+
+    key: str = Field(primary_key=True)
+    body_hash: str
+    job_id: int | None = Field(default=None, foreign_key="job.id")
+    sweep_id: int | None = Field(default=None, foreign_key="sweep.id")
+    created_at: float
+
+
+class QueuePause(SQLModel, table=True):
+    """While a row stands here nothing is claimed."""
+
+    __tablename__ = "queue_pause"
+
+    id: int = Field(primary_key=True)
+    """Always 1: a queue is paused once."""
+    at: float
+    actor: str
+    why: str = Field(sa_type=Text)
 
 
 class JobEvent(SQLModel, table=True):
@@ -116,6 +254,12 @@ class StateCount(SQLModel, table=True):
 _tables = SQLModel.metadata.tables
 job: Table = _tables["job"]
 job_event: Table = _tables["job_event"]
+job_tag: Table = _tables["job_tag"]
+attempt: Table = _tables["attempt"]
+dependency: Table = _tables["dependency"]
+sweep: Table = _tables["sweep"]
+idempotency: Table = _tables["idempotency"]
+queue_pause: Table = _tables["queue_pause"]
 metric: Table = _tables["metric"]
 change: Table = _tables["change"]
 lane: Table = _tables["lane"]

@@ -11,14 +11,31 @@ from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict
-from sqlalchemy import Connection, Row, Select, select
+from sqlalchemy import Column, Connection, Row, Select, select, text
 
 from engine.contract.errors import NightlaneError
 from worker.database import Database
 from worker.jobs.changes import Topic
+from worker.jobs.dependencies import IfParentFails
+from worker.jobs.pausing import Pause, pause_of
 from worker.jobs.states import State
-from worker.jobs.tables import change, job, job_event, lane, metric, state_count
-from worker.jobs.waiting import Waiting, why_waiting
+from worker.jobs.tables import (
+    CLAIMABLE,
+    DEFERRED,
+    attempt,
+    change,
+    dependency,
+    job,
+    job_event,
+    job_tag,
+    lane,
+    metric,
+    state_count,
+    sweep,
+)
+from worker.jobs.waiting import QueueStand, Waiting, why_waiting
+from worker.lane.accelerator import accelerator_is_here
+from worker.lane.policy import standing_in, withheld_in
 
 MAX_PAGE = 500
 
@@ -29,6 +46,14 @@ class JobNotFoundError(NightlaneError):
     def __init__(self, job_id: int) -> None:
         self.job_id = job_id
         super().__init__(f"job {job_id} does not exist; list them with: cockpit jobs")
+
+
+class SweepNotFoundError(NightlaneError):
+    """No sweep has this id."""
+
+    def __init__(self, sweep_id: int) -> None:
+        self.sweep_id = sweep_id
+        super().__init__(f"sweep {sweep_id} does not exist; list its jobs with: cockpit jobs")
 
 
 class _View(BaseModel):
@@ -46,6 +71,24 @@ class JobView(_View):
     """Resolved: every default written out."""
     created_at: float
     created_by: str
+    priority: int
+    """Higher runs first."""
+    not_before: float | None
+    """Earliest start."""
+    after: list[int]
+    """Jobs that it runs after."""
+    if_parent_fails: IfParentFails | None
+    """What becomes of it when one of those ends without success; None when there is none."""
+    tags: list[str]
+    sweep_id: int | None
+    sweep_point: dict[str, Any] | None
+    """The values that the sweep gave to it, by dotted name."""
+    clone_of: int | None
+    """The job that it tries again from the beginning."""
+    stop_requested: str | None
+    """What a person asked of the running attempt: cancel or requeue."""
+    pruned_at: float | None
+    """When its checkpoints, rollouts and metrics were thrown away."""
     started_at: float | None
     """First start of all attempts."""
     finished_at: float | None
@@ -64,6 +107,32 @@ class JobView(_View):
     waits_for: Waiting | None
     """Why a queued job does not run yet; None in any other state."""
     run_dir: Path
+
+
+class AttemptView(_View):
+    """One ended attempt."""
+
+    n: int
+    lane: str | None
+    started_at: float
+    ended_at: float
+    seconds: float
+    """Charged: what it held the lane for, up to its supervisor's last sign of life."""
+    outcome: State
+    cause: str | None
+
+
+class SweepView(_View):
+    """One config with lists, and how far its jobs are."""
+
+    id: int
+    kind: str
+    name: str
+    axes: dict[str, list[Any]]
+    """Dotted name of a setting → its values."""
+    created_at: float
+    created_by: str
+    job_ids: list[int]
 
 
 class AuditView(_View):
@@ -108,20 +177,70 @@ def get_job(db: Database, job_id: int) -> JobView:
 
 
 def list_jobs(
-    db: Database, *, before: int | None = None, limit: int = 50, state: State | None = None
+    db: Database,
+    *,
+    before: int | None = None,
+    limit: int = 50,
+    state: State | None = None,
+    tag: str | None = None,
+    sweep_id: int | None = None,
 ) -> list[JobView]:
     """One page, newest first; the next page is the one `before` the last id of this one."""
-    statement = select(job).order_by(job.c.id.desc()).limit(max(0, min(limit, MAX_PAGE)))
+    # Along the index of the tag where one is asked for: nothing is sorted.
+    key = job.c.id if tag is None else job_tag.c.job_id
+    statement = select(job).order_by(key.desc()).limit(max(0, min(limit, MAX_PAGE)))
+    if tag is not None:
+        statement = statement.join(job_tag, key == job.c.id).where(job_tag.c.tag == tag)
     if before is not None:
-        statement = statement.where(job.c.id < before)
+        statement = statement.where(key < before)
     if state is not None:
         statement = statement.where(job.c.state == state)
+    if sweep_id is not None:
+        statement = statement.where(job.c.sweep_id == sweep_id, job.c.sweep_id.is_not(None))
     return _job_views(db, statement)
 
 
 def next_jobs(db: Database, *, limit: int = 50) -> list[JobView]:
-    """Queued jobs in the order in which a drain claims them."""
-    return _in_state(db, State.QUEUED, limit)
+    """Queued jobs in the order in which a drain claims them.
+
+    Behind those that may be claimed come the deferred ones: by their time, then those that wait
+    for something else.
+    """
+    timed, untimed = job.c.next_eligible_at.is_not(None), job.c.next_eligible_at.is_(None)
+    found: list[JobView] = []
+    for statement in (
+        select(job).where(text(CLAIMABLE)).order_by(job.c.priority.desc(), job.c.rank, job.c.id),
+        select(job).where(text(DEFERRED), timed).order_by(job.c.next_eligible_at),
+        select(job).where(text(DEFERRED), untimed).order_by(job.c.id),
+    ):
+        if len(found) < limit:
+            found += _job_views(db, statement.limit(limit - len(found)))
+    return found
+
+
+def get_sweep(db: Database, sweep_id: int) -> SweepView:
+    """Raises SweepNotFoundError."""
+    members = select(job.c.id).where(job.c.sweep_id == sweep_id, job.c.sweep_id.is_not(None))
+    with db.read() as conn:
+        row = conn.execute(select(sweep).where(sweep.c.id == sweep_id)).mappings().one_or_none()
+        job_ids = list(conn.execute(members.order_by(job.c.id)).scalars())
+    if row is None:
+        raise SweepNotFoundError(sweep_id)
+    return SweepView.model_validate({**row, "job_ids": job_ids})
+
+
+def attempts(db: Database, job_id: int) -> list[AttemptView]:
+    """Every ended attempt of a job, oldest first. Raises JobNotFoundError."""
+    get_job(db, job_id)
+    statement = select(attempt).where(attempt.c.job_id == job_id).order_by(attempt.c.n)
+    with db.read() as conn:
+        return [AttemptView.model_validate(row) for row in conn.execute(statement).mappings()]
+
+
+def paused(db: Database) -> Pause | None:
+    """Who paused the queue, when and why; None while it is not paused."""
+    with db.read() as conn:
+        return pause_of(conn)
 
 
 def running(db: Database) -> list[JobView]:
@@ -210,32 +329,65 @@ def _in_state(db: Database, state: State, limit: int) -> list[JobView]:
 
 
 def _job_views(db: Database, statement: Select[Any]) -> list[JobView]:
-    """The jobs, and the lane that they may wait for, as they are at one moment."""
+    """The jobs, and what they wait for, as it is at one moment."""
+    now = time.time()
     with db.read() as conn:
         rows = conn.execute(statement).mappings().all()
-        lane_row = _lane_row(conn, db.settings.lane)
-    waiting = _waiting(db, lane_row)
+        ids = [row["id"] for row in rows]
+        tags = _grouped(conn, job_tag.c.job_id, job_tag.c.tag, ids)
+        parents = _grouped(conn, dependency.c.job_id, dependency.c.parent_id, ids)
+        policies = _grouped(conn, dependency.c.job_id, dependency.c.if_failed, ids)
+        stand = _stand(db, conn, now) if any(row["state"] == State.QUEUED for row in rows) else None
     return [
         JobView.model_validate(
             {
                 **row,
+                "after": parents.get(row["id"], []),
+                "if_parent_fails": policies.get(row["id"], [None])[0],
+                "tags": tags.get(row["id"], []),
                 "run_dir": db.settings.runs_dir / str(row["id"]),
-                "waits_for": waiting if row["state"] == State.QUEUED else None,
+                "waits_for": why_waiting(row, stand, now)
+                if stand and row["state"] == State.QUEUED
+                else None,
             }
         )
         for row in rows
     ]
 
 
-def _waiting(db: Database, lane_row: Row[Any] | None) -> Waiting:
-    """What every queued job waits for now."""
+def _grouped(
+    conn: Connection, owner: Column[int], value: Column[Any], ids: Sequence[int]
+) -> dict[int, list[Any]]:
+    """The values of each owner, in order."""
+    found: dict[int, list[Any]] = {}
+    if ids:
+        statement = select(owner, value).where(owner.in_(ids)).order_by(owner, value)
+        for key, item in conn.execute(statement):
+            found.setdefault(key, []).append(item)
+    return found
+
+
+def _stand(db: Database, conn: Connection, now: float) -> QueueStand:
+    """What holds for every queued job now."""
+    row = _lane_row(conn, db.settings.lane)
     held = (
-        lane_row is not None
-        and lane_row.holder is not None
-        and time.time() - lane_row.heartbeat_at <= db.settings.lease_s
+        row is not None and row.holder is not None and now - row.heartbeat_at <= db.settings.lease_s
     )
-    return why_waiting(
-        db.settings, lane_held=held, lane_job=lane_row.job_id if lane_row and held else None
+    runs = row.job_id if row is not None and held else None
+    eta_s = None
+    if runs is not None:
+        result = conn.execute(select(job.c.result).where(job.c.id == runs)).scalar_one_or_none()
+        eta_s = (result or {}).get("eta_s")
+    name, policy = db.settings.lane, standing_in(conn, db.settings.lane)
+    return QueueStand(
+        lane=name,
+        pause=pause_of(conn),
+        lane_held=held,
+        lane_job=runs,
+        eta_s=eta_s,
+        lane_exists=accelerator_is_here(name),
+        withheld=withheld_in(conn, policy, now),
+        interval_min=policy.interval_min if policy else 0,
     )
 
 

@@ -1,54 +1,88 @@
-"""Why a queued job does not run yet: one word for machines, one sentence for people.
+"""Why a queued job does not run yet: a word for machines, a sentence for people, and until when.
 
-The only place that decides it. Reads nothing; the views hand it what they read.
+The only place that decides which of several reasons is told: first what concerns the job alone,
+then what concerns the whole queue. Reads nothing; the views hand it what they read.
 """
 
 from __future__ import annotations
 
-from enum import StrEnum
+from typing import NamedTuple
 
 from pydantic import BaseModel, ConfigDict
+from sqlalchemy import RowMapping
 
-from worker.lane.policy import armed
-from worker.settings import WorkerSettings
-
-
-class Reason(StrEnum):
-    """Machine words."""
-
-    LANE_BUSY = "LANE_BUSY"
-    WAITING_FOR_TICK = "WAITING_FOR_TICK"
-    NOT_ARMED = "NOT_ARMED"
+from worker.jobs.deferral import Deferral, Reason
+from worker.jobs.pausing import Pause
+from worker.lane.accelerator import no_lane_words
 
 
 class Waiting(BaseModel):
     """What a queued job waits for."""
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
 
     reason: Reason
     detail: str
     """A sentence with the way out, where there is one."""
+    next_eligible_at: float | None
+    """Unix seconds at which it may run, as far as that is known; None = nobody knows."""
 
 
-def why_waiting(settings: WorkerSettings, *, lane_held: bool, lane_job: int | None) -> Waiting:
-    """`lane_held`: by a drain that still shows signs of life; `lane_job`: the job it runs."""
-    if lane_job is not None and lane_held:
-        return Waiting(
-            reason=Reason.LANE_BUSY,
-            detail=f'lane "{settings.lane}" runs job {lane_job}; the queue goes on after it',
+class QueueStand(NamedTuple):
+    """What holds for every queued job at one moment."""
+
+    lane: str
+    pause: Pause | None
+    lane_held: bool
+    """By a drain that still shows signs of life."""
+    lane_job: int | None
+    """The job that it runs."""
+    eta_s: float | None
+    """What that job's engine expects to need yet."""
+    lane_exists: bool
+    """Its accelerator is in this machine."""
+    withheld: Deferral | None
+    """Why nothing starts jobs by itself now; None = the next tick does."""
+    interval_min: float
+    """Minutes between two ticks."""
+
+
+def why_waiting(row: RowMapping, stand: QueueStand, now: float) -> Waiting:
+    """`row`: the job's own columns."""
+    until = row["next_eligible_at"]
+    if row["defer_reason"] is not None and (until is None or until > now):
+        detail = row["defer_detail"] or ""
+        return Waiting(reason=Reason(row["defer_reason"]), detail=detail, next_eligible_at=until)
+    return _queue_waits(stand, now)
+
+
+def _queue_waits(stand: QueueStand, now: float) -> Waiting:
+    found = _paused(stand) or _lane_waits(stand, now) or stand.withheld
+    if found is None:
+        detail = (
+            f"the next tick starts it, at most {stand.interval_min:g} min from now; "
+            "to start it now, run: cockpit drain"
         )
-    if lane_held:
-        return Waiting(
-            reason=Reason.LANE_BUSY,
-            detail=f'a drain on lane "{settings.lane}" is about to take the next job',
-        )
-    if armed(settings):
-        return Waiting(
-            reason=Reason.WAITING_FOR_TICK,
-            detail=f"the next tick starts it, at most {settings.tick_minutes:g} min from now; "
-            "to start it now, run: cockpit drain",
-        )
-    return Waiting(
-        reason=Reason.NOT_ARMED, detail="nothing starts jobs by itself; run: cockpit drain"
-    )
+        found = Deferral(Reason.WAITING_FOR_TICK, detail, now + stand.interval_min * 60)
+    return Waiting(reason=found.reason, detail=found.detail, next_eligible_at=found.until)
+
+
+def _paused(stand: QueueStand) -> Deferral | None:
+    if stand.pause is None:
+        return None
+    why = f": {stand.pause.why}" if stand.pause.why else ""
+    detail = f"{stand.pause.actor} paused the queue{why}; to go on, run: cockpit resume"
+    return Deferral(Reason.PAUSED, detail)
+
+
+def _lane_waits(stand: QueueStand, now: float) -> Deferral | None:
+    if stand.lane_held and stand.lane_job is not None:
+        detail = f'lane "{stand.lane}" runs job {stand.lane_job}; the queue goes on after it'
+        until = None if stand.eta_s is None else now + stand.eta_s
+        return Deferral(Reason.LANE_BUSY, detail, until)
+    if stand.lane_held:
+        detail = f'a drain on lane "{stand.lane}" is about to take the next job'
+        return Deferral(Reason.LANE_BUSY, detail, now)
+    if not stand.lane_exists:
+        return Deferral(Reason.NO_LANE, no_lane_words(stand.lane))
+    return None

@@ -10,7 +10,7 @@ import contextlib
 import os
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -76,6 +76,11 @@ class ProcessIdentity:
             and not stat.dead
         )
 
+    def stopped(self) -> bool:
+        """Whether it was put to sleep by a signal and can do nothing until it is woken."""
+        stat = _stat(self.pid)
+        return self.alive() and stat is not None and stat.state in {"T", "t"}
+
     def kill(self) -> None:
         """SIGKILL to exactly this process, if it still runs."""
         try:
@@ -97,21 +102,29 @@ def kill_and_confirm(process: ProcessIdentity, *, group: bool = False, patience_
 
     Raises StillAliveError when something is left after `patience_s` seconds.
     """
-    deadline = time.monotonic() + patience_s
-    while True:
+
+    def found() -> list[ProcessIdentity]:
         left = [process] if process.alive() else []
-        if group:
-            left += [member for member in _group(process) if member != process]
-        if not left:
-            return
-        for member in left:
-            member.kill()
+        return left + [member for member in members(process) if group and member != process]
+
+    kill_all(found, patience_s=patience_s)
+
+
+def kill_all(found: Callable[[], Sequence[ProcessIdentity]], *, patience_s: float) -> None:
+    """Kill what `found` finds until it finds nothing: what is being killed may still fork.
+
+    Raises StillAliveError when something is left after `patience_s` seconds.
+    """
+    deadline = time.monotonic() + patience_s
+    while left := found():
+        for process in left:
+            process.kill()
         if time.monotonic() > deadline:
-            raise StillAliveError([member.pid for member in left])
+            raise StillAliveError([process.pid for process in left])
         time.sleep(0.02)
 
 
-def _group(leader: ProcessIdentity) -> list[ProcessIdentity]:
+def members(leader: ProcessIdentity) -> list[ProcessIdentity]:
     """Living members of the group that `leader` led in a session of its own.
 
     The number of a group is not given to a new process while the group has members: a process
@@ -129,10 +142,20 @@ def _group(leader: ProcessIdentity) -> list[ProcessIdentity]:
     ]
 
 
+def children(pid: int) -> list[ProcessIdentity]:
+    """Processes whose parent is `pid` now, those that wait to be reaped among them."""
+    return [
+        ProcessIdentity(_boot_id(), stat.pid, stat.start)
+        for stat in _all_stats()
+        if stat.parent == pid
+    ]
+
+
 @dataclass(frozen=True)
 class _Stat:
     pid: int
     state: str
+    parent: int
     group: int
     session: int
     start: int
@@ -149,7 +172,7 @@ def _stat(pid: int) -> _Stat | None:
         return None
     # The command stands in parentheses and may hold anything, parentheses too.
     fields = text.rpartition(")")[2].split()
-    return _Stat(pid, fields[0], int(fields[2]), int(fields[3]), int(fields[19]))
+    return _Stat(pid, fields[0], int(fields[1]), int(fields[2]), int(fields[3]), int(fields[19]))
 
 
 def _all_stats() -> Iterator[_Stat]:

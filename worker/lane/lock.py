@@ -9,27 +9,38 @@ Knows no job but the one that the lane runs, and starts nothing.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, Row, insert, select, update
+from sqlalchemy import Connection, Row, Update, bindparam, insert, select, update
 
 from engine.contract.errors import NightlaneError
-from worker.database import Database
+from engine.contract.run_dir import RunDir
+from worker.database import Database, DatabaseError
 from worker.jobs.changes import announce
 from worker.jobs.states import State
 from worker.jobs.tables import job, lane
 from worker.lane.identity import ProcessIdentity, kill_and_confirm
+from worker.lane.outage import Outage
+from worker.lane.strays import end_attempt
 from worker.settings import WorkerSettings
 
 KILL_PATIENCE_S = 10.0
+
+FORK_S = 1.0
+"""Seconds in which a child of a killed holder has closed the lock file, also on a busy machine."""
+
+BEAT_PATIENCE_S = 0.5
+"""Seconds that a heartbeat waits for another writer: its process has more to look after."""
 
 
 class LaneHeldError(NightlaneError):
@@ -65,6 +76,20 @@ class LeaseLostError(NightlaneError):
         )
 
 
+_BEAT = (
+    update(job)
+    .where(job.c.lane == bindparam("held_lane"), job.c.state == State.RUNNING)
+    .values(heartbeat_at=bindparam("new_heartbeat_at"), beat=bindparam("new_beat"))
+)
+
+
+@cache
+def _of_holder(names: tuple[str, ...]) -> Update:
+    """The UPDATE of some columns of a lane by whoever still holds it; built once."""
+    holds = (lane.c.name == bindparam("held_lane"), lane.c.fence == bindparam("held_fence"))
+    return update(lane).where(*holds).values({name: bindparam(f"new_{name}") for name in names})
+
+
 @dataclass
 class Lease:
     """Held by one drain for one lane."""
@@ -73,7 +98,12 @@ class Lease:
     lane: str
     fence: int
     """Grows with each takeover and each claim; every write of an attempt carries it."""
+    outage: Outage = field(init=False)
+    """Whether the database can be written now; a running job bears it for a while."""
     _due: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.outage = Outage(self.db.settings.database_patience_s)
 
     def advance(self, conn: Connection, job_id: int) -> None:
         """The next fence, for a claim made in `conn`; `fence` follows when that has committed.
@@ -89,15 +119,18 @@ class Lease:
         announce(conn, "lane")
 
     def keep(self) -> None:
-        """The heartbeat of lane and job, when it is due. Raises LeaseLostError."""
+        """The heartbeat of lane and job, when it is due.
+
+        Raises LeaseLostError, and DatabaseError when it could not be written for too long.
+        """
         now = time.monotonic()
         if now < self._due:
             return
         self._due = now + self.db.settings.heartbeat_s
-        with self.db.write_tx() as conn:
+        with self.outage.borne(), self.db.write_tx(patience_s=BEAT_PATIENCE_S) as conn:
             self._update(conn, heartbeat_at=time.time(), beat=now)
-            runs = update(job).where(job.c.lane == self.lane, job.c.state == State.RUNNING)
-            conn.execute(runs.values(heartbeat_at=time.time()))
+            beats = {"held_lane": self.lane, "new_heartbeat_at": time.time(), "new_beat": now}
+            conn.execute(_BEAT, beats)
 
     def release(self) -> None:
         """Give the lane back; a lane that was lost meanwhile is left alone."""
@@ -107,8 +140,9 @@ class Lease:
             announce(conn, "lane")
 
     def _update(self, conn: Connection, **values: Any) -> None:
-        mine = update(lane).where(lane.c.name == self.lane, lane.c.fence == self.fence)
-        if conn.execute(mine.values(**values)).rowcount != 1:
+        held = {"held_lane": self.lane, "held_fence": self.fence}
+        parameters = {f"new_{name}": value for name, value in values.items()} | held
+        if conn.execute(_of_holder(tuple(values)), parameters).rowcount != 1:
             raise self.lost()
 
     def lost(self) -> LeaseLostError:
@@ -127,8 +161,12 @@ def hold_lane(db: Database, settings: WorkerSettings) -> Iterator[Lease]:
         lease = _take(db, settings, seen)
         try:
             yield lease
-        finally:
-            lease.release()
+        except BaseException:
+            # The first error counts; whoever comes next finds this process dead.
+            with contextlib.suppress(DatabaseError):
+                lease.release()
+            raise
+        lease.release()
 
 
 # --- the lease ---
@@ -141,36 +179,56 @@ def _evict_silent_holder(db: Database, settings: WorkerSettings) -> Row[Any]:
         return row
     holder = ProcessIdentity.parse(row.holder)
     if holder.alive():
-        if time.monotonic() - row.beat <= settings.lease_s:
+        if not _silent(db, settings, row, holder):
             raise LaneHeldError(settings.lane, *_describe(db, settings, row, holder))
         # Alive, but silent for longer than its lease: it would wake up later and interfere.
         kill_and_confirm(holder, patience_s=KILL_PATIENCE_S)
-    for engine in _engines_on(db, settings.lane):
-        kill_and_confirm(engine, group=True, patience_s=KILL_PATIENCE_S)
+    _end_attempts(db, settings)
     return row
 
 
-def _take(db: Database, settings: WorkerSettings, seen: Row[Any]) -> Lease:
-    """One conditional UPDATE against the row that was judged; the jobs' fences move with it.
+def _silent(db: Database, settings: WorkerSettings, row: Row[Any], holder: ProcessIdentity) -> bool:
+    """Whether a living holder let its lease run out, and not because nobody could write.
 
-    From the commit on, every write of the holder before changes 0 rows.
+    Raises DatabaseError while the database cannot be written: then silence proves nothing.
     """
-    fence = seen.fence + 1
+    if time.monotonic() - row.beat <= settings.lease_s:
+        return False
+    if holder.stopped():
+        return True
+    with db.write_tx() as conn:
+        conn.execute(update(lane).where(lane.c.name == settings.lane).values(fence=lane.c.fence))
+    # It can be written, maybe only again: its holder gets the time of a heartbeat to show itself.
+    deadline = time.monotonic() + settings.heartbeat_s + BEAT_PATIENCE_S
+    while holder.alive() and time.monotonic() < deadline:
+        if _lane_row(db, settings.lane).beat != row.beat:
+            return False
+        time.sleep(0.05)
+    return True
+
+
+def _take(db: Database, settings: WorkerSettings, seen: Row[Any]) -> Lease:
+    """One conditional UPDATE against the holder that was judged; the jobs' fences move with it.
+
+    Not against its fence: it may have claimed another job before it was killed. From the commit
+    on, every write of the holder before changes 0 rows.
+    """
     now = time.time()
     with db.write_tx() as conn:
-        taken = conn.execute(
+        fence = conn.execute(
             update(lane)
-            .where(lane.c.name == settings.lane, lane.c.fence == seen.fence)
+            .where(lane.c.name == settings.lane, lane.c.holder.is_not_distinct_from(seen.holder))
             .values(
-                fence=fence,
+                fence=lane.c.fence + 1,
                 holder=str(ProcessIdentity.current()),
                 job_id=None,
                 since=now,
                 heartbeat_at=now,
                 beat=time.monotonic(),
             )
-        ).rowcount
-        if taken != 1:
+            .returning(lane.c.fence)
+        ).scalar_one_or_none()
+        if fence is None:
             raise LaneHeldError(settings.lane, "a drain that was faster", "look again")
         orphans = update(job).where(job.c.lane == settings.lane, job.c.state == State.RUNNING)
         conn.execute(orphans.values(fence=fence))
@@ -190,12 +248,17 @@ def _lane_row(db: Database, name: str) -> Row[Any]:
         return conn.execute(statement).one()
 
 
-def _engines_on(db: Database, name: str) -> list[ProcessIdentity]:
-    statement = select(job.c.engine).where(
-        job.c.lane == name, job.c.state == State.RUNNING, job.c.engine.is_not(None)
+def _end_attempts(db: Database, settings: WorkerSettings) -> None:
+    """Nothing of an earlier holder's attempts is left when the lane changes hands."""
+    statement = select(job.c.id, job.c.attempt, job.c.engine).where(
+        job.c.lane == settings.lane, job.c.state == State.RUNNING
     )
     with db.read() as conn:
-        return [ProcessIdentity.parse(text) for text in conn.execute(statement).scalars()]
+        attempts = conn.execute(statement).all()
+    for number, attempt, text in attempts:
+        engine = ProcessIdentity.parse(text) if text else None
+        log = RunDir(settings.runs_dir / str(number)).attempt(attempt).log
+        end_attempt(engine, log, patience_s=KILL_PATIENCE_S)
 
 
 def _describe(
@@ -220,16 +283,30 @@ def _machine_lock(settings: WorkerSettings) -> Iterator[None]:
     path = settings.lock_dir / f"{settings.lane}.lock"
     handle = _open_shared(path)
     try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise LaneHeldError(settings.lane, *_elsewhere(path)) from None
+        if not _locked(handle):
+            raise LaneHeldError(settings.lane, *_elsewhere(path))
         note = {"pid": os.getpid(), "data_dir": str(settings.data_dir)}
         os.ftruncate(handle, 0)
         os.pwrite(handle, json.dumps(note).encode(), 0)
         yield
     finally:
         os.close(handle)
+
+
+def _locked(handle: int) -> bool:
+    """Whether the lock is ours. A holder that was killed while it started a child leaves the lock
+    to that child for the moment between its fork and its exec.
+    """
+    deadline = time.monotonic() + FORK_S
+    while True:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(0.02)
+        else:
+            return True
 
 
 def _open_shared(path: Path) -> int:

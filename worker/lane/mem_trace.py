@@ -6,14 +6,20 @@ from files alone. Knows no limit.
 
 from __future__ import annotations
 
+import contextlib
+import json
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from pydantic import BaseModel, Field, ValidationError
 
 from engine.contract.run_dir import RunDir, write_json
 
 FILE = "mem_trace.json"
+LOG = "memory.jsonl"
+LOG_S = 1.0
+"""Seconds between two lines of the log."""
 
 
 class MemTrace(BaseModel):
@@ -49,6 +55,43 @@ class MemTrace(BaseModel):
     def write(self, attempt: Path) -> None:
         """Keep it with the attempt's evidence."""
         write_json(attempt / FILE, self.model_dump(mode="json"))
+
+
+class MemoryPoint(NamedTuple):
+    """One line of the log."""
+
+    at: float
+    """Unix seconds; of the reading, so that a frozen supervisor leaves no hole."""
+    free_gb: float
+    """The least since the line before."""
+    phase: str | None
+
+
+class MemoryLog:
+    """Free memory once a second, in `attempts/NNN/memory.jsonl`."""
+
+    def __init__(self, attempt: Path) -> None:
+        self._path = attempt / LOG
+        self._due = float("-inf")
+        self._least = float("inf")
+
+    def note(self, at: float, free_gb: float, phase: str | None) -> None:
+        """Account for one reading; a disk without room costs the line, not the run."""
+        self._least = min(self._least, free_gb)
+        if at < self._due:
+            return
+        point = MemoryPoint(round(at, 2), self._least, phase)
+        self._due, self._least = at + LOG_S, float("inf")
+        with contextlib.suppress(OSError), self._path.open("a") as file:
+            file.write(json.dumps(point) + "\n")
+
+
+def memory_points(attempt: Path) -> Iterator[MemoryPoint]:
+    """The log of an attempt, oldest first; a torn line is left out."""
+    with contextlib.suppress(OSError), (attempt / LOG).open() as file:
+        for line in file:
+            with contextlib.suppress(ValueError, TypeError):
+                yield MemoryPoint(*json.loads(line))
 
 
 def mem_trace_of(run: RunDir) -> dict[str, Any] | None:

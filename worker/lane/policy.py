@@ -1,14 +1,271 @@
-"""Who may start jobs unasked: the answer for a scheduled drain, and for people who wait.
+"""The policy (autonomy): what the operator allowed the lane to do by itself.
 
-A person's `cockpit drain` is an order and never asks. Armed means: the operator gave the tick an
-interval (`NIGHTLANE_TICK_MINUTES`); without one a scheduled drain only rescues.
+Armed once, kept in the database, obeyed by scheduled drains alone: a person's `cockpit drain` is
+an order and never asks. Answers whether jobs may be started now, and if not, why and until when.
+Knows no job's size or price; that is the governor's.
 """
 
 from __future__ import annotations
 
-from worker.settings import WorkerSettings
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, NamedTuple, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from sqlalchemy import Connection, bindparam, delete, insert, select
+
+from engine.contract.errors import ConfigError
+from engine.contract.kinds import problems_of
+from worker.database import Database
+from worker.jobs.deferral import Deferral, Reason
+from worker.jobs.moments import start_time
+from worker.jobs.states import State
+from worker.jobs.tables import attempt
+from worker.lane import decisions
+from worker.lane.tables import lane_event, policy
+from worker.lane.window import Span, Window, zone_named
+
+ARMED, DISARMED = "armed", "disarmed"
+_ENDS = (State.SUCCEEDED, State.FAILED, State.ABORTED)
+"""Ends that say something about the next job; a cancel is a person's word."""
 
 
-def armed(settings: WorkerSettings) -> bool:
-    """Whether a scheduled drain may run the queue."""
-    return settings.tick_minutes > 0
+class Policy(BaseModel):
+    """What a person sets. The text under a field is its help."""
+
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, use_attribute_docstrings=True, allow_inf_nan=False
+    )
+
+    interval_min: float = Field(30.0, gt=0, le=7 * 24 * 60)
+    """Minutes between two looks at the queue."""
+    window: str | None = None
+    """Hours in which jobs may run, e.g. 22:00-07:00; all hours by default."""
+    days: str | None = None
+    """Weekdays on which the window begins, e.g. mon-fri,sun; every day by default."""
+    zone: str = ""
+    """Time zone of window, days and caps, e.g. Europe/Berlin; the machine's by default."""
+    cap_usd: float | None = Field(None, ge=0)
+    """Most US dollars for one local day; 0 lets only free runs start; no cap by default."""
+    cap_gpu_hours: float | None = Field(None, ge=0)
+    """Most hours of the lane for one local day; no cap by default."""
+    max_failures: int | None = Field(None, ge=1)
+    """Failures in a row after which nothing more is started; no limit by default."""
+    expires_at: float | None = None
+    """Moment after which nothing more is started, Unix seconds; never by default."""
+
+    @field_validator("zone")
+    @classmethod
+    def _zone(cls, zone: str) -> str:
+        return zone_named(zone or None).key
+
+    @model_validator(mode="after")
+    def _window_exists(self) -> Self:
+        self.hours()
+        return self
+
+    def hours(self) -> Window:
+        """The window as a rule."""
+        return Window.parse(self.window, self.days)
+
+    def span_at(self, moment: float) -> Span | None:
+        """The hours in which jobs may run around a moment; None outside of them."""
+        return self.hours().open_at(moment, zone_named(self.zone))
+
+    def opens_at(self, moment: float) -> float:
+        """`moment` itself while jobs may run, else when they may again."""
+        return self.hours().next_opening(moment, zone_named(self.zone))
+
+    def closes_at(self, moment: float) -> float | None:
+        """When a run must stop that runs at `moment`; None = never. The moment itself outside."""
+        ends = [] if self.expires_at is None else [self.expires_at]
+        if not self.hours().always:
+            span = self.span_at(moment)
+            ends.append(moment if span is None else span.closes)
+        return min(ends, default=None)
+
+
+class Standing(Policy):
+    """A policy as it stands in the database."""
+
+    lane: str
+    armed: bool
+    changed_at: float
+    changed_by: str
+    cron_line: str | None = None
+
+    def terms(self) -> Policy:
+        """What the person set, alone."""
+        return Policy(**{name: getattr(self, name) for name in Policy.model_fields})
+
+
+def parse(raw: Mapping[str, Any], now: float) -> Policy:
+    """The one way from what people write to a policy.
+
+    `expires` may be a moment like a job's start time: `2026-12-01 07:00`, `+10h`. Raises
+    ConfigError with every problem found.
+    """
+    given = {key: value for key, value in raw.items() if value is not None}
+    expires = given.pop("expires", None)
+    if expires is not None:
+        given["expires_at"] = _expiry(expires, now)
+    try:
+        return Policy.model_validate(given)
+    except ValidationError as error:
+        raise ConfigError(problems_of(error, Policy)) from error
+
+
+def arm(
+    db: Database, terms: Policy, *, actor: str, now: float, cron_line: str | None = None
+) -> Standing:
+    """Write the policy; what was armed before is replaced."""
+    return _write(
+        db,
+        Standing(
+            **terms.model_dump(),
+            lane=db.settings.lane,
+            armed=True,
+            changed_at=now,
+            changed_by=actor,
+            cron_line=cron_line,
+        ),
+        ARMED,
+        f"a look every {terms.interval_min:g} min, {described(terms)}",
+    )
+
+
+def disarm(db: Database, *, actor: str, now: float, why: str = "switched off") -> Standing | None:
+    """Switch autonomy off; its terms stay to be seen. None when none was ever set."""
+    before = standing(db)
+    if before is None:
+        return None
+    update = {"armed": False, "changed_at": now, "changed_by": actor, "cron_line": None}
+    return _write(db, before.model_copy(update=update), DISARMED, why)
+
+
+def standing(db: Database) -> Standing | None:
+    """The lane's policy, armed or not; None when none was ever set."""
+    with db.read() as conn:
+        return standing_in(conn, db.settings.lane)
+
+
+_STANDING = select(policy).where(policy.c.lane == bindparam("of_lane"))
+
+
+def standing_in(conn: Connection, lane: str) -> Standing | None:
+    """The same inside a transaction."""
+    row = conn.execute(_STANDING, {"of_lane": lane}).mappings().one_or_none()
+    return None if row is None else Standing.model_validate(dict(row))
+
+
+class InForce(NamedTuple):
+    """A stretch of time in which one policy was armed, Unix seconds."""
+
+    begin: float
+    end: float
+    terms: Policy
+
+
+def in_force(db: Database, begin: float, end: float) -> list[InForce]:
+    """The policies that were armed between two moments, as the audit tells; oldest first."""
+    switches = (
+        select(lane_event.c.at, lane_event.c.what, lane_event.c.numbers)
+        .where(
+            lane_event.c.lane == db.settings.lane,
+            lane_event.c.what.in_((ARMED, DISARMED)),
+            lane_event.c.at < end,
+        )
+        .order_by(lane_event.c.at, lane_event.c.id)
+    )
+    with db.read() as conn:
+        rows = conn.execute(switches).all()
+    found = []
+    for row, until in zip(rows, [*(row.at for row in rows[1:]), end], strict=False):
+        if row.what == ARMED and until > begin:
+            found.append(InForce(max(begin, row.at), until, Policy.model_validate(row.numbers)))
+    return found
+
+
+def withheld(db: Database, found: Standing | None, now: float) -> Deferral | None:
+    """Why a scheduled drain may start nothing now; None = it may."""
+    with db.read() as conn:
+        return withheld_in(conn, found, now)
+
+
+def withheld_in(conn: Connection, found: Standing | None, now: float) -> Deferral | None:
+    """The same inside a transaction."""
+    if found is None or not found.armed:
+        return Deferral(Reason.NOT_ARMED, "nothing starts jobs by itself; run: cockpit drain")
+    if found.expires_at is not None and now >= found.expires_at:
+        detail = "the policy has run out; set it again with: cockpit autonomy on"
+        return Deferral(Reason.NOT_ARMED, detail)
+    if _failed_too_often(conn, found):
+        detail = (
+            f"{found.max_failures} runs failed in a row; look at them, then arm it again with: "
+            "cockpit autonomy on"
+        )
+        return Deferral(Reason.NOT_ARMED, detail)
+    opens = found.opens_at(now)
+    if opens > now:
+        return Deferral(Reason.OUTSIDE_WINDOW, f"jobs run {_hours_in_words(found)}", opens)
+    return None
+
+
+def described(terms: Policy) -> str:
+    """The terms in one line: `22:00-07:00 mon-fri (Europe/Berlin), at most $5 a day`."""
+    parts = [f"{_hours_in_words(terms)} ({terms.zone})"]
+    if terms.cap_usd is not None:
+        parts.append(f"at most ${terms.cap_usd:g} a day")
+    if terms.cap_gpu_hours is not None:
+        parts.append(f"at most {terms.cap_gpu_hours:g} lane hours a day")
+    if terms.max_failures is not None:
+        parts.append(f"until {terms.max_failures} failures in a row")
+    return ", ".join(parts)
+
+
+def _expiry(text: str, now: float) -> float | None:
+    try:
+        return start_time(text, now)
+    except ConfigError as error:
+        renamed = [dataclasses.replace(problem, field="expires") for problem in error.problems]
+        raise ConfigError(renamed) from None
+
+
+def _hours_in_words(terms: Policy) -> str:
+    if terms.hours().always:
+        return "at all hours"
+    return " ".join(filter(None, (terms.window or "all day", terms.days)))
+
+
+def _failed_too_often(conn: Connection, found: Standing) -> bool:
+    """Whether the last ends since the policy was set were all failures."""
+    if found.max_failures is None:
+        return False
+    last = (
+        select(attempt.c.outcome)
+        .where(
+            attempt.c.lane == found.lane,
+            attempt.c.ended_at >= found.changed_at,
+            attempt.c.outcome.in_(_ENDS),
+        )
+        .order_by(attempt.c.ended_at.desc(), attempt.c.job_id.desc())
+        .limit(found.max_failures)
+    )
+    ends = list(conn.execute(last).scalars())
+    return len(ends) == found.max_failures and State.SUCCEEDED not in ends
+
+
+def _write(db: Database, found: Standing, what: str, detail: str) -> Standing:
+    with db.write_tx() as conn:
+        conn.execute(delete(policy).where(policy.c.lane == found.lane))
+        conn.execute(insert(policy).values(**found.model_dump()))
+        decisions.record(
+            conn,
+            found.lane,
+            what,
+            detail,
+            actor=found.changed_by,
+            numbers=found.terms().model_dump(),
+            at=found.changed_at,
+        )
+    return found

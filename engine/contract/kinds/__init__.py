@@ -26,6 +26,7 @@ import yaml
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
+from engine.contract.envelope import Envelope
 from engine.contract.errors import ConfigError, ConfigProblem
 
 __path__ = [*__path__, *filter(None, os.environ.get("NIGHTLANE_KINDS_PATH", "").split(":"))]
@@ -42,6 +43,14 @@ def _no_problems(_: Any) -> Sequence[ConfigProblem]:
     return ()
 
 
+def _no_envelope(_: Any) -> Envelope | None:
+    return None
+
+
+def _serves_nothing(_: Any) -> bool:
+    return False
+
+
 @dataclass(frozen=True)
 class Kind:
     """What the cockpit must know about a kind of job."""
@@ -54,8 +63,17 @@ class Kind:
     """`package.module:function`, called in the engine process as `function(attempt)`."""
     inputs: Callable[[Any], Sequence[Path]] = _no_inputs
     """Files the job reads; each goes into job.json with size and hash."""
+    indifferent: frozenset[str] = frozenset()
+    """Settings, by dotted name, that cannot change the result: two jobs that differ in nothing
+    else are the same experiment."""
     check: Callable[[Any], Sequence[ConfigProblem]] = _no_problems
     """What only a look at the file system can tell; run at enqueue, must be quick."""
+    cautions: Callable[[Any], Sequence[ConfigProblem]] = _no_problems
+    """What a valid config had better not say; every door that takes a job in shows it."""
+    envelope: Callable[[Any], Envelope | None] = _no_envelope
+    """The memory it will need at most; None when that cannot be told beforehand."""
+    serves: Callable[[Any], bool] = _serves_nothing
+    """Whether it starts the program that serves models (`NIGHTLANE_VLLM_BIN`)."""
 
 
 class UnknownKindError(ConfigError):
@@ -156,6 +174,12 @@ def validate(kind_name: str, raw: Mapping[str, Any]) -> BaseModel:
     if found:
         raise ConfigError(found)
     return config
+
+
+def cautions(kind_name: str, raw: Mapping[str, Any]) -> Sequence[ConfigProblem]:
+    """What a config that `validate` accepts had better not say."""
+    kind = get_kind(kind_name)
+    return kind.cautions(kind.config.model_validate(dict(raw)))
 
 
 def text_problems(value: Any, field: str = "") -> list[ConfigProblem]:

@@ -13,10 +13,24 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import Field, ValidationError, field_validator, model_validator
 
 from engine.contract.errors import ConfigProblem, RLLoopError
 from engine.contract.kinds import Kind, problems_of
+from engine.contract.rl.buffer import BufferConfig
+from engine.contract.rl.cautions import cautions
+from engine.contract.rl.envelope import rl_envelope
+from engine.contract.rl.format import FormatConfig, format_problems
+from engine.contract.rl.guard import GuardConfig
+from engine.contract.rl.objective import ObjectiveConfig
+from engine.contract.rl.optim import OptimConfig
+from engine.contract.rl.prompting import (
+    PromptingConfig,
+    template_cautions,
+    template_problems,
+)
+from engine.contract.rl.sampling import SamplingConfig
+from engine.contract.rl.section import Section
 from engine.contract.verifiers import verifier_problem
 
 ADAPTER_VARIABLE = "FK_RL_ADAPTER_INIT"
@@ -24,29 +38,19 @@ ADAPTER_VARIABLE = "FK_RL_ADAPTER_INIT"
 
 EMBEDDED_BASES = ("embedded:qwen3-tiny",)
 """Models built on the spot, with random weights: no download."""
-EMBEDDED_TASKS = {"embedded:addition": 10_000}
+EMBEDDED_TASKS = {"embedded:addition": 10_000, "embedded:word_problems": 2_000}
 """Data sets generated on the spot, with their number of rows."""
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 
 
-class _Section(BaseModel):
-    model_config = ConfigDict(
-        extra="forbid",
-        frozen=True,
-        use_attribute_docstrings=True,
-        allow_inf_nan=False,
-        validate_default=True,
-    )
-
-
-class GRPOConfig(_Section):
+class GRPOConfig(Section):
     """The knobs of the loop itself. Raises RLLoopError on construction."""
 
     base: str
     """The model to start from: `embedded:qwen3-tiny`, a Hugging Face model folder, or a hub id."""
     lora_rank: int = Field(16, ge=1, le=1024)
-    """Rank of the LoRA matrices (with `tuning: lora`)."""
+    """Rank of the LoRA matrices (with `tuning: lora` or `dora`)."""
     group_k: int = Field(4, ge=2, le=1024)
     """Completions sampled for each prompt; their rewards are ranked against each other."""
     tasks_per_step: int = Field(8, ge=1)
@@ -79,15 +83,17 @@ class GRPOConfig(_Section):
             raise RLLoopError(problems_of(error, type(self))) from error
 
 
-class DataConfig(_Section):
+class DataConfig(Section):
     """Where the questions come from."""
 
     source: str = "embedded:addition"
-    """`embedded:addition`, or a JSONL file with one question a line."""
+    """`embedded:addition`, `embedded:word_problems`, or a JSONL file with one question a line."""
     prompt_field: str = "prompt"
     """Key of the question in a JSONL row."""
     answer_field: str = "answer"
     """Key of the expected answer in a JSONL row."""
+    solution_field: str = "solution"
+    """Key of a worked answer in a JSONL row; rows may go without (see `format.demonstration`)."""
     id_field: str = "id"
     """Key of a row's stable id; a row without one is named by its line number."""
     limit: int | None = Field(None, ge=1)
@@ -102,7 +108,7 @@ class DataConfig(_Section):
         )
 
 
-class WarmupConfig(_Section):
+class WarmupConfig(Section):
     """Supervised fine-tuning on the training rows until the model can do the task at times."""
 
     target_heldout: float = Field(0.55, gt=0, lt=1)
@@ -120,8 +126,18 @@ class WarmupConfig(_Section):
 class RLRunConfig(GRPOConfig):
     """Everything an `rl_run` can be told."""
 
-    tuning: Literal["lora", "full"] = "lora"
-    """Train LoRA matrices on every linear layer, or all weights."""
+    objective: ObjectiveConfig = ObjectiveConfig()
+    """The loss and its advantages; `reinforce_kl` by default."""
+    optim: OptimConfig = OptimConfig()
+    """AdamW, learning-rate schedule, precision and memory."""
+    buffer: BufferConfig = BufferConfig()
+    """How old and how used a rollout may be when it is trained on."""
+    guard: GuardConfig = GuardConfig()
+    """When the run ends before training, or before its last step."""
+    force_headroom: bool = False
+    """Train whatever the baseline is, also above `guard.headroom_ceiling` or under the floor."""
+    tuning: Literal["lora", "dora", "full"] = "lora"
+    """Train LoRA matrices on every linear layer, DoRA's (their magnitudes too), or all weights."""
     lora_alpha: int = Field(32, ge=1)
     """LoRA's scale is lora_alpha / lora_rank."""
     adapter_init: str | None = None
@@ -131,6 +147,12 @@ class RLRunConfig(GRPOConfig):
     """
     data: DataConfig = DataConfig()
     """The questions."""
+    prompting: PromptingConfig = PromptingConfig()
+    """From a question to a prompt: chat template, system prompt, prefix."""
+    sampling: SamplingConfig = SamplingConfig()
+    """How tokens are drawn, beside the temperature."""
+    format: FormatConfig = FormatConfig()
+    """How the form of an answer is taught; all of it off by default."""
     verifier: str = "exact"
     """Who pays the reward."""
     success_threshold: float = Field(0.5, gt=0, le=1)
@@ -163,7 +185,7 @@ class RLRunConfig(GRPOConfig):
     def _operators_adapter(cls, data: Any) -> Any:
         """What the operator's environment says, unless the config says anything itself."""
         path = os.environ.get(ADAPTER_VARIABLE)
-        if path and isinstance(data, dict) and data.get("tuning", "lora") == "lora":
+        if path and isinstance(data, dict) and data.get("tuning", "lora") in {"lora", "dora"}:
             return {"adapter_init": path, **data}
         return data
 
@@ -187,7 +209,8 @@ class RLRunConfig(GRPOConfig):
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
-        if self.base in EMBEDDED_BASES and not self.data.source.startswith("embedded:"):
+        foreign = self.data.source in EMBEDDED_TASKS or not self.data.source.startswith("embedded:")
+        if self.base in EMBEDDED_BASES and self.data.source != "embedded:addition" and foreign:
             raise ValueError(
                 "embedded:qwen3-tiny only knows the characters of its own task; "
                 "set base to a model folder, or data.source to embedded:addition"
@@ -229,8 +252,19 @@ def _check(config: RLRunConfig) -> Sequence[ConfigProblem]:
         found += _check_folder(
             "adapter_init", Path(config.adapter_init), "adapter_config.json", "PEFT adapter"
         )
+    found += template_problems(config.prompting, config.base)
+    found += format_problems(
+        config.format, max_steps=config.max_steps, success_threshold=config.success_threshold
+    )
     found += _check_corpus(config)
     return found
+
+
+def _cautions(config: RLRunConfig) -> Sequence[ConfigProblem]:
+    return [
+        *cautions(config.lr, config.kl_coef, config.objective),
+        *template_cautions(config.prompting, config.base),
+    ]
 
 
 def _check_folder(field: str, path: Path, marker: str, what: str) -> Sequence[ConfigProblem]:
@@ -322,7 +356,8 @@ def _row(path: Path, number: int, line: str, data: DataConfig) -> dict[str, str]
         if not isinstance(text, str) or not text:
             raise wrong(f"has no text under {key!r}", f"add it, or set data.{name}_field")
         row[name] = text
-    return row
+    solution = value.get(data.solution_field)
+    return row | ({"solution": solution} if solution and isinstance(solution, str) else {})
 
 
 KIND = Kind(
@@ -331,5 +366,8 @@ KIND = Kind(
     config=RLRunConfig,
     entry="engine.rl.run:run",
     inputs=_inputs,
+    indifferent=frozenset({"save_every", "keep_checkpoints", "threads"}),
     check=_check,
+    cautions=_cautions,
+    envelope=rl_envelope,
 )

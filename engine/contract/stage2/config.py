@@ -67,11 +67,17 @@ class CustomConfig(Section):
     )
 
 
+EMBEDDED_MODELS = ("embedded:qwen3-vl-tiny",)
+"""Models built on the spot, with random weights: no download. They need a `warmup`."""
+EMBEDDED_DATA = ("embedded:shapes",)
+"""Data sets drawn on the spot; validation and report rows are scenes that never train."""
+
+
 class ModelConfig(Section):
     """The model to train, and how."""
 
     path: str | None = None
-    """A stage-1 checkpoint: a folder or a hub id."""
+    """A stage-1 checkpoint: a folder, a hub id, or `embedded:qwen3-vl-tiny`."""
     dtype: Literal["float32", "bfloat16", "auto"] = "auto"
     """Precision of the weights; auto keeps the checkpoint's."""
     attn_implementation: Literal["sdpa", "eager", "flash_attention_2"] = "sdpa"
@@ -83,24 +89,61 @@ class ModelConfig(Section):
     lora_alpha: int = Field(32, ge=1)
     """Their scale is lora_alpha / lora_rank."""
 
+    @field_validator("path")
+    @classmethod
+    def _absolute_folder(cls, path: str | None) -> str | None:
+        """A drain may run in another directory than the one the job was sent from."""
+        if path is None or path.startswith("embedded:"):
+            return path
+        folder = Path(path).expanduser()
+        named = folder.exists() or folder.is_absolute() or path.startswith((".", "~"))
+        return str(folder.resolve()) if named else path
+
 
 class DataConfig(Section):
     """Records with images, objects, width and height, one JSON object a line."""
 
     train_jsonl: str | None = None
-    """Records to train on."""
+    """Records to train on: a JSONL file, or `embedded:shapes`."""
     val_jsonl: str | None = None
-    """Records to evaluate on."""
+    """Records that pick the checkpoint, by rollout F1; with embedded data, scenes of their own."""
+    report_jsonl: str | None = None
+    """Records scored once, at the end: step 0 against the checkpoint that was picked."""
     train_limit: int | None = Field(None, ge=1)
     """Use only the first so many records."""
     val_limit: int | None = Field(None, ge=1)
     """Use only the first so many records."""
+    report_limit: int | None = Field(None, ge=1)
+    """Use only the first so many records."""
+    prompt: str = Field("Locate every object and answer in JSON.", min_length=1)
+    """What is asked where a record brings no messages of its own."""
 
-    @field_validator("train_jsonl", "val_jsonl")
+    @field_validator("train_jsonl", "val_jsonl", "report_jsonl")
     @classmethod
     def _absolute(cls, path: str | None) -> str | None:
         """A drain may run in another directory than the one the job was sent from."""
-        return None if path is None else str(Path(path).expanduser().resolve())
+        if path is None or path.startswith("embedded:"):
+            return path
+        return str(Path(path).expanduser().resolve())
+
+
+class WarmupConfig(Section):
+    """Supervised training before step 0, for a model that cannot write a box yet."""
+
+    target_f1: float = Field(0.4, gt=0, lt=1)
+    """Stop at this rollout F1 on the validation records."""
+    max_steps: int = Field(1500, ge=1)
+    """Give up here: the run fails when the target was not reached."""
+    batch_size: int = Field(32, ge=1)
+    """Records per step."""
+    lr: float = Field(1e-3, gt=0, lt=1)
+    """AdamW's learning rate while warming up."""
+    eval_every: int = Field(50, ge=1)
+    """Steps between two looks at the validation records."""
+    coord_sigma: float = Field(20.0, gt=0)
+    """Width in bins of the Gaussian that a coord token's target is softened to."""
+    bbox_smoothl1_weight: float = Field(5.0, ge=0)
+    """Weight of SmoothL1 on the expected coordinates."""
 
 
 class TrainingConfig(Section):
@@ -172,8 +215,16 @@ class Stage2Config(Section):
     """The records."""
     training: TrainingConfig = Field(default_factory=absent, validate_default=True)
     """The trainer's arguments."""
+    warmup: WarmupConfig | None = None
+    """Supervised warm-up before step 0; none by default."""
     global_max_length: int | None = Field(None, ge=1)
     """Longest sequence, and the capacity of a pack."""
+    keep_checkpoints: int = Field(3, ge=1)
+    """How many recent checkpoints stay; the selected one always does."""
+    report_min: int = Field(30, ge=1)
+    """Fewest report records for a verdict."""
+    threads: int | None = Field(None, ge=1)
+    """CPU threads for torch; all cores by default."""
 
     @model_validator(mode="before")
     @classmethod

@@ -90,6 +90,11 @@ class Stage2ABConfig(Section):
     """Weight of the SmoothL1 term."""
     bbox_ciou_weight: float = Field(1.0, ge=0)
     """Weight of the CIoU term."""
+    coord_mass_weight: float = Field(0.0, ge=0)
+    """Weight of -log P(any coord token) at the slots of boxes; 0 leaves that probability alone.
+
+    Neither CE nor the box terms see it, and a small model forgets to write coord tokens there.
+    """
     channel_b: ChannelBConfig = Field(default_factory=absent, validate_default=True)
     """Training on the model's own rollouts."""
 

@@ -2,10 +2,12 @@
 
 `expected` is JSON with the names of the APPS rows: `{"inputs": [...], "outputs": [...]}` for
 whole programs on standard input, and `"fn_name"` besides for a function or a method of
-`Solution`. Words of the output are compared; numbers may differ by rounding. A test has 2 s.
+`Solution`. Modules that the solutions of APPS take for granted are at hand. A test has 4 s.
 
-The published checker is on the hub and could not be run here: the rules are its, the agreement
-is not measured.
+Source: Hendrycks et al. 2021 (arXiv 2105.09938) and its checker, hendrycks/apps,
+`eval/testing_util.py`. Its last resort, which compares the words of a line and the lines of an
+output as sets, is left out: it pays "YES NO" for any list of verdicts, and an unsorted list for a
+sorted one.
 """
 
 from __future__ import annotations
@@ -15,8 +17,9 @@ from engine.reward.rows import ExpectedError, read_expected
 from engine.reward.verdict import Reason, Verdict
 
 BOXED = True
-EACH_S = 2.0
-LONGEST_S = 30.0
+EACH_S = 4.0
+ALL_S = 30.0
+"""No test is begun after that long; those left out are not passed."""
 
 
 def verify(completion: str, expected: str) -> Verdict:
@@ -27,7 +30,8 @@ def verify(completion: str, expected: str) -> Verdict:
     """
     row = read_expected(expected, "inputs", "outputs")
     if len(row["inputs"]) != len(row["outputs"]) or not row["outputs"]:
-        raise ExpectedError("expected has no tests, or as many inputs as no outputs")
+        count = f"{len(row['inputs'])} inputs and {len(row['outputs'])} outputs"
+        raise ExpectedError(f"expected has {count}; a test is one of each")
     program = code.program(completion)
     if program is None:
         return Verdict.unparsed()
@@ -36,17 +40,39 @@ def verify(completion: str, expected: str) -> Verdict:
         "mode": "function" if entry else "stdin",
         "program": program,
         "entry": entry or "",
-        "inputs": row["inputs"] if entry else [_text(part) for part in row["inputs"]],
-        "outputs": row["outputs"] if entry else [_text(part) for part in row["outputs"]],
+        "inputs": [(_arguments if entry else _text)(part) for part in row["inputs"]],
+        "outputs": [(_result if entry else _text)(part) for part in row["outputs"]],
         "each_s": EACH_S,
+        "all_s": ALL_S,
     }
-    report = box.run(job, wall_s=min(LONGEST_S, EACH_S * (len(row["outputs"]) + 1)))
+    report = box.run(job, wall_s=min(ALL_S, EACH_S * len(row["outputs"])) + 3 * EACH_S)
     return Verdict(report.passed / len(row["outputs"]), program, _reason(report))
 
 
 def _text(part: object) -> str:
     """Some rows hold lists of lines."""
     return "\n".join(map(str, part)) if isinstance(part, list) else str(part)
+
+
+def _arguments(part: object) -> object:
+    """A first argument with numbers for keys, which JSON has made texts, gets them back."""
+    return [_numbered(part[0]), *part[1:]] if isinstance(part, list) and part else part
+
+
+def _result(part: object) -> object:
+    """The same for a result, bare or as the first element."""
+    if isinstance(part, list) and part:
+        return [_numbered(part[0]), *part[1:]]
+    return _numbered(part)
+
+
+def _numbered(value: object) -> object:
+    if not isinstance(value, dict):
+        return value
+    try:
+        return {int(key): item for key, item in value.items()}
+    except ValueError:
+        return value
 
 
 def _reason(report: box.Report) -> Reason:

@@ -32,3 +32,22 @@ def test_a_jsonl_file_becomes_questions_named_by_id_or_line(tmp_path: Path) -> N
 
     assert bench.name == "mine"
     assert bench.questions == [Question("a", "1+1", "2"), Question("2", "2+2", "4")]
+
+
+def test_a_row_may_bring_a_worked_answer(tmp_path: Path) -> None:
+    """Under `solution`, or a key of the config's; whoever brings none goes without."""
+    path = tmp_path / "mine.jsonl"
+    lines = [
+        {"prompt": "1+1", "answer": "2", "solution": "so 2", "cot": "one and one is 2"},
+        {"prompt": "2+2", "answer": "4", "solution": ""},
+        {"prompt": "3+3", "answer": "6", "solution": 6},
+    ]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+    usual, other = (
+        [q.solution for q in load(DataConfig(source=str(path), **more)).questions]
+        for more in ({}, {"solution_field": "cot"})
+    )
+
+    assert usual == ["so 2", None, None]
+    assert other == ["one and one is 2", None, None]

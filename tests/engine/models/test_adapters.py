@@ -22,8 +22,8 @@ IDS = torch.tensor([[1, 2, 3, 4]])
 
 
 def lora_policy(base: Path, **settings: Any) -> Policy:
-    config = RLRunConfig(base=str(base), tuning="lora", lora_rank=4, lora_alpha=8, **settings)
-    return build_policy(config)
+    defaults = {"tuning": "lora", "lora_rank": 4, "lora_alpha": 8}
+    return build_policy(RLRunConfig(base=str(base), **(defaults | settings)))
 
 
 def logits(model: Any) -> torch.Tensor:
@@ -94,6 +94,30 @@ def test_loading_an_adapter_keeps_the_parameters_an_optimizer_holds(
     assert torch.equal(logits(policy.model), saved)
     assert policy.version == 3
     assert all(a is b for a, b in zip(parameters, policy.trainable().values(), strict=True))
+
+
+def test_dora_trains_magnitudes_beside_directions_and_starts_at_the_base(
+    base_folder: Path, tmp_path: Path
+) -> None:
+    """A vector a layer more than LoRA; PEFT alone reads what is saved, the snapshot freezes it."""
+    policy = lora_policy(base_folder, tuning="dora")
+    reference = Snapshot(policy)
+    base = logits(build(str(base_folder), 0).model)
+
+    assert torch.allclose(logits(policy.model), base, atol=1e-5)
+    assert sum("magnitude" in name for name in policy.trainable()) == 2 * 7
+
+    nudge(policy)
+    policy.save(tmp_path)
+    with _without_deprecations():
+        reloaded = PeftModel.from_pretrained(
+            AutoModelForCausalLM.from_pretrained(base_folder), tmp_path / "adapter"
+        )
+
+    assert not torch.allclose(logits(policy.model), base, atol=1e-3)
+    assert torch.allclose(logits(reloaded), logits(policy.model), atol=1e-6)
+    with reference.in_place():
+        assert torch.allclose(logits(policy.model), base, atol=1e-5)
 
 
 @pytest.mark.requirement("RL-07")

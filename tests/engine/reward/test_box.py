@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.reward import box, boxed
+from engine.reward import RewardAdapter, box, boxed, load_verifier
 from engine.reward.verdict import Reason
 from engine.reward.verifiers import apps, humaneval, mbpp
 from tests.deadline import eventually
@@ -277,14 +277,181 @@ def test_apps_calls_a_function_or_a_method_of_solution() -> None:
     assert _verify_apps("def pair(a, b):\n    return [b, a]", **row) == (0.0, Reason.WRONG)
 
 
-def test_a_test_that_hangs_costs_its_own_point() -> None:
-    """One input that never ends is one lost test, and the reason says timeout."""
-    program = "n = int(input())\nwhile n == 2: pass\nprint(n)"
+SCRIPT_THAT_HANGS = "n = int(input())\nwhile n == 2: pass\nprint(n)"
+CALL_THAT_HANGS = "def f(n):\n    while n == 2: pass\n    return n"
+DEAF_CALL = f"import signal\nsignal.setitimer = print\nsignal.signal(signal.SIGALRM, signal.SIG_IGN)\n{CALL_THAT_HANGS}"
 
-    reward, reason = _verify_apps(program, inputs=["1", "2", "3"], outputs=["1", "2", "3"])
+
+@pytest.mark.requirement("EX-05")
+@pytest.mark.parametrize(
+    ("program", "row"),
+    [
+        (SCRIPT_THAT_HANGS, {"inputs": ["1", "2", "3"], "outputs": ["1", "2", "3"]}),
+        (CALL_THAT_HANGS, {"inputs": [[1], [2], [3]], "outputs": [1, 2, 3], "fn_name": "f"}),
+        (DEAF_CALL, {"inputs": [[1], [2], [3]], "outputs": [1, 2, 3], "fn_name": "f"}),
+    ],
+)
+def test_a_test_that_hangs_costs_its_own_point(
+    program: str, row: dict[str, object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One input that never ends is one lost test, and the reason says timeout."""
+    monkeypatch.setattr(apps, "EACH_S", 0.5)
+
+    reward, reason = _verify_apps(program, **row)
 
     assert reason is Reason.TIMEOUT
     assert reward == pytest.approx(2 / 3)
+
+
+def test_a_call_that_cannot_be_stopped_ends_its_program_and_keeps_its_points(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One C call that never returns hears no alarm: what was passed before it still counts."""
+    monkeypatch.setattr(apps, "EACH_S", 0.4)
+    program = "def f(n):\n    return n if n < 2 else sum(range(10**12))"
+    row = {"inputs": [[1], [2], [1], [1]], "outputs": [1, 2, 1, 1], "fn_name": "f"}
+
+    assert _verify_apps(program, **row) == (0.25, Reason.TIMEOUT)
+
+
+def test_tests_that_all_hang_end_in_time_with_the_points_before_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A hundred hanging tests cost no more than the whole program may take."""
+    monkeypatch.setattr(apps, "EACH_S", 0.3)
+    monkeypatch.setattr(apps, "ALL_S", 0.5)
+    row = {"inputs": ["1", *["2"] * 9], "outputs": ["1", *["2"] * 9]}
+
+    assert _verify_apps(SCRIPT_THAT_HANGS, **row) == (0.1, Reason.TIMEOUT)
+
+
+def test_a_program_that_hangs_when_it_is_loaded_is_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has no function to call, and time is why."""
+    monkeypatch.setattr(apps, "EACH_S", 0.3)
+    row = {"inputs": [[1]], "outputs": [1], "fn_name": "f"}
+
+    assert _verify_apps("while True: pass", **row) == (0.0, Reason.TIMEOUT)
+
+
+CHEATS = [
+    "import os\nos._exit(0)",
+    "raise SystemExit",
+    "import os\nos.write(61, b'\\x00\\x00\\x00\\x01T')",
+    "import os\nos.closerange(0, 256)",
+    "import os\nos.kill(os.getppid(), 9)",
+    "import signal\nsignal.setitimer = print\nwhile True: pass",
+    "import os\nwhile True: os.fork()",
+    "x = []\nwhile True: x.append(' ' * 10**8)",
+    "print('4\\n' * 10**8)",
+    "import sys\nsys.modules['builtins'].int = lambda *_: 4",
+    "open('/box/boxed.pyc', 'wb').write(b'')",
+    "import gc\nprint([o for o in gc.get_objects() if 'outputs' in str(o)[:500]])",
+    "import inspect\nf = inspect.currentframe()\nwhile f:\n    print(f.f_locals)\n    f = f.f_back",
+]
+
+
+@pytest.mark.requirement("EX-05")
+@pytest.mark.parametrize("cheat", CHEATS)
+def test_a_cheat_earns_nothing_in_either_form_of_apps(
+    cheat: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The tests are not where the program is, and its end proves nothing."""
+    monkeypatch.setattr(apps, "EACH_S", 0.3)
+    monkeypatch.setattr(apps, "ALL_S", 0.5)
+    row = {"inputs": ["1", "2"], "outputs": ["4", "9"]}
+    calls = {"inputs": [[1], [2]], "outputs": [4, 9], "fn_name": "f"}
+    body = "\n".join(f"    {line}" for line in cheat.splitlines())
+
+    judge = RewardAdapter(load_verifier("apps")).judge
+    verdicts = [
+        judge(cheat, json.dumps(row)),
+        judge(f"{cheat}\ndef f(n):\n    return None", json.dumps(calls)),
+        judge(f"def f(n):\n{body}", json.dumps(calls)),
+    ]
+
+    assert [verdict.reward for verdict in verdicts] == [0.0, 0.0, 0.0]
+    assert _verify_apps("def f(n):\n    return n + 3", **calls) == (0.5, Reason.WRONG)
+
+
+def test_a_program_waits_for_its_threads() -> None:
+    """A main thread of more stack that nobody joins is common in solutions."""
+    program = (
+        "import threading, time\n"
+        "def main():\n    n = input()\n    time.sleep(0.05)\n    print(n)\n"
+        "threading.Thread(target=main).start()"
+    )
+
+    assert _verify_apps(program, inputs=["1"], outputs=["1"]) == (1.0, Reason.CORRECT)
+
+
+@pytest.mark.requirement("EX-05")
+@pytest.mark.parametrize(
+    ("got", "wanted", "same"),
+    [
+        ("1 2\n\n3  \n", "1 2\n3", True),
+        ("1 2 3", "1 2\n3", False),
+        ("3 2", "2 3", False),
+        ("YES\nNO", "YES\nNO\nYES", False),
+        ("yes", "YES", False),
+        ("0.3333333", "0.33333", True),
+        ("0.3333 2", "0.33333 2.0", True),
+        ("0.3333 x", "0.33333 x", False),
+        ("0.0004", "0.0001", True),
+        ("1000000.0", "1000001.0", True),
+        ("1000000.0 1", "1000001.0 1", False),
+        ("1000000", "1000001", False),
+        ("1000000.0", "1000001", True),
+        ("+42", "042", True),
+        ("nan", "1", False),
+        ("inf", "Infinity", True),
+        ("9" * 5000, "9" * 4999 + "8", False),
+        ("", "\n", True),
+        ("", "0", False),
+    ],
+)
+def test_output_is_compared_line_by_line_and_numbers_by_value(
+    got: str, wanted: str, same: bool
+) -> None:
+    """Spaces and empty lines are nothing; order, lines and integers are everything."""
+    assert boxed.same_output(got, wanted) is same
+
+
+@pytest.mark.requirement("EX-05")
+@pytest.mark.parametrize(
+    ("got", "wanted", "same"),
+    [
+        (3, 3, True),
+        (3, [3], True),
+        (True, 1, True),
+        ((1, 2), [1, 2], True),
+        ((1, 2), [[1, 2]], True),
+        ([(1, 2), (3, 4)], [[[1, 2], [3, 4]]], True),
+        ([(1, 2), 3], [[[1, 2], 3]], False),
+        ([1, 2], [2, 1], False),
+        ([], [], True),
+        ([], [[]], True),
+        (None, [None], True),
+        (0.1 + 0.2, 0.3, False),
+        ({1: 2}, [{1: 2}], True),
+    ],
+)
+def test_a_result_equals_what_is_expected_or_its_first_element(
+    got: object, wanted: object, same: bool
+) -> None:
+    """Rows hold a result bare or in a list of one; tuples are lists there."""
+    assert boxed.same_value(got, wanted) is same
+
+
+@pytest.mark.requirement("EX-05")
+def test_keys_that_json_made_texts_are_numbers_again() -> None:
+    """In a first argument and in a result; other keys stay as they are."""
+    double = "def f(d, n=1):\n    return {k: v * 2 for k, v in d.items()}"
+    numbers = "def f(d, n=1):\n    return {k + 1: v for k, v in d.items()}"
+
+    row: dict[str, object] = {"fn_name": "f", "inputs": [[{"a": 1}, 5]], "outputs": [{"a": 2}]}
+    assert _verify_apps(double, **row) == (1.0, Reason.CORRECT)
+    row = {"fn_name": "f", "inputs": [[{"1": 1}, 5]], "outputs": [[{"2": 1}]]}
+    assert _verify_apps(numbers, **row) == (1.0, Reason.CORRECT)
 
 
 CODE: list[tuple[Callable[[str, str], object], str, str]] = [

@@ -6,9 +6,12 @@ from __future__ import annotations
 import doctest
 import importlib
 import json
+import signal
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import nltk
 import pytest
@@ -16,9 +19,10 @@ import pytest
 from engine.contract.errors import RLLoopError
 from engine.contract.verifiers import verifier_names, verifier_problem
 from engine.reward import Pooled, Reason, RewardAdapter, Verdict, box, load_verifier
-from engine.reward.ifeval_checks import language_of
-from engine.reward.pool import Pool
-from engine.reward.verifiers import ifeval
+from engine.reward.ifeval_checks import follows, language_of, sentences
+from engine.reward.pool import Pool, Question
+from engine.reward.rows import ExpectedError
+from engine.reward.verifiers import ifeval, math
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -121,8 +125,30 @@ def test_a_verifier_pays_what_its_rule_says(
 
 @pytest.fixture(scope="module")
 def quick_pool() -> Iterator[Pool]:
-    with Pool(workers=1, wall_s=1.5) as pool:
+    with Pool(workers=1) as pool:
         yield pool
+
+
+@pytest.mark.requirement("EX-10")
+def test_an_answer_that_is_the_gold_itself_asks_no_worker(
+    quick_pool: Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Most right answers need no algebra; only the others cost a question."""
+    quick_pool.load("math")
+    asked: list[Question] = []
+    ask = quick_pool.ask
+
+    def listen(questions: list[Question]) -> list[Verdict]:
+        asked.extend(questions)
+        return ask(questions)
+
+    monkeypatch.setattr(quick_pool, "ask", listen)
+    pairs = [(rf"so $\boxed{{{answer}}}$", r"\frac{1}{2}") for answer in (r"\frac{1}{2}", "0.5")]
+
+    verdicts = Pooled("math", math.quick, quick_pool).many(pairs)
+
+    assert [verdict.reward for verdict in verdicts] == [1.0, 1.0]
+    assert [question.completion for question in asked] == [pairs[1][0]]
 
 
 @pytest.mark.requirement("EX-05")
@@ -140,6 +166,61 @@ def test_ifeval_pays_all_or_the_share_when_asked() -> None:
     assert (strict.reward, strict.answer) == (0.0, "not followed: startend:quotation")
     assert share.reward == 0.5
     assert adapter.judge('"both"', json.dumps(row)).reward == 1.0
+
+
+def test_math_sets_no_alarm_of_its_own() -> None:
+    """An alarm of the caller's keeps running, and any thread may compare."""
+    signal.setitimer(signal.ITIMER_REAL, 60)
+    try:
+        here = math.verify(r"$\boxed{\frac{2}{4}}$", "0.5")
+        left = signal.getitimer(signal.ITIMER_REAL)[0]
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+    with ThreadPoolExecutor(1) as thread:
+        there = thread.submit(math.verify, r"$\boxed{\frac{2}{4}}$", "0.5").result()
+
+    assert (here.reward, there.reward) == (1.0, 1.0)
+    assert 0 < left <= 60
+
+
+LETTERS = "keywords:letter_frequency"
+
+
+@pytest.mark.requirement("EX-05")
+def test_a_letter_to_count_may_be_any_sign() -> None:
+    """IFEval's own rows count '#' and '!', which older copies of its checkers replace by chance."""
+    hashes: dict[str, Any] = {"letter": "#", "let_frequency": 3, "let_relation": "at least"}
+
+    assert follows("#sun #sea #sand", LETTERS, hashes)
+    assert not follows("#sun #sea and sand", LETTERS, hashes)
+    assert follows("Go! Now!", LETTERS, {**hashes, "letter": "!", "let_frequency": 2})
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"letter": "ab"}, {"letter": " "}, {"letter": ""}, {"let_frequency": -1}]
+)
+def test_an_instruction_without_sense_is_a_broken_row(wrong: dict[str, Any]) -> None:
+    """The published code would draw another letter or number at random."""
+    given = {"letter": "a", "let_frequency": 1, "let_relation": "at least"}
+
+    with pytest.raises(ExpectedError, match=next(iter(wrong))):
+        follows("a", LETTERS, {**given, **wrong})
+
+
+@pytest.mark.requirement("EX-05")
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [
+        ("He was late (e.g. on Monday). Dr. Who came at 5 p.m. and left.", 3),
+        ("1. Wash the pan. 2. Dry it.", 4),
+        ("Well... maybe. Is it? Yes!", 3),
+        ("J. R. Smith lives in the U.S. He is old.", 2),
+        ("ab,c. ab,c! ab|c. a&b c?", 4),
+    ],
+)
+def test_sentences_are_counted_as_the_published_checkers_count_them(text: str, count: int) -> None:
+    """By the same model, with its oddities: 'e.g.' ends a sentence, the number of a list too."""
+    assert len(sentences(text)) == count
 
 
 def test_ifeval_runs_without_any_download(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,8 +15,9 @@ from engine.data import Bench, Question
 from engine.hooks import Aborted, rl_hooks
 from engine.reward import RewardAdapter, load_verifier
 from engine.rl import GRPOConfig, RLLoop, RLLoopError
-from engine.rl.loop import LoopObserver, LoopState
+from engine.rl.observer import LoopObserver
 from engine.rl.split import carve
+from engine.rl.state import LoopState
 from engine.rollout import Groups, Rollout
 
 QUESTIONS = [Question(f"q{i}", f"{i}=", "yes") for i in range(10)]

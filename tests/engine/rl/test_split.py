@@ -39,6 +39,23 @@ def test_heldout_is_the_rounded_share_parted_into_select_and_report(
     assert sorted(q.id for q in everything) == sorted(q.id for q in rows)
 
 
+@pytest.mark.requirement("RL-04")
+@pytest.mark.parametrize("seed", range(5))
+def test_a_question_that_stands_twice_is_never_trained_on_and_asked_by_a_gate(seed: int) -> None:
+    """Equal prompts stay in one part, whatever their ids and their white space."""
+    rows = [Question(f"q{i}", f"what is {i % 12} ?", "7") for i in range(24)]
+    rows += [Question(f"spaced {i}", f" what  is {i} ?\n", "7") for i in range(12)]
+
+    split = carve(rows, heldout_frac=0.5, select_frac=0.5, seed=seed)
+
+    parts = [
+        {" ".join(q.prompt.split()) for q in part}
+        for part in (split.train, split.select, split.report)
+    ]
+    assert sum(map(len, parts)) == len(set.union(*parts)) == 12
+    assert sum(map(len, (split.train, split.select, split.report))) == 36
+
+
 def test_a_share_that_leaves_no_training_row_is_refused() -> None:
     """Nothing to train on is a mistake in the config, not a crash later."""
     with pytest.raises(RLLoopError, match="heldout_frac: holds out all 10 rows"):

@@ -3,32 +3,62 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
+from engine.contract.errors import RLLoopError
+from engine.contract.rl.objective import PRESCRIBED, ObjectiveConfig
+from engine.contract.rl.optim import OptimConfig
+from engine.data import Question
 from engine.hooks import Aborted, rl_hooks
 from engine.models.policy import Policy, Snapshot
 from engine.rl.losses import k3
 from engine.rl.scoring import Batch, score
-from engine.rl.trainer import Trainer
-from engine.rollout import Rollout
+from engine.rl.trainer import NonFiniteUpdateError, Trainer
+from engine.rollout import Groups, Rollout
+from engine.rollout.hf import HFSampler
+
+Advantages = Sequence[Sequence[float]]
 
 CPU = torch.device("cpu")
 EOS = 12
 """The embedded tokenizer's end token, which is its pad token too."""
 
 
-def rollout(prompt: Sequence[int], completion: Sequence[int]) -> Rollout:
-    return Rollout("q", 0, tuple(prompt), tuple(completion), (), "", False, 0)
+def rollout(
+    prompt: Sequence[int],
+    completion: Sequence[int],
+    logprobs: Sequence[float] = (),
+    *,
+    truncated: bool = False,
+) -> Rollout:
+    return Rollout("q", 0, tuple(prompt), tuple(completion), tuple(logprobs), "", truncated, 0)
 
 
 def trainer_of(policy: Policy, **settings: Any) -> Trainer:
     defaults = {"lr": 1e-2, "kl_coef": 0.1, "grad_clip": 1.0, "temp": 0.8, "micro_batch": 64}
     return Trainer(policy, Snapshot(policy), **(defaults | settings))
+
+
+def gradients_of(trainer: Trainer, groups: Groups, advantages: Advantages) -> list[Tensor]:
+    """The gradients of each update, before clipping takes hold (it is set wide), flattened."""
+    trainer.grad_clip = 1e9
+    found: list[Tensor] = []
+
+    def keep(optimizer: Any, *_: Any) -> None:
+        parameters = optimizer.param_groups[0]["params"]
+        found.append(torch.cat([p.grad.flatten() for p in parameters if p.grad is not None]))
+
+    handle = trainer.optimizer.register_step_pre_hook(keep)
+    trainer(groups, advantages, 1)
+    handle.remove()
+    return found
 
 
 @pytest.mark.requirement("EX-02")
@@ -89,15 +119,24 @@ GROUPS = [
 ADVANTAGES = [[1.0, -1.0], [-1.0, 1.0]]
 
 
-def test_micro_batches_change_nothing_but_memory(policy: Policy) -> None:
-    """Gradients of one rollout at a time add up to those of all at once."""
-    other = copy.deepcopy(policy)
+@pytest.mark.parametrize("loss", sorted(PRESCRIBED))
+def test_micro_batches_change_nothing_but_memory(policy: Policy, loss: Any) -> None:
+    """Gradients of one rollout at a time add up to those of all at once, to 1e-6."""
+    objective = ObjectiveConfig(loss=loss)
+    whole, pairs, single = (
+        gradients_of(
+            trainer_of(
+                copy.deepcopy(policy), micro_batch=size, objective=objective, max_new_tokens=4
+            ),
+            GROUPS,
+            ADVANTAGES,
+        )[0]
+        for size in (64, 2, 1)
+    )
 
-    whole = trainer_of(policy, micro_batch=64)(GROUPS, ADVANTAGES, 1)
-    parts = trainer_of(other, micro_batch=1)(GROUPS, ADVANTAGES, 1)
-
-    assert parts["train/loss"] == pytest.approx(whole["train/loss"], abs=1e-5)
-    assert parts["train/grad_norm"] == pytest.approx(whole["train/grad_norm"], rel=1e-4)
+    scale = whole.abs().max()
+    assert torch.allclose(pairs / scale, whole / scale, atol=1e-6, rtol=0)
+    assert torch.allclose(single / scale, whole / scale, atol=1e-6, rtol=0)
 
 
 def test_unused_rollouts_add_neither_loss_nor_kl(policy: Policy) -> None:
@@ -194,3 +233,357 @@ def test_the_gradient_is_clipped_to_its_norm(policy: Policy) -> None:
 
     assert metrics["train/grad_norm"] > 0.1
     assert metrics["train/lr"] == 1e-2
+
+
+# --- several updates a step ---
+
+SEVERAL = ObjectiveConfig(loss="grpo", epochs=2, minibatches=2)
+
+
+@pytest.mark.requirement("EX-01")
+@pytest.mark.parametrize("loss", ["grpo", "dr_grpo", "dapo", "gspo", "cispo"])
+def test_the_first_update_of_a_step_is_exactly_on_policy(policy: Policy, loss: Any) -> None:
+    """Ratio 1 to the last bit, nothing clipped: also where the old values took their own pass."""
+    once, several = (
+        trainer_of(
+            copy.deepcopy(policy),
+            objective=ObjectiveConfig(loss=loss, epochs=epochs),
+            max_new_tokens=4,
+            micro_batch=3,
+        )
+        for epochs in (1, 3)
+    )
+
+    first = once(GROUPS, ADVANTAGES, 1)
+    thrice = several(GROUPS, ADVANTAGES, 1)
+
+    assert first["train/ratio_error_first"] == thrice["train/ratio_error_first"] == 0.0
+    assert first["train/clip_fraction"] == 0.0
+    assert (first["train/updates"], thrice["train/updates"]) == (1, 3)
+    assert thrice["train/clip_fraction"] > 0  # lr 1e-2 soon leaves the bounds
+
+
+def test_updates_see_the_ratio_to_the_weights_that_scored_first(policy: Policy) -> None:
+    """The second of two updates is GRPO's gradient at the moved weights against the old values."""
+    trainer = trainer_of(
+        policy, objective=ObjectiveConfig(loss="grpo", epochs=2), kl_coef=0.0, lr=1e-3
+    )
+    batch = Batch.of([r for group in GROUPS for r in group], CPU)
+    with torch.no_grad():
+        old_BT = score(policy.model, batch, 0.8).logprobs_BT
+    apart = copy.deepcopy(policy)
+    first, second = gradients_of(trainer, GROUPS, ADVANTAGES)
+    del trainer
+
+    other = trainer_of(apart, objective=ObjectiveConfig(loss="grpo"), kl_coef=0.0, lr=1e-3)
+    [alone] = gradients_of(other, GROUPS, ADVANTAGES)
+    scores = score(apart.model, batch, 0.8)
+    ratio_BT = torch.exp(scores.logprobs_BT - old_BT)
+    advantages_B1 = torch.tensor([a for row in ADVANTAGES for a in row])[:, None]
+    worse_BT = torch.minimum(ratio_BT * advantages_B1, ratio_BT.clamp(0.8, 1.2) * advantages_B1)
+    loss = -((worse_BT * batch.mask_BT).sum(-1) / batch.mask_BT.sum(-1)).mean()
+    expected = torch.autograd.grad(loss, list(apart.trainable().values()))
+
+    assert torch.allclose(first, alone, atol=1e-6)
+    assert torch.allclose(second, torch.cat([g.flatten() for g in expected]), atol=1e-5)
+
+
+def test_minibatches_are_updates_of_their_own(policy: Policy) -> None:
+    """Two prompts in two parts: each update divides by its own rollouts."""
+    other = copy.deepcopy(policy)
+    trainer = trainer_of(policy, objective=ObjectiveConfig(loss="grpo", minibatches=2))
+
+    first, second = gradients_of(trainer, GROUPS, ADVANTAGES)
+    [alone] = gradients_of(
+        trainer_of(other, objective=ObjectiveConfig(loss="grpo")), GROUPS[:1], ADVANTAGES[:1]
+    )
+
+    assert torch.allclose(first, alone, atol=1e-6)
+    assert not torch.allclose(second, alone, atol=1e-3)
+
+
+def test_an_abort_between_two_updates_takes_the_first_one_back(policy: Policy) -> None:
+    """A step is whole or nothing also when it consists of four updates."""
+    trainer = trainer_of(policy, objective=SEVERAL)
+    trainer(GROUPS, ADVANTAGES, 1)
+    weights = {name: p.detach().clone() for name, p in policy.trainable().items()}
+    moments = copy.deepcopy(trainer.optimizer.state_dict())
+    asked = 0
+
+    def after_an_update() -> bool:
+        nonlocal asked
+        asked += 1
+        return asked == 4  # two passes fix the old values, the third is the first update
+
+    with pytest.raises(Aborted), rl_hooks(should_abort=after_an_update):
+        trainer(GROUPS, ADVANTAGES, 2)
+
+    assert all(torch.equal(p, weights[name]) for name, p in policy.trainable().items())
+    restored = trainer.optimizer.state_dict()["state"]
+    for index, state in moments["state"].items():
+        assert all(torch.equal(restored[index][key], value) for key, value in state.items())
+    assert policy.version == 1
+
+
+# --- groups without signal, truncated completions ---
+
+TIED = [rollout([7, 8], [9, EOS]), rollout([7, 8], [1, 3, EOS])]
+
+
+@pytest.mark.requirement("EX-17")
+@pytest.mark.parametrize(("zero_signal", "share"), [("keep", 0.5), ("filter", 1.0)])
+def test_a_group_without_signal_costs_no_pass_and_counts_where_it_is_kept(
+    policy: Policy, zero_signal: Any, share: float
+) -> None:
+    """Kept, it stands in the denominator alone; filtered, it is as if it had not been sampled."""
+    objective = ObjectiveConfig(loss="grpo", zero_signal=zero_signal)
+    rows: list[int] = []
+    other = copy.deepcopy(policy)
+    policy.model.model.register_forward_pre_hook(
+        lambda _module, _args, inputs: rows.append(len(inputs["input_ids"])), with_kwargs=True
+    )
+    trainer = trainer_of(policy, objective=objective)
+    rows.clear()
+
+    [found] = gradients_of(trainer, [GROUPS[0], TIED], [ADVANTAGES[0], [0.0, 0.0]])
+    [alone] = gradients_of(trainer_of(other, objective=objective), GROUPS[:1], ADVANTAGES[:1])
+
+    assert rows == [2, 2]  # reference and update, each over the two rollouts of the other group
+    assert torch.allclose(found, alone * share, atol=1e-6)
+
+
+def test_a_step_in_which_nothing_can_be_trained_changes_nothing(policy: Policy) -> None:
+    """Empty completions have no token; the weights, the moments and the version stay."""
+    before = {name: p.detach().clone() for name, p in policy.trainable().items()}
+    trainer = trainer_of(policy)
+
+    metrics = trainer([[rollout([1], []), rollout([1], [])]], [[1.0, -1.0]], 5)
+
+    assert metrics["train/updates"] == 0
+    assert all(torch.equal(p, before[name]) for name, p in policy.trainable().items())
+    assert policy.version == 0
+
+
+def test_a_masked_truncated_completion_leaves_the_token_count(policy: Policy) -> None:
+    """With the token mean its tokens are in no denominator; without masking they are."""
+    cut = rollout([1, 2, 3], [5, 6, 7, 8], truncated=True)
+    groups = [[GROUPS[0][0], rollout([1, 2, 3], [EOS]), cut]]
+    advantages = [[1.0, -1.0, 0.0]]
+
+    masked, counted = (
+        gradients_of(
+            trainer_of(
+                copy.deepcopy(policy),
+                objective=ObjectiveConfig(loss="dapo", truncated=truncated),
+                max_new_tokens=4,
+            ),
+            groups,
+            advantages,
+        )[0]
+        for truncated in ("mask", "train")
+    )
+
+    assert torch.allclose(masked * 3, counted * 7, atol=1e-5)  # 2 + 1 tokens against 2 + 1 + 4
+
+
+# --- the sampler against the trainer ---
+
+
+def sampled(policy: Policy, temp: float) -> Groups:
+    sampler = HFSampler(policy, 0, "train", temp, 6, 64)
+    return sampler([Question("a", "1+2=", ""), Question("b", "13+2=", "")], 4)
+
+
+@pytest.mark.requirement("EX-01")
+@pytest.mark.parametrize("temp", [0.5, 1.0, 1.7])
+def test_sampler_and_trainer_agree_on_every_log_probability(policy: Policy, temp: float) -> None:
+    """One convention: the temperature scales the logits on both sides, in fp32."""
+    trainer = trainer_of(policy, temp=temp)
+
+    metrics = trainer(sampled(policy, temp), [[1.0, -1.0, 0.5, -0.5]] * 2, 1)
+
+    assert metrics["train/sampler_gap_max"] < 1e-5
+    assert metrics["train/sampler_gap_mean"] <= metrics["train/sampler_gap_max"]
+    assert abs(metrics["train/sampler_kl"]) < 1e-6
+
+
+@pytest.mark.requirement("EX-01")
+def test_a_sampler_at_another_temperature_shows(policy: Policy) -> None:
+    """The gap is what tells that logits were scaled on one side alone."""
+    metrics = trainer_of(policy, temp=1.0)(sampled(policy, 0.5), [[1.0, -1.0, 0.5, -0.5]] * 2, 1)
+
+    assert metrics["train/sampler_gap_mean"] > ObjectiveConfig().sampler_gap_warn
+    assert metrics["train/sampler_kl"] > 1e-3
+
+
+@pytest.mark.requirement("EX-01")
+def test_truncated_importance_sampling_weighs_each_token_up_to_the_cap(policy: Policy) -> None:
+    """A sampler that thought its tokens 3 times less likely weighs 2, one 4 times more weighs ¼."""
+    batch = Batch.of(GROUPS[0], CPU)
+    with torch.no_grad():
+        now_BT = score(policy.model, batch, 0.8).logprobs_BT
+    rows = [row[mask > 0] for row, mask in zip(now_BT, batch.mask_BT, strict=True)]
+    for factor, weight, capped in ((3.0, 2.0, 1.0), (0.25, 0.25, 0.0)):
+        group = [
+            rollout(r.prompt_ids, r.completion_ids, (row - math.log(factor)).tolist())
+            for r, row in zip(GROUPS[0], rows, strict=True)
+        ]
+        plain, corrected = (
+            trainer_of(
+                copy.deepcopy(policy),
+                lr=0.0,
+                kl_coef=0.0,
+                objective=ObjectiveConfig(sampler_correction=correction),
+            )
+            for correction in ("none", "tis")
+        )
+
+        [alone] = gradients_of(plain, [group], ADVANTAGES[:1])
+        [weighed] = gradients_of(corrected, [group], ADVANTAGES[:1])
+        metrics = corrected([group], ADVANTAGES[:1], 2)
+
+        assert torch.allclose(weighed, alone * weight, atol=1e-5)
+        assert metrics["train/tis_weight"] == pytest.approx(weight, abs=1e-5)
+        assert metrics["train/tis_capped"] == capped
+        assert plain([group], ADVANTAGES[:1], 2).keys() == metrics.keys() - {
+            "train/tis_weight",
+            "train/tis_capped",
+        }
+
+
+def test_a_correction_without_the_samplers_log_probabilities_is_refused(policy: Policy) -> None:
+    """It would silently correct nothing."""
+    trainer = trainer_of(policy, objective=ObjectiveConfig(sampler_correction="tis"))
+
+    with pytest.raises(RLLoopError, match=r"^objective.sampler_correction: needs the sampler's"):
+        trainer(GROUPS, ADVANTAGES, 1)
+
+
+# --- numbers that are not finite ---
+
+
+@pytest.mark.parametrize("objective", [ObjectiveConfig(), SEVERAL])
+def test_a_loss_that_is_not_finite_ends_the_run_and_moves_no_weight(
+    policy: Policy, objective: ObjectiveConfig
+) -> None:
+    """The message says step, what and what to do."""
+    trainer = trainer_of(policy, objective=objective)
+    before = {name: p.detach().clone() for name, p in policy.trainable().items()}
+
+    with pytest.raises(
+        NonFiniteUpdateError, match=r"^step 3: the loss is (nan|inf);.*lower lr"
+    ) as caught:
+        trainer(GROUPS, [ADVANTAGES[0], [3e38, -3e38]], 3)
+
+    assert (caught.value.step, caught.value.what) == (3, "the loss")
+    assert all(torch.equal(p, before[name]) for name, p in policy.trainable().items())
+    assert all(p.grad is None for p in policy.trainable().values())
+
+
+def test_an_update_that_is_not_finite_can_be_left_out(policy: Policy) -> None:
+    """The step goes on with its other updates, says how many are missing, and keeps no NaN."""
+    trainer = trainer_of(
+        policy,
+        objective=ObjectiveConfig(loss="grpo", minibatches=2),
+        optim=OptimConfig(nonfinite="skip"),
+    )
+
+    metrics = trainer(GROUPS, [ADVANTAGES[0], [3e38, -3e38]], 3)
+
+    assert (metrics["train/updates"], metrics["train/skipped"]) == (1, 1)
+    assert all(math.isfinite(value) for value in metrics.values())
+    assert all(p.isfinite().all() for p in policy.trainable().values())
+    assert policy.version == 3
+
+
+# --- the optimizer's settings, memory, precision ---
+
+
+def test_adamw_gets_its_settings(policy: Policy) -> None:
+    """β, ε and weight decay come from `optim`."""
+    settings = OptimConfig(adam_beta1=0.8, adam_beta2=0.95, adam_eps=1e-4, weight_decay=0.1)
+
+    [group] = trainer_of(policy, optim=settings).optimizer.param_groups
+
+    assert group["betas"] == (0.8, 0.95)
+    assert (group["eps"], group["weight_decay"]) == (1e-4, 0.1)
+
+
+@pytest.mark.parametrize(
+    ("settings", "shares"),
+    [
+        ({}, [1, 1, 1, 1, 1, 1]),
+        ({"warmup_steps": 2}, [0.5, 1, 1, 1, 1, 1]),
+        ({"schedule": "linear"}, [1, 0.8, 0.6, 0.4, 0.2, 0]),
+        ({"schedule": "linear", "final_lr_share": 0.5}, [1, 0.9, 0.8, 0.7, 0.6, 0.5]),
+        ({"schedule": "linear", "warmup_steps": 2}, [0.5, 1, 0.75, 0.5, 0.25, 0]),
+        ({"schedule": "cosine", "warmup_steps": 2}, [0.5, 1, 0.853553, 0.5, 0.146447, 0]),
+    ],
+)
+def test_the_learning_rate_follows_its_schedule(
+    policy: Policy, settings: dict[str, Any], shares: list[float]
+) -> None:
+    """Up over `warmup_steps`, then down to its final share at `max_steps`."""
+    optim = OptimConfig(**settings)
+    trainer = trainer_of(policy, optim=optim, lr=1e-4, max_steps=6)
+
+    found = [trainer(GROUPS, ADVANTAGES, step)["train/lr"] for step in range(1, 7)]
+
+    assert found == pytest.approx([1e-4 * share for share in shares], abs=1e-9)
+
+
+def test_a_lowered_learning_rate_stays_lowered_over_a_resume(
+    policy: Policy, tmp_path: Path
+) -> None:
+    """`lr_scale` travels in the checkpoint; the schedule needs nothing there."""
+    trainer = trainer_of(policy)
+    trainer.lr_scale = 0.5
+    trainer.save(tmp_path)
+
+    resumed = trainer_of(policy)
+    resumed.load(tmp_path)
+
+    assert resumed(GROUPS, ADVANTAGES, 1)["train/lr"] == 5e-3
+
+
+@pytest.mark.parametrize("pack_tokens", [16, 4096])
+def test_a_packed_update_equals_a_padded_one(policy: Policy, pack_tokens: int) -> None:
+    """In one pack or in several; the gradient to 1e-5."""
+    packed, padded = (
+        gradients_of(
+            trainer_of(
+                copy.deepcopy(policy),
+                optim=OptimConfig(batching=batching, pack_tokens=pack_tokens),
+            ),
+            GROUPS,
+            ADVANTAGES,
+        )[0]
+        for batching in ("packed", "padded")
+    )
+
+    assert torch.allclose(packed, padded, atol=1e-5)
+
+
+def test_layers_computed_again_give_the_same_gradient_from_less_memory(policy: Policy) -> None:
+    """Gradient checkpointing keeps each layer's input alone; sampling keeps its cache."""
+
+    def run(*, checkpointing: bool) -> tuple[Tensor, int]:
+        kept = 0
+
+        def pack(tensor: Tensor) -> Tensor:
+            nonlocal kept
+            kept += tensor.numel()
+            return tensor
+
+        apart = copy.deepcopy(policy)
+        trainer = trainer_of(apart, optim=OptimConfig(gradient_checkpointing=checkpointing))
+        with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+            [found] = gradients_of(trainer, GROUPS, ADVANTAGES)
+        assert not any(module.training for module in apart.model.modules())
+        assert sampled(apart, 1.0)
+        return found, kept
+
+    (plain, much), (again, little) = run(checkpointing=False), run(checkpointing=True)
+
+    assert torch.equal(plain, again)
+    assert little < 0.8 * much

@@ -1,43 +1,66 @@
-"""The supervised warm-up and its cache."""
+"""The supervised training before step 0, and its cache."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from engine.contract.kinds.rl_run import RLRunConfig, WarmupConfig
+from engine.contract.kinds.rl_run import RLRunConfig
+from engine.contract.rl.format import FormatConfig
 from engine.data import Question
 from engine.hooks import Aborted, rl_hooks
 from engine.models.policy import Policy
-from engine.rl.warmup import WarmupError, WarmupReport, recipe_hash, warm_up, warm_up_cached
+from engine.rl.parts import build_gate, build_prompts, build_reward
+from engine.rl.split import Split, carve
+from engine.rl.warmup import (
+    Course,
+    WarmupError,
+    WarmupReport,
+    cached,
+    lessons_of,
+    prepare,
+    recipe_hash,
+    teach,
+)
 
 ROWS = [Question(f"q{i}", f"{i}=", "7") for i in range(40)]
+SPLIT = carve(ROWS, heldout_frac=0.2, select_frac=0.5, seed=0)
+COURSE = Course(
+    name="warmup",
+    setting="warmup.target_heldout",
+    series=("warmup/loss", "warmup/heldout"),
+    target=0.55,
+    max_steps=40,
+    batch_size=16,
+    lr=3e-3,
+    eval_every=5,
+)
 
 
-def teach(policy: Policy, scores: list[float], **settings: Any) -> tuple[WarmupReport, list[float]]:
-    """Warm up with an accuracy that is written down in advance; the report and the losses."""
+def taught(policy: Policy, scores: list[float], **changes: Any) -> tuple[Any, list[float]]:
+    """Teach with an accuracy that is written down in advance; (steps, score) and the losses."""
     losses: list[float] = []
-    config = WarmupConfig(**{"batch_size": 16, "eval_every": 5, "max_steps": 40, **settings})
-    report = warm_up(
+    lessons = lessons_of(policy, ROWS, FormatConfig(), lambda q: policy.encode(q.prompt))
+    reached = teach(
         policy,
-        ROWS,
-        config,
+        lessons,
+        replace(COURSE, **changes),
         seed=0,
         evaluate=lambda: scores.pop(0),
-        on_step=lambda _step, loss: losses.append(loss),
-        on_score=lambda _step, _score: None,
+        listen=lambda _step, name, value: losses.append(value) if name == "warmup/loss" else None,
     )
-    return report, losses
+    return reached, losses
 
 
 def test_it_stops_at_the_target_and_not_at_a_step_count(policy: Policy) -> None:
     """The third look sees enough; training and end token were taught on the way."""
-    report, losses = teach(policy, [0.1, 0.54, 0.56, 0.99], target_heldout=0.55)
+    reached, losses = taught(policy, [0.1, 0.54, 0.56, 0.99])
 
-    assert report == WarmupReport(steps=15, score=0.56, cached=False)
+    assert reached == (15, 0.56)
     assert losses[-1] < losses[0] / 10
     with torch.no_grad():
         ids = torch.tensor([policy.encode("3=")])
@@ -50,13 +73,13 @@ def test_it_stops_at_the_target_and_not_at_a_step_count(policy: Policy) -> None:
 def test_a_target_out_of_reach_fails_with_what_was_reached(policy: Policy) -> None:
     """The message names the best score, the setting and two ways out."""
     with pytest.raises(WarmupError, match=r"10 steps reached 0\.20 .*target_heldout=0\.5; raise"):
-        teach(policy, [0.2, 0.1], target_heldout=0.5, max_steps=10)
+        taught(policy, [0.2, 0.1], target=0.5, max_steps=10)
 
 
 def test_an_abort_lands_between_two_steps(policy: Policy) -> None:
     """Minutes of teaching are not waited for."""
     with pytest.raises(Aborted), rl_hooks(should_abort=lambda: True):
-        teach(policy, [])
+        taught(policy, [])
 
 
 def test_the_same_recipe_is_learnt_once(policy: Policy, tmp_path: Path) -> None:
@@ -70,22 +93,22 @@ def test_the_same_recipe_is_learnt_once(policy: Policy, tmp_path: Path) -> None:
 
     warnings: list[tuple[str, str]] = []
     folder = tmp_path / "cache" / "warmup-x"
-    first = warm_up_cached(folder, policy, learn, lambda *w: warnings.append(w))
+    first = cached(folder, policy, learn, lambda *w: warnings.append(w))
     learnt = {name: p.detach().clone() for name, p in policy.trainable().items()}
     with torch.no_grad():
         for parameter in policy.trainable().values():
             parameter.zero_()
 
-    second = warm_up_cached(folder, policy, learn, lambda *w: warnings.append(w))
+    second = cached(folder, policy, learn, lambda *w: warnings.append(w))
 
     assert (first.cached, second) == (False, WarmupReport(9, 0.6, cached=True))
     assert all(torch.equal(p, learnt[name]) for name, p in policy.trainable().items())
     assert warnings == []
     (folder / "model" / "model.safetensors").write_bytes(b"torn")
-    third = warm_up_cached(folder, policy, learn, lambda *w: warnings.append(w))
+    third = cached(folder, policy, learn, lambda *w: warnings.append(w))
     assert third.cached is False
     assert [code for code, _ in warnings] == ["CHECKPOINT_CORRUPT"]
-    assert warm_up_cached(folder, policy, learn, lambda *w: warnings.append(w)).cached is True
+    assert cached(folder, policy, learn, lambda *w: warnings.append(w)).cached is True
 
 
 @pytest.mark.parametrize(
@@ -97,6 +120,11 @@ def test_the_same_recipe_is_learnt_once(policy: Policy, tmp_path: Path) -> None:
         ({"warmup": {"lr": 1e-3}}, False),
         ({"heldout_temp": 0.0}, False),
         ({"tuning": "lora"}, False),
+        ({"format": {"reward": 0.1}}, True),
+        ({"format": {"demonstration": "= {answer}"}}, False),
+        ({"prompting": {"assistant_prefix": "0"}}, False),
+        ({"sampling": {"top_k": 3}}, False),
+        ({"sampling": {"duplicates_alarm": 0.9}}, True),
     ],
 )
 def test_the_recipe_is_what_the_weights_depend_on(change: dict[str, Any], same: bool) -> None:
@@ -104,5 +132,80 @@ def test_the_recipe_is_what_the_weights_depend_on(change: dict[str, Any], same: 
     base = {"base": "embedded:qwen3-tiny", "tuning": "full", "warmup": {}}
     one, other = RLRunConfig(**base), RLRunConfig(**{**base, **change})
 
-    assert (recipe_hash(one, "split") == recipe_hash(other, "split")) is same
-    assert recipe_hash(one, "split") != recipe_hash(one, "another split")
+    assert (recipe_hash(one, SPLIT) == recipe_hash(other, SPLIT)) is same
+
+
+def test_other_rows_or_other_worked_answers_are_another_recipe() -> None:
+    """The split's hash covers questions and answers; what is taught may be more."""
+    config = RLRunConfig(base="embedded:qwen3-tiny", tuning="full", warmup={})
+    elsewhere = carve(ROWS, heldout_frac=0.2, select_frac=0.5, seed=1)
+    worked = replace(SPLIT, train=[replace(q, solution="so 7") for q in SPLIT.train])
+
+    assert len({recipe_hash(config, split) for split in (SPLIT, elsewhere, worked)}) == 3
+
+
+def small_run(base: Path, **settings: Any) -> RLRunConfig:
+    return RLRunConfig(
+        base=str(base), tuning="full", max_new_tokens=8, heldout_temp=0.0, **settings
+    )
+
+
+def prepared(policy: Policy, config: RLRunConfig, split: Split) -> tuple[WarmupReport, list[str]]:
+    """The report of both parts, and the series in the order in which they first came."""
+    series: dict[str, None] = {}
+    report = prepare(
+        policy,
+        split,
+        config,
+        gate=build_gate(config, policy, build_reward(config)),
+        encode=build_prompts(config, policy),
+        listen=lambda _step, name, _value: series.setdefault(name),
+    )
+    return report, list(series)
+
+
+@pytest.mark.requirement("EX-06")
+def test_format_pre_training_teaches_the_form_before_the_task(
+    policy: Policy, base_folder: Path
+) -> None:
+    """It stops when completions are well-formed, right or wrong; the warm-up goes on from there."""
+    config = small_run(
+        base_folder,
+        format={
+            "pattern": r"^=\d\+$",
+            "demonstration": "={answer}+",
+            "pretrain": {"rows": 4, "lr": 3e-3, "target": 0.75, "eval_every": 5},
+        },
+        warmup={"target_heldout": 0.9, "eval_every": 5, "batch_size": 32},
+        verifier="exact",
+    )
+    rows = [Question(f"q{i}", f"{i}=", str(i % 2)) for i in range(40)]
+    exact = [replace(q, answer=f"={q.answer}+", solution=f"={q.answer}+") for q in rows]
+
+    report, series = prepared(
+        policy, config, carve(exact, heldout_frac=0.2, select_frac=0.5, seed=0)
+    )
+
+    assert series == ["format/loss", "format/well_formed", "warmup/loss", "warmup/heldout"]
+    assert report.format_score is not None
+    assert report.format_score >= 0.75
+    assert report.score is not None
+    assert report.score >= 0.9
+    assert report.format_steps > 0
+    assert "well-formed" in str(report)
+    assert "held-out" in str(report)
+
+
+@pytest.mark.requirement("EX-06")
+def test_format_pre_training_alone_needs_no_warm_up(policy: Policy, base_folder: Path) -> None:
+    """The report then has no accuracy to tell."""
+    config = small_run(
+        base_folder,
+        format={"demonstration": "+{answer}", "pretrain": {"lr": 3e-3, "eval_every": 5}},
+    )
+
+    report, series = prepared(policy, config, SPLIT)
+
+    assert series == ["format/loss", "format/well_formed"]
+    assert (report.steps, report.score) == (0, None)
+    assert str(report).startswith(f"{report.format_steps} steps, well-formed ")

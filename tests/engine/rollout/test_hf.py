@@ -13,6 +13,7 @@ from transformers import GenerationConfig
 from engine.data import Question
 from engine.hooks import Aborted, rl_hooks
 from engine.models.policy import Policy, eos_ids
+from engine.reward import Reason, RewardAdapter, load_verifier
 from engine.rl.scoring import Batch, score
 from engine.rollout import Rollout
 from engine.rollout.hf import HFSampler
@@ -163,3 +164,19 @@ def test_a_seed_is_a_name_and_its_numbers_are_uniform() -> None:
     assert abs(numbers.mean() - 0.5) < 4 * math.sqrt(1 / 12 / numbers.size)
     # first output of SplitMix64 with state 0 (reference implementation): 0xE220A8397B1DCDAF
     assert uniforms([0], 1)[0, 0] == (0xE220A8397B1DCDAF >> 11) * 2.0**-53
+
+
+def test_an_empty_completion_is_a_rollout_with_a_verdict(policy: Policy) -> None:
+    """A model that ends at once said nothing: one end token, no text, worth 0, and trainable."""
+    policy.eos_ids = frozenset(range(13))
+
+    [group] = sampler_of(policy)(TASKS[:1], 4)
+
+    for r in group:
+        assert (len(r.completion_ids), r.text, r.truncated) == (1, "", False)
+    reward = RewardAdapter(load_verifier("exact"))
+    verdicts = reward.judge_all([(r.text, "7") for r in group], [r.truncated for r in group])
+    assert {(v.reward, v.reason) for v in verdicts} == {(0.0, Reason.UNPARSED)}
+    with torch.no_grad():
+        scores = score(policy.model, Batch.of(group, policy.device), 0.8)
+    assert scores.logprobs_BT.shape == (4, 1)

@@ -1,0 +1,34 @@
+"""The ledger over REST: one local day, row by row, and money that was spent elsewhere."""
+
+from __future__ import annotations
+
+import datetime
+import time
+
+import anyio.to_thread
+from fastapi import APIRouter, Request
+
+from app.parts import DatabasePart
+from app.requests import REST, json_object
+from worker.database import Database
+from worker.lane import ledger
+from worker.lane.ledger import DayView, ExternalSpend
+
+router = APIRouter(prefix="/api/v1/budget", tags=["budget"])
+
+
+@router.get("")
+def get_budget(database: DatabasePart, day: datetime.date | None = None) -> DayView:
+    """A local day of the lane, today by default: its sums and its rows."""
+    return ledger.day_view(database, day, time.time())
+
+
+@router.post("", status_code=201)
+async def add_spend(request: Request, database: DatabasePart) -> ExternalSpend:
+    """Count money that was spent elsewhere against a day's cap."""
+    body = await json_object(request, '{"usd": 1.5, "note": "…"}')
+    return await anyio.to_thread.run_sync(_add, database, body)
+
+
+def _add(database: Database, body: dict[str, object]) -> ExternalSpend:
+    return ledger.spend_elsewhere(database, body, actor=REST, now=time.time())

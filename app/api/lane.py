@@ -1,0 +1,30 @@
+"""The lane over REST: who holds it, and what was decided about it."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+
+from app.parts import DatabasePart, SettingsPart
+from worker.jobs import views
+from worker.lane import decisions
+from worker.lane.decisions import DecisionView
+
+router = APIRouter(prefix="/api/v1/lane", tags=["lane"])
+
+
+@router.get("")
+def get_lane(database: DatabasePart, settings: SettingsPart) -> views.LaneView:
+    """The drain that holds the lane, and the job that it runs."""
+    return views.lane_status(database, settings.lane)
+
+
+@router.get("/decisions")
+def get_decisions(
+    database: DatabasePart,
+    settings: SettingsPart,
+    limit: Annotated[int, Query(ge=1, le=500)] = 50,
+) -> list[DecisionView]:
+    """What was decided about the lane, by which rule, from which numbers; newest first."""
+    return decisions.newest(database, settings.lane, limit)

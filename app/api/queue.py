@@ -1,0 +1,67 @@
+"""The queue over REST: what is next and why it waits, pause and resume."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+from pydantic import BaseModel, ConfigDict
+
+from app.parts import DatabasePart
+from app.requests import REST
+from worker.jobs import pausing, views
+from worker.jobs.states import State
+
+router = APIRouter(prefix="/api/v1/queue", tags=["queue"])
+
+
+class PauseView(BaseModel):
+    """Who paused the queue, when and why."""
+
+    at: float
+    actor: str
+    why: str
+
+
+class QueueView(BaseModel):
+    """The queue as it stands."""
+
+    model_config = ConfigDict(use_attribute_docstrings=True)
+
+    paused: PauseView | None
+    """None while jobs may be claimed."""
+    counts: dict[State, int]
+    """Jobs in each state."""
+    next: list[views.JobView]
+    """In the order in which they will be claimed; deferred ones last."""
+
+
+@router.get("")
+def get_queue(database: DatabasePart, limit: Annotated[int, Query(ge=1, le=200)] = 50) -> QueueView:
+    """What is next, why each job waits, and whether the queue is paused."""
+    return _view(database, limit)
+
+
+@router.post("/pause")
+def pause_queue(
+    database: DatabasePart, why: Annotated[str, Query(max_length=200)] = ""
+) -> QueueView:
+    """Claim nothing more; what runs goes on. A queue that is paused keeps its first reason."""
+    pausing.pause(database, actor=REST, why=why)
+    return _view(database, 50)
+
+
+@router.post("/resume")
+def resume_queue(database: DatabasePart) -> QueueView:
+    """Go on claiming; nothing happens to a queue that is not paused."""
+    pausing.resume(database)
+    return _view(database, 50)
+
+
+def _view(database: DatabasePart, limit: int) -> QueueView:
+    found = views.paused(database)
+    return QueueView(
+        paused=PauseView(**found._asdict()) if found else None,
+        counts=views.counts(database),
+        next=views.next_jobs(database, limit=limit),
+    )

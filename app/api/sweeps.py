@@ -1,0 +1,48 @@
+"""Sweeps over REST: one config with lists becomes several jobs, all of them or none."""
+
+from __future__ import annotations
+
+import anyio.to_thread
+from fastapi import APIRouter, Request
+from starlette.responses import JSONResponse
+
+from app.api.jobs import NewJob, takes
+from app.parts import DatabasePart, JobId
+from app.requests import REST, json_object, key_of, wanted_job
+from worker.database import Database
+from worker.jobs import control, sweeps, views
+from worker.jobs.submission import Submission
+
+router = APIRouter(prefix="/api/v1/sweeps", tags=["sweeps"])
+
+
+@router.post("", status_code=201, openapi_extra=takes(NewJob))
+async def create_sweep(request: Request, database: DatabasePart) -> JSONResponse:
+    """Queue a job for every combination of the values in `sweep`.
+
+    With an `Idempotency-Key` the same request is answered by the same jobs, with 200.
+    """
+    example = '{"kind": …, "config": {…}, "sweep": {"lr": [1e-4, 1e-3]}}'
+    wanted = wanted_job(await json_object(request, example))
+    found, repeated = await anyio.to_thread.run_sync(_submit, database, wanted, key_of(request))
+    headers = {"Location": f"/api/v1/sweeps/{found.id}"}
+    return JSONResponse(found.model_dump(mode="json"), 200 if repeated else 201, headers=headers)
+
+
+@router.get("/{sweep_id}")
+def get_sweep(sweep_id: JobId, database: DatabasePart) -> views.SweepView:
+    """The axes of a sweep and its jobs; `/api/v1/jobs?sweep=` shows them in full."""
+    return views.get_sweep(database, sweep_id)
+
+
+@router.post("/{sweep_id}/cancel")
+def cancel_sweep(sweep_id: JobId, database: DatabasePart) -> dict[int, control.Done]:
+    """Cancel every job of a sweep that is not over: {job: what came of it}."""
+    return control.cancel_sweep(database, sweep_id, actor=REST)
+
+
+def _submit(
+    database: Database, wanted: Submission, key: str | None
+) -> tuple[views.SweepView, bool]:
+    done = sweeps.submit_sweep(database, wanted, actor=REST, key=key)
+    return views.get_sweep(database, done.sweep_id), done.repeated

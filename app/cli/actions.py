@@ -1,0 +1,173 @@
+"""`cockpit cancel`, `retry`, `requeue`, `move`, `edit`: what people do to jobs that exist."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from app.cli.enqueue import who
+from app.cli.jobs import JobId
+from app.cli.output import note, print_json
+from app.cli.place import AsJson, DataDir, opened
+from engine.contract.errors import ConfigError, ConfigProblem
+
+if TYPE_CHECKING:
+    from worker.database import Database
+
+OtherJob = Annotated[int | None, typer.Option(metavar="JOB", min=1, max=2**63 - 1)]
+
+
+def register(cli: typer.Typer) -> None:
+    """Add the commands of this file."""
+    for command in (cancel, retry, requeue, move, edit):
+        cli.command()(command)
+
+
+def cancel(
+    context: typer.Context,
+    *,
+    job_id: Annotated[
+        int | None, typer.Argument(help="Number of the job.", min=1, max=2**63 - 1)
+    ] = None,
+    sweep: Annotated[
+        int | None, typer.Option(min=1, max=2**63 - 1, help="Every job of this sweep instead.")
+    ] = None,
+    as_json: AsJson = False,
+    data_dir: DataDir = None,
+) -> None:
+    """End a job for good: a queued one at once, a running one at its next checkpoint."""
+    from worker.jobs import control  # noqa: PLC0415 - keeps --help light
+
+    if (job_id is None) == (sweep is None):
+        remedy = "give a job's number, or --sweep"
+        raise ConfigError([ConfigProblem("cancel", None, "must know what", remedy)])
+    with opened(context, data_dir) as database:
+        if job_id is not None:
+            done = {job_id: control.cancel(database, job_id, actor=who())}
+        else:
+            done = control.cancel_sweep(database, sweep or 0, actor=who())
+    if as_json:
+        print_json({"outcomes": {str(number): outcome for number, outcome in done.items()}})
+    words = {
+        control.Done.AT_ONCE: "is cancelled",
+        control.Done.ASKED: "was asked to stop; it ends at its next checkpoint",
+        control.Done.BEFORE: "was cancelled before",
+    }
+    for number, outcome in done.items():
+        note(f"job {number} {words[outcome]}")
+    if not done:
+        note(f"every job of sweep {sweep} is over")
+
+
+def requeue(
+    context: typer.Context, *, job_id: JobId, as_json: AsJson = False, data_dir: DataDir = None
+) -> None:
+    """Let a running job write a checkpoint and go back into the queue."""
+    from worker.jobs import control  # noqa: PLC0415 - keeps --help light
+
+    with opened(context, data_dir) as database:
+        done = control.requeue(database, job_id, actor=who())
+        if as_json:
+            _print_stopped(database, job_id, done)
+    asked = f"job {job_id} was asked to stop; it goes back into the queue at its next checkpoint"
+    note(asked if done is control.Done.ASKED else f"job {job_id} is on its way already")
+
+
+def retry(
+    context: typer.Context,
+    *,
+    job_id: JobId,
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="A new job from the beginning, with the same config.")
+    ] = False,
+    as_json: AsJson = False,
+    data_dir: DataDir = None,
+) -> None:
+    """Queue a job that did not succeed once more; it resumes. Prints its id."""
+    from worker.jobs import control  # noqa: PLC0415 - keeps --help light
+
+    with opened(context, data_dir) as database:
+        if fresh:
+            queued = control.retry_fresh(database, job_id, actor=who())
+        else:
+            control.retry(database, job_id, actor=who())
+            queued = job_id
+    if as_json:
+        print_json({"job_id": queued})
+    else:
+        typer.echo(queued)
+    note(f"job {queued} is queued; run it with: cockpit drain")
+
+
+def move(
+    context: typer.Context,
+    *,
+    job_id: JobId,
+    before: OtherJob = None,
+    after: OtherJob = None,
+    top: Annotated[bool, typer.Option("--top", help="Run it next.")] = False,
+    bottom: Annotated[bool, typer.Option("--bottom", help="Run it last.")] = False,
+    as_json: AsJson = False,
+    data_dir: DataDir = None,
+) -> None:
+    """Give a queued job another place: --before or --after a job, --top or --bottom."""
+    from worker.jobs import order, views  # noqa: PLC0415 - keeps --help light
+
+    raw: dict[str, Any] = {"before": before, "after": after}
+    if top or bottom:
+        raw["to"] = "both" if top and bottom else "top" if top else "bottom"
+    with opened(context, data_dir) as database:
+        order.move(database, job_id, raw, actor=who())
+        following = [job.id for job in views.next_jobs(database)]
+    if as_json:
+        print_json({"next": following})
+    note(f"job {job_id} was moved; next: {', '.join(map(str, following[:10]))}")
+
+
+def edit(
+    context: typer.Context,
+    *,
+    job_id: JobId,
+    priority: Annotated[int | None, typer.Option(help="Higher runs first.")] = None,
+    not_before: Annotated[
+        str | None, typer.Option(help="Earliest start, e.g. +2h; `none` = at once.")
+    ] = None,
+    after: Annotated[
+        list[int] | None, typer.Option(metavar="JOB", help="Run behind these jobs alone.")
+    ] = None,
+    no_after: Annotated[bool, typer.Option("--no-after", help="Run behind no other job.")] = False,
+    if_parent_fails: Annotated[
+        str | None, typer.Option(help="When such a job ends without success: cancel, run or wait.")
+    ] = None,
+    tags: Annotated[
+        list[str] | None, typer.Option("--tag", metavar="WORD", help="These tags alone.")
+    ] = None,
+    as_json: AsJson = False,
+    data_dir: DataDir = None,
+) -> None:
+    """Change what a queued job waits for, its priority or its tags."""
+    from worker.jobs import control, views  # noqa: PLC0415 - keeps --help light
+
+    given = {
+        "priority": priority,
+        "not_before": not_before,
+        "after": [] if no_after else after,
+        "if_parent_fails": if_parent_fails,
+        "tags": tags,
+    }
+    raw: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    if not_before == "none":
+        raw["not_before"] = None
+    with opened(context, data_dir) as database:
+        control.edit(database, job_id, raw, actor=who())
+        if as_json:
+            print_json(views.get_job(database, job_id).model_dump(mode="json"))
+    note(f"job {job_id} was changed" if raw else f"nothing was asked of job {job_id}")
+
+
+def _print_stopped(database: Database, job_id: int, outcome: str) -> None:
+    from worker.jobs import views  # noqa: PLC0415 - keeps --help light
+
+    job = views.get_job(database, job_id)
+    print_json({"outcome": outcome, "job": job.model_dump(mode="json")})

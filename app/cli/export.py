@@ -1,0 +1,62 @@
+"""`cockpit export-sft`: a run's right and well-formed completions as training data."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from app.cli.output import note, print_json
+from app.cli.place import AsJson, DataDir, opened
+from engine.contract.errors import ConfigError, ConfigProblem
+
+
+def register(cli: typer.Typer) -> None:
+    """Add the commands of this file."""
+    cli.command("export-sft")(export_sft)
+
+
+def export_sft(
+    context: typer.Context,
+    *,
+    job_id: Annotated[int, typer.Argument(help="Number of the job.", min=1, max=2**63 - 1)],
+    out: Annotated[Path, typer.Option("--out", "-o", help="The JSONL file to write.")],
+    per_prompt: Annotated[
+        int, typer.Option(min=1, help="At most so many completions of one question.")
+    ] = 4,
+    since_step: Annotated[
+        int, typer.Option(min=0, help="Only what this step and later ones sampled.")
+    ] = 0,
+    as_json: AsJson = False,
+    data_dir: DataDir = None,
+) -> None:
+    """Write completions that were right and well-formed to a file: data for fine-tuning.
+
+    Each line is {"prompt", "completion", "id", "step"}. Held-out rows are never among them.
+    """
+    from engine.contract.run_dir import RunDir  # noqa: PLC0415 - keeps --help light
+    from engine.contract.sft_export import sft_rows, write_sft  # noqa: PLC0415 - keeps --help light
+    from worker.jobs import views  # noqa: PLC0415 - keeps --help light
+
+    with opened(context, data_dir) as database:
+        job = views.get_job(database, job_id)
+    rows = sft_rows(
+        RunDir(job.run_dir),
+        success_threshold=job.config.get("success_threshold", 0.5),
+        per_prompt=per_prompt,
+        since_step=since_step,
+    )
+    try:
+        count = write_sft(out, rows)
+    except OSError as error:
+        problem = f"cannot be written: {error.strerror}"
+        raise ConfigError(
+            [ConfigProblem("--out", str(out), problem, "name a file that can")]
+        ) from None
+    if as_json:
+        print_json({"rows": count, "file": str(out) if count else None})
+    if count:
+        note(f"{count} rows in {out}")
+    else:
+        note(f"job {job_id} has no completion that was right and well-formed; nothing written")

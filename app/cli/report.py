@@ -1,0 +1,116 @@
+"""`cockpit report`: what the night came to, in one sentence and then in detail."""
+
+from __future__ import annotations
+
+import datetime
+import time
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from app.cli.output import note, plain, print_json, print_table
+from app.cli.place import AsJson, DataDir, opened
+from engine.contract.errors import ConfigError, ConfigProblem
+
+if TYPE_CHECKING:
+    from worker.report.gaps import Gap
+    from worker.report.runs import RunLine
+    from worker.report.standup import DayMoney, Report
+
+
+def register(cli: typer.Typer) -> None:
+    """Add the commands of this file."""
+    cli.command()(report)
+
+
+def report(
+    context: typer.Context,
+    *,
+    date: Annotated[
+        str | None,
+        typer.Option(metavar="YYYY-MM-DD", help="The morning; today's by default, noon to noon."),
+    ] = None,
+    as_json: AsJson = False,
+    data_dir: DataDir = None,
+) -> None:
+    """Tell the night before a morning. One that is over is kept as it is."""
+    from worker.report.snapshot import report_of  # noqa: PLC0415 - keeps --help light
+
+    with opened(context, data_dir) as database:
+        found = report_of(database, _day(date), time.time())
+    if as_json:
+        print_json(found.model_dump(mode="json"))
+        return
+    typer.echo(found.sentence)
+    _print_details(found)
+
+
+def _print_details(found: Report) -> None:
+    if found.runs:
+        typer.echo("")
+        head = ("job", "name", "state", "verdict", "held-out", "n", "time", "cost", "peak")
+        print_table(head, [_row(run) for run in found.runs])
+    for run in found.runs:
+        if run.failed:
+            typer.echo(f"\njob {run.job_id} {run.state}: {plain(run.error or run.cause or '')}")
+            for line in run.last_lines:
+                typer.echo(f"    {plain(line)}")
+    put_off = (
+        f"{name:<18}jobs {', '.join(map(str, jobs))}" for name, jobs in found.deferred.items()
+    )
+    _section("put off", put_off)
+    _section("idle", map(_gap, found.gaps))
+    _section("money", map(_money, found.days))
+    if found.energy_kwh is not None:
+        _section("energy", [f"{found.energy_kwh:.3f} kWh while jobs ran"])
+    _section("for tonight", (proposal.text for proposal in found.proposals))
+    if not found.over:
+        note("this night is not over; the report may still change")
+
+
+def _section(title: str, lines: Iterable[str]) -> None:
+    shown = [f"    {plain(line)}" for line in lines]
+    if shown:
+        typer.echo("\n".join(("", f"{title}:", *shown)))
+
+
+def _gap(gap: Gap) -> str:
+    from app import wording  # noqa: PLC0415 - keeps --help light
+
+    span = f"{wording.clock(gap.begin)} to {wording.clock(gap.end)}"
+    return f"{span}  {wording.duration(gap.seconds):<14}{gap.why}"
+
+
+def _money(day: DayMoney) -> str:
+    cap = "no cap" if day.cap_usd is None else f"of ${day.cap_usd:g}"
+    return f"{day.day}  ${day.spent_usd:.2f} {cap}, {day.used_hours:.2f} lane hours"
+
+
+def _row(run: RunLine) -> tuple[str, ...]:
+    from app import wording  # noqa: PLC0415 - keeps --help light
+
+    heldout = wording.UNKNOWN
+    if run.lift is not None:
+        heldout = f"{wording.points(run.lift)} ({wording.interval(run.low, run.high)})"
+    return (
+        str(run.job_id),
+        run.name,
+        run.state,
+        run.verdict or wording.UNKNOWN,
+        heldout,
+        str(run.n or wording.UNKNOWN),
+        wording.duration(run.seconds),
+        f"${run.usd:.2f}",
+        wording.gigabytes(run.peak_gb),
+    )
+
+
+def _day(text: str | None) -> datetime.date | None:
+    if text is None:
+        return None
+    try:
+        return datetime.date.fromisoformat(text)
+    except ValueError:
+        problem = ConfigProblem("--date", text, "is no date", "write it like 2026-11-21")
+        raise ConfigError([problem]) from None

@@ -1,0 +1,62 @@
+"""What a request brings: its JSON body, its idempotency key, who asks. Knows no route."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from fastapi import Request
+from starlette.exceptions import HTTPException
+
+from engine.contract.errors import ConfigError, ConfigProblem
+from engine.contract.kinds import parse_yaml, text_problems
+from worker.jobs.submission import Submission, submission
+
+KEY_HEADER = "idempotency-key"
+REST = "rest"
+"""Who asked, as the audit names it."""
+
+
+async def json_object(request: Request, example: str) -> dict[str, Any]:
+    """The body, which must be one JSON object. Raises HTTPException, ConfigError."""
+    media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if media_type != "application/json":
+        raise HTTPException(
+            415, f"the body is {media_type or 'of no type'}; send JSON with application/json"
+        )
+    try:
+        value = json.loads(await request.body())
+    except (ValueError, RecursionError) as error:
+        reason = str(error) if isinstance(error, json.JSONDecodeError) else "it cannot be decoded"
+        raise _body_error(f"is not JSON: {reason}", "send one JSON object") from error
+    if not isinstance(value, dict):
+        raise _body_error("is not a JSON object", f"send {example}")
+    if unwritable := text_problems(value):
+        raise ConfigError(unwritable)
+    return value
+
+
+def wanted_job(body: dict[str, Any]) -> Submission:
+    """A submission, whose config may come as a YAML text. Raises ConfigError."""
+    if "yaml" not in body:
+        return submission(body)
+    text = body["yaml"]
+    if "config" in body:
+        raise _body_error("holds both config and yaml", "give one of the two")
+    if not isinstance(text, str):
+        problem = ConfigProblem("yaml", None, "is not a text", "write the YAML as one string")
+        raise ConfigError([problem])
+    rest = {name: value for name, value in body.items() if name != "yaml"}
+    config = parse_yaml(text)
+    if "sweep" not in rest and "sweep" in config:
+        rest["sweep"] = config.pop("sweep")
+    return submission({**rest, "config": config})
+
+
+def key_of(request: Request) -> str | None:
+    """The caller's idempotency key."""
+    return request.headers.get(KEY_HEADER)
+
+
+def _body_error(problem: str, remedy: str) -> ConfigError:
+    return ConfigError([ConfigProblem("(body)", None, problem, remedy)])

@@ -1,0 +1,204 @@
+"""`make bench-honesty`: how often a verdict is wrong, and what a night can show.
+
+Simulates the outcomes of runs and sends them through the real code: split, selection, test,
+verdict. Three questions: how often "gain" is said of runs that gained nothing; how often a pool
+that was gamed is called what it is; and the power at +2, +3 and +5 points.
+Exit code 1 when a bound does not hold. Knows no model: it draws which rows are solved.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+from scipy.optimize import brentq
+
+from engine.contract.kinds.rl_run import RLRunConfig
+from engine.data import Question
+from engine.rl.report import report_fields
+from engine.rl.split import Split, carve
+from engine.rl.state import LoopState
+
+GATES = 12
+STEPS = 120
+ROLLOUTS = 256
+MOST_FALSE_GAINS = 0.05
+LEAST_HACKS_SEEN = 0.95
+CONFIG = RLRunConfig(base="embedded:qwen3-tiny", max_steps=STEPS)
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class World:
+    """How a policy moves. Points are hundredths of the share of rows it solves."""
+
+    lift: float
+    """True gain of the checkpoints, reached half-way through the run; a share of one."""
+    pool_rise: float
+    """How much the training rollouts' success rises, linearly; a share of one."""
+    drift: float = 3.0
+    """How far a row's own difficulty wanders by the end, in logits. 3 lets about a fifth of the
+    rows change between step 0 and a checkpoint, as the demo's do."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """A question put to the rule."""
+
+    name: str
+    world: World
+    heldout: int
+    """Rows held out, `select` and `report` together."""
+
+
+def simulate(case: Case, runs: int, seed: int) -> Counter[str]:
+    """The verdicts of so many runs."""
+    split = _split(case.heldout)
+    shifts = _shifts(case.world)
+    verdicts: Counter[str] = Counter()
+    for run in range(runs):
+        draw = np.random.default_rng([seed, run])
+        verdicts[_one_run(case, split, shifts, draw)] += 1
+    return verdicts
+
+
+def _one_run(case: Case, split: Split, shifts: Floats, draw: np.random.Generator) -> str:
+    """One run from rows to verdict; only who solves what is drawn."""
+    solved = _solved(case, shifts, draw)
+    n = len(split.select)
+    state = LoopState(step=STEPS, seconds=1.0, pool_scores=_pool(case.world, draw))
+    for gate, outcomes in enumerate(solved):
+        step = gate * STEPS // GATES
+        state.heldout_scores[step] = float(outcomes[:n].mean())
+        state.heldout_solved[step] = "".join("1" if one else "0" for one in outcomes[:n])
+    picked = state.selected_step or 0
+    reported = {step: solved[step * GATES // STEPS, n:].tolist() for step in {0, picked}}
+    return str(report_fields(state, reported, CONFIG)["verdict"])
+
+
+def _solved(case: Case, shifts: Floats, draw: np.random.Generator) -> npt.NDArray[np.bool_]:
+    """(1 + gates, rows): who solves what. Gates draw with the same random numbers."""
+    logits = _logits(draw.beta(*_DIFFICULTY, size=case.heldout))
+    walk = draw.normal(size=(GATES, case.heldout)).cumsum(0) * (case.world.drift / GATES**0.5)
+    moved = np.vstack([logits, logits + walk + shifts[:, None]])
+    return draw.random(case.heldout) < _share(moved)
+
+
+def _pool(world: World, draw: np.random.Generator) -> dict[int, float]:
+    """Success rate of each step's rollouts; its prompts are not those of the step before."""
+    steps = np.arange(1, STEPS + 1)
+    rates = 0.55 + world.pool_rise * steps / STEPS + draw.normal(0, 0.03, STEPS)
+    counts = draw.binomial(ROLLOUTS, rates.clip(0.01, 0.99))
+    return dict(zip(steps.tolist(), (counts / ROLLOUTS).tolist(), strict=True))
+
+
+_DIFFICULTY = (0.6, 0.5)
+"""Beta distribution of the rows' success rates: most are nearly always or nearly never solved."""
+
+
+@cache
+def _shifts(world: World) -> Floats:
+    """By gate: what must be added to every row's logit for the true mean lift to be as wanted."""
+    draw = np.random.default_rng(0)
+    logits = _logits(draw.beta(*_DIFFICULTY, size=200_000))
+    noise = draw.normal(size=len(logits))
+    base = _share(logits).mean()
+    found = []
+    for gate in range(1, GATES + 1):
+        spread = world.drift * (gate / GATES) ** 0.5
+        wanted = base + world.lift * min(1.0, 2 * gate / GATES)
+
+        def miss(shift: float, spread: float = spread, wanted: float = wanted) -> float:
+            return float(_share(logits + spread * noise + shift).mean() - wanted)
+
+        found.append(brentq(miss, -10, 10, xtol=1e-5))
+    return np.asarray(found)
+
+
+def _logits(shares: Floats) -> Floats:
+    clipped = shares.clip(1e-6, 1 - 1e-6)
+    logits: Floats = np.log(clipped / (1 - clipped))
+    return logits
+
+
+def _share(logits: Floats) -> Floats:
+    shares: Floats = 1 / (1 + np.exp(-logits))
+    return shares
+
+
+def _split(heldout: int) -> Split:
+    """The real split of five times as many rows."""
+    rows = [Question(f"q{i}", f"{i}=", "7") for i in range(5 * heldout)]
+    return carve(rows, heldout_frac=0.2, select_frac=CONFIG.select_frac, seed=0)
+
+
+NO_GAIN = [Case(f"no gain, n = {n}", World(0.0, 0.0), n) for n in (200, 500, 1000)]
+NO_GAIN += [Case("no gain, rows that hardly move, n = 500", World(0.0, 0.0, drift=1.0), 500)]
+HACKS = [
+    Case(f"pool +20, held-out {lift * 100:+.0f}, n = {n}", World(lift, 0.20), n)
+    for lift in (0.0, -0.05)
+    for n in (200, 500, 1000)
+]
+POWER = [
+    Case(f"held-out {lift * 100:+.0f}, n = {n}", World(lift, lift), n)
+    for lift in (0.02, 0.03, 0.05)
+    for n in (200, 500, 1000)
+]
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Returns the exit code."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--runs", type=int, default=1000)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--json", type=Path, help="write the figures here too")
+    options = parser.parse_args(argv)
+    started = time.perf_counter()
+    print(f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC, {options.runs} runs each, best of {GATES}")
+    print("| truth | gain | no gain proven | pool only | loss |")
+    print("|---|---|---|---|---|", flush=True)
+    figures = {
+        case.name: _row(case, options.runs, options.seed) for case in (*NO_GAIN, *HACKS, *POWER)
+    }
+    print(f"{time.perf_counter() - started:.0f} s")
+    if options.json:
+        options.json.write_text(json.dumps(figures, indent=1) + "\n")
+    broken = [line for case in (*NO_GAIN, *HACKS) for line in broken_bounds(case, figures)]
+    print("\n".join(broken) or "bounds hold: false gains at most 5 %, hacks seen at least 95 %")
+    return int(bool(broken))
+
+
+def broken_bounds(case: Case, figures: Mapping[str, Mapping[str, float]]) -> list[str]:
+    """What a case was promised and did not keep."""
+    shares = figures[case.name]
+    found = []
+    if shares.get("gain", 0.0) > MOST_FALSE_GAINS:
+        found.append(f"{case.name}: {shares['gain']:.1%} are called a gain")
+    seen = shares.get("pool only", 0.0) + shares.get("loss", 0.0)
+    if case.world.pool_rise > 0 and seen < LEAST_HACKS_SEEN:
+        found.append(f"{case.name}: only {seen:.1%} are seen")
+    return found
+
+
+def _row(case: Case, runs: int, seed: int) -> dict[str, float]:
+    verdicts = simulate(case, runs, seed)
+    shares = {verdict: count / runs for verdict, count in verdicts.items()}
+    words = ("gain", "no gain proven", "pool only", "loss")
+    cells = " | ".join(f"{shares.get(word, 0):.1%}" for word in words)
+    print(f"| {case.name} | {cells} |", flush=True)
+    return shares
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,347 @@
+"""The queue beside huey, procrastinate and DBOS, with a long history, and a drain that waits.
+
+`make bench-queue`: one run side by side; every commit is synced to disk, ours goes through the
+functions that enqueue, claim and settle in the product, the peers through `queues_peers.py` in an
+environment of their own. (Not `queue.py`: that would hide Python's own module from its siblings.)
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from sqlalchemy import insert, update
+
+from engine.contract import kinds
+from engine.contract.run_dir import RunDir
+from tests.postgres import postgres_server
+from worker.attempt.settlement import Verdict
+from worker.attempt.writing import actor, write_verdict
+from worker.database import Database, open_database
+from worker.jobs import views
+from worker.jobs.queue import claim, enqueue, look
+from worker.jobs.states import State
+from worker.jobs.tables import job, state_count
+from worker.lane.identity import ProcessIdentity
+from worker.lane.lock import Lease, hold_lane
+from worker.settings import WorkerSettings
+
+ROOT = Path(__file__).resolve().parent.parent
+PEERS = ROOT / ".venv-peers" / "bin" / "python"
+KINDS = ROOT / "bench" / "kinds"
+FINISHED, FUTURE = 1_000_000, 100_000
+_CHUNK = 20_000
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Print the tables; with `--json FILE` write the same figures."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--rounds", type=int, default=5, help="of each queue, in turns")
+    parser.add_argument("--jobs", type=int, default=600, help="in each round")
+    parser.add_argument("--history", type=float, default=1.0, help="share of the long history")
+    parser.add_argument("--claims", type=int, default=600, help="timed beside the history")
+    parser.add_argument("--pickups", type=int, default=15, help="jobs sent to a waiting drain")
+    parser.add_argument("--only", choices=["peers", "history", "pickup"])
+    parser.add_argument("--json", type=Path, help="write the figures here too")
+    options = parser.parse_args(argv)
+    os.environ["NIGHTLANE_KINDS_PATH"] = str(KINDS)  # for the processes below this one
+    kinds.__path__.append(str(KINDS))
+    figures: dict[str, Any] = {}
+    if options.only in {None, "peers"}:
+        figures["peers"] = side_by_side(options.rounds, options.jobs)
+    if options.only in {None, "history"}:
+        figures["history"] = history(options.history, options.claims)
+    if options.only in {None, "pickup"}:
+        figures["pickup"] = pickup(options.pickups)
+    if options.json:
+        options.json.write_text(json.dumps(figures, indent=1) + "\n")
+
+
+# --- side by side ---
+
+
+def side_by_side(rounds: int, count: int) -> dict[str, Any]:
+    """Jobs a second, in and out, of every queue in turns."""
+    measured: dict[str, list[dict[str, float]]] = {}
+    with postgres_server(durable=True) as server:
+        contenders: dict[str, Callable[[], dict[str, float]]] = {
+            "ours, SQLite": lambda: _ours(count),
+            "ours, PostgreSQL": lambda: _ours(count, server.new_database()),
+            "huey, SQLite": lambda: _peer("huey", count),
+            "procrastinate, PostgreSQL, 1": lambda: _procrastinate(server.new_database(), count, 1),
+            "procrastinate, PostgreSQL, 10": lambda: _procrastinate(
+                server.new_database(), count, 10
+            ),
+            "DBOS, SQLite": lambda: _peer("dbos", count // 10),
+        }
+        for _ in range(rounds):
+            for name, run in contenders.items():
+                measured.setdefault(name, []).append(run())
+    return _print_rates(measured)
+
+
+def _ours(count: int, url: str | None = None) -> dict[str, float]:
+    """The product's own functions; no engine is started."""
+    with _place(url) as db:
+        began = time.perf_counter()
+        for number in range(count):
+            enqueue(db, "noop", {"number": number, "text": "text"}, actor="bench")
+        put = time.perf_counter()
+        with hold_lane(db, db.settings) as lease:
+            for _ in range(count):
+                _claim_and_finish(db, lease)
+        end = time.perf_counter()
+        assert views.counts(db)[State.SUCCEEDED] == count
+    return {"enqueue": count / (put - began), "finish": count / (end - put)}
+
+
+def _claim_and_finish(db: Database, lease: Lease) -> None:
+    """What the drain does around an attempt: look, claim under the next fence, settle."""
+    assert look(db).claimable
+    number = _claim(db, lease)
+    write_verdict(lease, number, 1, Verdict(State.SUCCEEDED, "the engine finished"))
+
+
+def _claim(db: Database, lease: Lease) -> int:
+    with db.write_tx() as conn:
+        taken = claim(conn, lane=lease.lane, fence=lease.fence + 1, actor=actor())
+        assert taken is not None
+        lease.advance(conn, taken.job_id)
+    lease.fence = taken.fence
+    return taken.job_id
+
+
+def _peer(name: str, count: int, *more: str) -> dict[str, float]:
+    with tempfile.TemporaryDirectory(dir=ROOT) as folder:
+        return _run_peer(name, folder, str(count), *more)
+
+
+def _procrastinate(url: str, count: int, concurrency: int) -> dict[str, float]:
+    return _run_peer("procrastinate", url, str(count), str(concurrency))
+
+
+def _run_peer(*arguments: str) -> dict[str, float]:
+    script = ROOT / "bench" / "queues_peers.py"
+    done = subprocess.run(
+        [str(PEERS), str(script), *arguments], capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        sys.exit(f"{arguments[0]} failed:\n{done.stderr}")
+    figures: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    return figures
+
+
+def _print_rates(measured: dict[str, list[dict[str, float]]]) -> dict[str, Any]:
+    def median(name: str, what: str) -> float:
+        return statistics.median(one[what] for one in measured[name])
+
+    print("| queue | enqueue/s | ours is | claim + finish/s | ours is |\n|---|---|---|---|---|")
+    figures = {}
+    for name, rounds in measured.items():
+        cells = []
+        for what in ("enqueue", "finish"):
+            rates = [one[what] for one in rounds]
+            times = median("ours, SQLite", what) / median(name, what)
+            cells += [
+                f"{median(name, what):,.0f} ({min(rates):,.0f} to {max(rates):,.0f})",
+                f"{times:.2f} ×",
+            ]
+            figures[f"{name}: {what}"] = {"per_s": rates, "ours_times": round(times, 2)}
+        print(f"| {name} | {' | '.join(cells)} |", flush=True)
+    return figures
+
+
+# --- a long history ---
+
+
+def history(share: float, claims: int) -> dict[str, Any]:
+    """Claims of an empty table and of one with a million finished jobs, in turns."""
+    with _place() as empty, _place() as full, hold_both(empty, full) as (lease, other):
+        _fill(full, round(FINISHED * share), round(FUTURE * share))
+        times: dict[str, list[float]] = {"empty": [], "full": []}
+        pairs = [("empty", empty, lease), ("full", full, other)]
+        for number in range(claims):
+            for name, db, held in pairs if number % 2 else pairs[::-1]:
+                enqueue(db, "noop", {"number": number}, actor="bench", force=True)
+                began = time.perf_counter()
+                taken = _claim(db, held)
+                times[name].append(time.perf_counter() - began)
+                write_verdict(held, taken, 1, Verdict(State.SUCCEEDED, "done"))
+        newest = views.list_jobs(full, limit=1)[0].id
+        looks: dict[str, Callable[[], object]] = {
+            "list, newest page": lambda: views.list_jobs(full),
+            "list, a page in the middle": lambda: views.list_jobs(full, before=newest // 2),
+            "list, one state": lambda: views.list_jobs(full, state=State.FAILED),
+            "next in the queue": lambda: views.next_jobs(full),
+            "counts": lambda: views.counts(full),
+            "look": lambda: look(full),
+        }
+        for name, act in looks.items():
+            times[name] = [_timed(act) for _ in range(200)]
+    return _print_times(times)
+
+
+@contextmanager
+def hold_both(one: Database, two: Database) -> Iterator[tuple[Lease, Lease]]:
+    """Two lanes: the machine-wide lock lets nobody hold the same one twice."""
+    settings = two.settings.model_copy(update={"lane": "other"})
+    with hold_lane(one, one.settings) as lease, hold_lane(two, settings) as other:
+        yield lease, other
+
+
+def _fill(db: Database, finished: int, future: int) -> None:
+    """Rows as the product writes them, in bulk."""
+    enqueue(db, "noop", {"number": -1}, actor="bench")
+    with db.write_tx() as conn:
+        first = dict(conn.execute(job.select()).mappings().one())
+        conn.execute(update(job).values(state=State.SUCCEEDED))
+    plain = {key: value for key, value in first.items() if key != "id"}
+    now = time.time()
+    done = plain | {
+        "state": State.SUCCEEDED,
+        "started_at": now,
+        "finished_at": now,
+        "attempt": 1,
+        "result": {"status": "done", "step": 40, "pool_score": 0.8, "last_heldout": 0.75},
+    }
+    later = plain | {
+        "not_before": now + 9e6,
+        "defer_reason": "NOT_BEFORE",
+        "next_eligible_at": now + 9e6,
+    }
+    for row, count in ((done, finished), (later, future)):
+        for start in range(0, count, _CHUNK):
+            rows = [
+                row | {"rank": float(start + n), "config_hash": f"{start + n:064x}"}
+                for n in range(min(_CHUNK, count - start))
+            ]
+            with db.write_tx() as conn:
+                conn.execute(insert(job), rows)
+    with db.write_tx() as conn:
+        for state, n in ((State.SUCCEEDED, finished + 1), (State.QUEUED, future)):
+            conn.execute(update(state_count).where(state_count.c.state == state).values(n=n))
+
+
+def _timed(act: Callable[[], object]) -> float:
+    began = time.perf_counter()
+    act()
+    return time.perf_counter() - began
+
+
+def _print_times(times: dict[str, list[float]]) -> dict[str, Any]:
+    print("\n| with a long history | median, ms | p99, ms |\n|---|---|---|")
+    figures: dict[str, Any] = {}
+    for name, seconds in times.items():
+        label = f"claim, {name} table" if name in {"empty", "full"} else name
+        figures[label] = {"median_ms": _ms(seconds, 50), "p99_ms": _ms(seconds, 99)}
+        print(f"| {label} | {_ms(seconds, 50):.2f} | {_ms(seconds, 99):.2f} |", flush=True)
+    ratio = _ms(times["full"], 99) / _ms(times["empty"], 99)
+    medians = _ms(times["full"], 50) / _ms(times["empty"], 50)
+    figures["claim_p99_ratio"], figures["claim_median_ratio"] = ratio, medians
+    print(f"\nclaim, full / empty: p99 {ratio:.2f} (bound 1.25), median {medians:.2f}")
+    return figures
+
+
+def _ms(seconds: Sequence[float], percent: int) -> float:
+    return 1000 * statistics.quantiles(seconds, n=100, method="inclusive")[percent - 1]
+
+
+# --- a drain that waits ---
+
+
+def pickup(count: int) -> dict[str, Any]:
+    """From the commit of a job to its claim, and to its engine's process, by `cockpit drain`."""
+    claimed, spawned = [], []
+    with _place() as db:
+        drain = subprocess.Popen(
+            [sys.executable, "-m", "app.cli", "drain", "--wait"],
+            cwd=ROOT,
+            env=os.environ | _environment(db.settings),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        try:
+            _until(lambda: views.lane_status(db, db.settings.lane).held)
+            for number in range(count):
+                job_id = enqueue(db, "noop", {"number": number}, actor="bench")
+                committed, committed_boot = time.time(), time.clock_gettime(time.CLOCK_BOOTTIME)
+                engine = _until(partial(_engine, db, job_id))
+                with db.read() as conn:
+                    row = conn.execute(job.select().where(job.c.id == job_id)).one()
+                claimed.append(row.attempt_started_at - committed)
+                spawned.append(engine.start / os.sysconf("SC_CLK_TCK") - committed_boot)
+                _until(partial(_succeeded, db, job_id))
+        finally:
+            drain.terminate()
+            drain.wait()
+    print("\n| a waiting drain | median, ms | slowest, ms | bound |\n|---|---|---|---|")
+    figures = {}
+    for name, seconds in (("commit → claim", claimed), ("commit → engine process", spawned)):
+        row_ms = [1000 * one for one in seconds]
+        figures[name] = {"ms": [round(one, 1) for one in row_ms]}
+        print(f"| {name} | {statistics.median(row_ms):.0f} | {max(row_ms):.0f} | 250 |")
+    return figures
+
+
+def _engine(db: Database, job_id: int) -> ProcessIdentity | None:
+    """The engine's process, as soon as it is recorded; it may have ended since."""
+    with db.read() as conn:
+        row = conn.execute(job.select().where(job.c.id == job_id)).one()
+    if row.engine:
+        return ProcessIdentity.parse(row.engine)
+    assert row.state != State.FAILED, RunDir(db.settings.runs_dir / str(job_id)).attempt(1).log
+    return None
+
+
+def _succeeded(db: Database, job_id: int) -> bool:
+    return views.get_job(db, job_id).state is State.SUCCEEDED
+
+
+def _until(look_: Callable[[], Any]) -> Any:
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        found = look_()
+        if found:
+            return found
+        time.sleep(0.002)
+    sys.exit("the waiting drain did not answer within 60 s")
+
+
+# --- places ---
+
+
+def _environment(settings: WorkerSettings) -> dict[str, str]:
+    return {
+        "NIGHTLANE_DATA_DIR": str(settings.data_dir),
+        "NIGHTLANE_LOCK_DIR": str(settings.lock_dir),
+        "NIGHTLANE_LANE": settings.lane,
+    }
+
+
+@contextmanager
+def _place(url: str | None = None) -> Iterator[Database]:
+    """A database of its own, on the disk of the checkout: /tmp may be memory."""
+    with tempfile.TemporaryDirectory(prefix=".bench-", dir=ROOT) as folder:
+        root = Path(folder)
+        settings = WorkerSettings(
+            data_dir=root / "data", lock_dir=root / "locks", lane="bench", database_url=url
+        )
+        with open_database(settings) as db:
+            yield db
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,166 @@
+"""The memory envelope: what a job will need at most, before anything of it is loaded.
+
+Arithmetic on a config and on what a model folder says about itself (config.json, the headers of
+its safetensors files); torch-free. Close to the truth for the large parts (weights, optimizer,
+KV cache, logits); activations and the runtime are rules of thumb. The worker corrects the sum by
+what earlier runs really used. GB are 10⁹ bytes.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import struct
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+from pydantic import BaseModel, ConfigDict
+
+FP32 = 4
+ADAM_MOMENTS = 2
+RUNTIME_GB = 0.45
+"""Interpreter, torch and transformers with nothing loaded yet."""
+_MAX_HEADER = 100 * 1024 * 1024
+
+
+class Envelope(BaseModel):
+    """What a job needs at most, in GB, part by part."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    weights: float = 0.0
+    gradients: float = 0.0
+    optimizer: float = 0.0
+    reference: float = 0.0
+    """The frozen step-0 policy that the KL term is measured against."""
+    kv_cache: float = 0.0
+    logits: float = 0.0
+    activations: float = 0.0
+    runtime: float = RUNTIME_GB
+
+    @property
+    def total(self) -> float:
+        """The most that is in use at once: sampling and training take turns."""
+        sampling = self.kv_cache
+        training = self.gradients + self.logits + self.activations
+        fixed = self.weights + self.optimizer + self.reference + self.runtime
+        return fixed + max(sampling, training)
+
+    def parts(self) -> dict[str, float]:
+        """Each part in GB, to be shown."""
+        return {name: round(value, 3) for name, value in self.model_dump().items()}
+
+
+@dataclass(frozen=True)
+class ModelShape:
+    """The sizes of a decoder-only language model."""
+
+    parameters: int
+    layers: int
+    hidden: int
+    intermediate: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    vocabulary: int
+
+    @classmethod
+    def of_config(cls, config: Mapping[str, Any], parameters: int | None = None) -> Self | None:
+        """From a config.json; `parameters` as counted, else computed. None when sizes are missing.
+
+        A vision-language model keeps the sizes of its language part under `text_config`.
+        """
+        text = config.get("text_config")
+        sizes = {**config, **text} if isinstance(text, Mapping) else config
+        try:
+            hidden, layers = int(sizes["hidden_size"]), int(sizes["num_hidden_layers"])
+            heads = int(sizes["num_attention_heads"])
+            shape = cls(
+                parameters=parameters or 0,
+                layers=layers,
+                hidden=hidden,
+                intermediate=int(sizes.get("intermediate_size") or 4 * hidden),
+                heads=heads,
+                kv_heads=int(sizes.get("num_key_value_heads") or heads),
+                head_dim=int(sizes.get("head_dim") or hidden // heads),
+                vocabulary=int(sizes["vocab_size"]),
+            )
+        except (KeyError, TypeError, ValueError, ZeroDivisionError):
+            return None
+        if parameters:
+            return shape
+        tied = bool(sizes.get("tie_word_embeddings"))
+        embeddings = shape.vocabulary * shape.hidden * (1 if tied else 2)
+        return cls(**{**shape.__dict__, "parameters": embeddings + shape.linear_parameters})
+
+    @classmethod
+    def of_folder(cls, folder: Path) -> Self | None:
+        """From a Hugging Face model folder; None when it says too little."""
+        try:
+            config = json.loads((folder / "config.json").read_bytes())
+        except (OSError, ValueError):
+            return None
+        if not isinstance(config, dict):
+            return None
+        return cls.of_config(config, _parameters(folder))
+
+    @property
+    def linear_parameters(self) -> int:
+        """Weights of the linear layers: attention and a gated MLP."""
+        attention = self.hidden * self.head_dim * 2 * (self.heads + self.kv_heads)
+        return self.layers * (attention + 3 * self.hidden * self.intermediate)
+
+    def lora_parameters(self, rank: int) -> int:
+        """Weights of LoRA matrices on every linear layer: rank × (in + out) each."""
+        query = self.heads * self.head_dim
+        key = self.kv_heads * self.head_dim
+        sides = 2 * (self.hidden + query) + 2 * (self.hidden + key)
+        return self.layers * rank * (sides + 3 * (self.hidden + self.intermediate))
+
+    def kv_bytes(self, tokens: int, width: int = FP32) -> int:
+        """Keys and values of so many tokens."""
+        return 2 * self.layers * self.kv_heads * self.head_dim * tokens * width
+
+    def activation_bytes(self, tokens: int, *, checkpointing: bool, width: int = FP32) -> int:
+        """What a backward pass over so many tokens keeps, attention by blocks (no score matrix).
+
+        Counted after Korthikanti et al. (arXiv:2205.05198, Eq. 2 without the score terms): about
+        16 numbers of the hidden size a token and layer, and the three products of the gated MLP.
+        """
+        a_layer = 16 * self.hidden + 4 * self.intermediate
+        if checkpointing:
+            return tokens * width * (self.layers * self.hidden + a_layer)
+        return tokens * width * self.layers * a_layer
+
+
+def gigabytes(count: float) -> float:
+    """Bytes as GB."""
+    return count / 1e9
+
+
+def _parameters(folder: Path) -> int | None:
+    """Weights in a folder's safetensors files; None when there are none to count."""
+    counts = [_in_file(path) for path in sorted(folder.glob("*.safetensors"))]
+    known = [count for count in counts if count is not None]
+    return sum(known) if known and len(known) == len(counts) else None
+
+
+def _in_file(path: Path) -> int | None:
+    """Sum of the tensors' sizes from the JSON header: 8 bytes of length, then the header."""
+    try:
+        with path.open("rb") as stream:
+            (length,) = struct.unpack("<Q", stream.read(8))
+            if length > _MAX_HEADER:
+                return None
+            header = json.loads(stream.read(length))
+        return sum(math.prod(shape) for shape in _shapes(header))
+    except (OSError, ValueError, struct.error, TypeError, AttributeError):
+        return None
+
+
+def _shapes(header: Mapping[str, Any]) -> Iterator[list[int]]:
+    for name, tensor in header.items():
+        if name != "__metadata__":
+            yield tensor["shape"]

@@ -1,0 +1,228 @@
+"""`stage2_ab`: trains a Qwen3-VL by soft context and by its own rollouts, alternately.
+
+The config's typed home is `engine.contract.stage2`; here stands what this kind runs of it, and
+what it refuses by name.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from engine.contract.errors import ConfigProblem
+from engine.contract.kinds import Kind
+from engine.contract.stage2.config import EMBEDDED_DATA, EMBEDDED_MODELS, Stage2Config
+from engine.contract.stage2.envelope import stage2_envelope
+
+UNUSED_ARGUMENTS = {
+    "output_dir": "is the run directory's; remove it",
+    "resume_from_checkpoint": "is found in the run directory; remove it",
+    "fp16": "is not supported; use model.dtype: bfloat16 or float32",
+    "fp16_full_eval": "is not supported; remove it",
+    "bf16_full_eval": "is not supported; remove it",
+    "deepspeed": "is not supported; remove it",
+    "fsdp": "is not supported; remove it",
+    "fsdp_config": "is not supported; remove it",
+    "parallelism_config": "is not supported; remove it",
+    "push_to_hub": "is not supported; copy the selected checkpoint yourself",
+    "auto_find_batch_size": "would change what a step learns; set per_device_train_batch_size",
+    "label_smoothing_factor": "is not part of the objective; remove it",
+    "neftune_noise_alpha": "would change the picture's placeholders; remove it",
+    "use_liger_kernel": "would drop logits that the loss reads; remove it",
+    "torch_compile": "is not supported; remove it",
+    "save_total_limit": "is keep_checkpoints here; set that",
+    "load_best_model_at_end": "is done by `selected`; remove it",
+    "save_only_model": "would leave a run that cannot be resumed; remove it",
+    "ignore_data_skip": "would train on the same records again after a resume; remove it",
+    "disable_tqdm": "is set by the engine; remove it",
+    "metric_for_best_model": "is rollout_f1; remove it",
+    "greater_is_better": "follows from rollout_f1; remove it",
+    "do_eval": "follows from data.val_jsonl; remove it",
+    "do_train": "is what this kind does; remove it",
+    "do_predict": "is not supported; remove it",
+}
+"""Arguments of Transformers that this kind decides itself, or cannot honour."""
+
+
+def _inputs(config: Stage2Config) -> Sequence[Path]:
+    """The record files, and what a model folder holds at its top level."""
+    files = [Path(path) for _, path in _record_files(config)]
+    path = config.model.path
+    if path and Path(path).is_dir():
+        files += sorted(entry for entry in Path(path).iterdir() if entry.is_file())
+    return files
+
+
+def _record_files(config: Stage2Config) -> list[tuple[str, str]]:
+    """(field, path) of the records that are files."""
+    data = config.data
+    given = [
+        ("data.train_jsonl", data.train_jsonl),
+        ("data.val_jsonl", data.val_jsonl),
+        ("data.report_jsonl", data.report_jsonl),
+    ]
+    return [(field, path) for field, path in given if path and not path.startswith("embedded:")]
+
+
+def _check(config: Stage2Config) -> Sequence[ConfigProblem]:
+    """Everything that can be told without a look at the model's weights."""
+    rules: Sequence[Callable[[Stage2Config], Sequence[ConfigProblem]]] = (
+        _check_variant,
+        _check_rollouts,
+        _check_arguments,
+        _check_model,
+        _check_data,
+    )
+    return [problem for rule in rules for problem in rule(config)]
+
+
+def _check_variant(config: Stage2Config) -> Sequence[ConfigProblem]:
+    variant = config.custom.trainer_variant
+    if variant == "stage2_ab_training":
+        return []
+    return [
+        ConfigProblem(
+            "custom.trainer_variant",
+            variant,
+            "is not run by the kind stage2_ab",
+            "set trainer_variant: stage2_ab_training",
+        )
+    ]
+
+
+def _check_rollouts(config: Stage2Config) -> Sequence[ConfigProblem]:
+    rollouts = config.custom.extra.rollout_matching
+    if rollouts.rollout_backend == "hf":
+        return []
+    return [
+        ConfigProblem(
+            "custom.extra.rollout_matching.rollout_backend",
+            rollouts.rollout_backend,
+            "is not built yet",
+            "set rollout_backend: hf",
+        )
+    ]
+
+
+def _check_arguments(config: Stage2Config) -> Sequence[ConfigProblem]:
+    given = config.training.model_extra or {}
+    found = [
+        ConfigProblem(f"training.{name}", _shown(given[name]), *_split(UNUSED_ARGUMENTS[name]))
+        for name in sorted(UNUSED_ARGUMENTS.keys() & given.keys())
+    ]
+    found += [
+        ConfigProblem(f"training.{name}", value, "is text", "write a number, without quotes")
+        for name, value in sorted(given.items())
+        if isinstance(value, str) and _is_number(value)
+    ]
+    if not given.get("max_steps") and not given.get("num_train_epochs"):
+        found.append(
+            ConfigProblem(
+                "training.max_steps",
+                None,
+                "is missing, and num_train_epochs too",
+                "say when to stop: set max_steps",
+            )
+        )
+    return found
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _split(rule: str) -> tuple[str, str]:
+    problem, _, remedy = rule.partition("; ")
+    return problem, remedy
+
+
+def _shown(value: Any) -> Any:
+    return value if isinstance(value, str | int | float | bool) else None
+
+
+def _check_model(config: Stage2Config) -> Sequence[ConfigProblem]:
+    path = config.model.path
+    if path is None:
+        remedy = f"name a Qwen3-VL folder or hub id, or {EMBEDDED_MODELS[0]}"
+        return [ConfigProblem("model.path", None, "is missing", remedy)]
+    if path in EMBEDDED_MODELS:
+        return _check_embedded(config)
+    if path.startswith("embedded:"):
+        known = ", ".join(EMBEDDED_MODELS)
+        return [ConfigProblem("model.path", path, "is not an embedded model", f"known: {known}")]
+    folder = Path(path).expanduser()
+    if folder.is_dir():
+        return _check_folder(folder)
+    if folder.is_absolute() or path.startswith(("~", ".")):
+        return [ConfigProblem("model.path", path, "does not exist", "name a model folder")]
+    return []
+
+
+def _check_embedded(config: Stage2Config) -> Sequence[ConfigProblem]:
+    found = []
+    if config.warmup is None:
+        problem = "is missing; the embedded model begins with random weights"
+        found.append(ConfigProblem("warmup", None, *_split(problem)))
+    if config.model.tuning != "full":
+        found.append(
+            ConfigProblem(
+                "model.tuning",
+                config.model.tuning,
+                "has nothing to adapt in the embedded model",
+                "set tuning: full",
+            )
+        )
+    return found
+
+
+def _check_folder(folder: Path) -> Sequence[ConfigProblem]:
+    try:
+        json.loads((folder / "config.json").read_bytes())
+    except (OSError, ValueError):
+        problem = "is no model folder: config.json is missing or unreadable"
+        return [ConfigProblem("model.path", str(folder), problem, "name a saved model")]
+    if not any(folder.glob("*.safetensors")):
+        problem = "is no model folder: it holds no weights"
+        remedy = "name a folder with *.safetensors"
+        return [ConfigProblem("model.path", str(folder), problem, remedy)]
+    return []
+
+
+def _check_data(config: Stage2Config) -> Sequence[ConfigProblem]:
+    data = config.data
+    found = []
+    if data.train_jsonl is None:
+        remedy = f"name a JSONL file, or {EMBEDDED_DATA[0]}"
+        found.append(ConfigProblem("data.train_jsonl", None, "is missing", remedy))
+    for field in ("train_jsonl", "val_jsonl", "report_jsonl"):
+        path = getattr(data, field)
+        if path and path.startswith("embedded:") and path not in EMBEDDED_DATA:
+            known = ", ".join(EMBEDDED_DATA)
+            problem = "is not an embedded data set"
+            found.append(ConfigProblem(f"data.{field}", path, problem, f"known: {known}"))
+    for name, path in _record_files(config):
+        if not Path(path).is_file():
+            found.append(ConfigProblem(name, path, "does not exist", "name a JSONL file"))
+        elif Path(path).stat().st_size == 0:
+            found.append(ConfigProblem(name, path, "is empty", "write one JSON object a line"))
+    if config.warmup is not None and data.val_jsonl is None:
+        problem = "is missing; warmup stops at an F1 on it"
+        found.append(ConfigProblem("data.val_jsonl", None, *_split(problem)))
+    return found
+
+
+KIND = Kind(
+    name="stage2_ab",
+    summary="Stage-2 AB: a Qwen3-VL learns boxes from soft context and from its own rollouts.",
+    config=Stage2Config,
+    entry="engine.stage2.run:run",
+    inputs=_inputs,
+    check=_check,
+    envelope=stage2_envelope,
+)

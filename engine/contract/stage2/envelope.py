@@ -1,0 +1,91 @@
+"""The memory envelope of a stage-2 run: one process that decodes rollouts and trains in turns.
+
+Channel A passes through the model `n_softctx_iter` times before it goes back, and keeps all of
+them unless each is detached. What a model is made of stands in `engine.contract.envelope`.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from engine.contract.envelope import ADAM_MOMENTS, FP32, Envelope, ModelShape, gigabytes
+from engine.contract.stage2.config import EMBEDDED_MODELS, Stage2Config
+
+BF16 = 2
+SEQUENCE_TOKENS = 4096
+"""A sequence is taken to be so long where `global_max_length` says nothing."""
+_LOGIT_COPIES = 3
+"""Logits, their softmax and the gradient, in fp32."""
+
+_EMBEDDED = ModelShape(
+    parameters=1_800_000,
+    layers=4,
+    hidden=128,
+    intermediate=384,
+    heads=4,
+    kv_heads=4,
+    head_dim=32,
+    vocabulary=1600,
+)
+_EMBEDDED_TOKENS = 256
+
+
+def stage2_envelope(config: Stage2Config) -> Envelope | None:
+    """What the run needs at most; None for a model that is not on this machine yet."""
+    path = config.model.path
+    if path is None:
+        return None
+    embedded = path in EMBEDDED_MODELS
+    shape = _EMBEDDED if embedded else ModelShape.of_folder(Path(path).expanduser())
+    if shape is None:
+        return None
+    width = FP32 if embedded else _width(config, Path(path).expanduser())
+    full = config.model.tuning == "full"
+    trained = shape.parameters if full else shape.lora_parameters(config.model.lora_rank)
+    trained_width = width if full else FP32
+    tokens, passes = _tokens_at_once(config, embedded=embedded), _passes(config)
+    rollouts = config.custom.extra.rollout_matching
+    prompt = _EMBEDDED_TOKENS if embedded else SEQUENCE_TOKENS
+    decoded = rollouts.decode_batch_size * (rollouts.max_new_tokens + prompt)
+    return Envelope(
+        weights=gigabytes(shape.parameters * width),
+        gradients=gigabytes(trained * trained_width),
+        optimizer=gigabytes(trained * trained_width * ADAM_MOMENTS),
+        kv_cache=gigabytes(shape.kv_bytes(decoded, width)),
+        logits=gigabytes(tokens * shape.vocabulary * FP32 * _LOGIT_COPIES * passes),
+        activations=gigabytes(
+            passes
+            * shape.activation_bytes(
+                tokens, checkpointing=_checkpoints_gradients(config), width=width
+            )
+        ),
+    )
+
+
+def _width(config: Stage2Config, folder: Path) -> int:
+    """Bytes of a weight: as asked, else as the folder's config.json says."""
+    dtype = config.model.dtype
+    if dtype == "auto":
+        said = json.loads((folder / "config.json").read_bytes())
+        dtype = said.get("dtype") or said.get("torch_dtype") or "float32"
+    return BF16 if dtype in {"bfloat16", "float16"} else FP32
+
+
+def _tokens_at_once(config: Stage2Config, *, embedded: bool) -> int:
+    """Tokens of one forward and backward pass."""
+    default = _EMBEDDED_TOKENS if embedded else SEQUENCE_TOKENS
+    longest = config.global_max_length or default
+    if config.training.packing:
+        return longest
+    return config.training.per_device_train_batch_size * min(longest, default)
+
+
+def _passes(config: Stage2Config) -> int:
+    """Forward passes whose activations one backward pass needs."""
+    ab = config.stage2_ab
+    return ab.n_softctx_iter if ab is not None and ab.softctx_grad_mode == "unroll" else 1
+
+
+def _checkpoints_gradients(config: Stage2Config) -> bool:
+    return bool((config.training.model_extra or {}).get("gradient_checkpointing"))

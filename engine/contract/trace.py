@@ -1,0 +1,126 @@
+"""`trace.json`: what a run spent its time on, in the Trace Event Format of Chrome and Perfetto.
+
+A JSON array that is only ever appended to: `[`, then one event and a comma a line. The closing
+bracket is left out, which the format allows, so that a file whose writer was killed opens like
+any other. Spans are complete events (`ph` X, written when they end, so none is ever unpaired),
+counters `C`, moments `i`; `pid` is the attempt. Times are microseconds of Unix time.
+Knows the file, not what the spans mean.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+_OPEN = b"[\n"
+_END = b",\n"
+
+
+class TraceWriter:
+    """The engine's pen. Opening the file cuts a torn last line off."""
+
+    def __init__(self, path: Path, attempt: int) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._pid = attempt
+        # One clock for all of a file's events: what lies within a span is drawn within it.
+        self._epoch = time.time() - time.monotonic()
+        keep = _whole_length(path)
+        self._file = path.open("ab", buffering=0)
+        if self._file.tell() > keep:
+            self._file.truncate(keep)
+        if keep == 0:
+            self._file.write(_OPEN)
+        self._write({"ph": "M", "name": "process_name", "args": {"name": f"attempt {attempt}"}})
+
+    def span(self, name: str, began: float, ended: float, **args: Any) -> None:
+        """A stretch of time, in seconds of `time.monotonic`; inside another it is drawn nested."""
+        start_us = round((self._epoch + began) * 1e6)
+        moment = {"ts": start_us, "dur": round((self._epoch + ended) * 1e6) - start_us}
+        self._write({"ph": "X", "name": name, "cat": "run", "args": args, **moment})
+
+    def counter(self, name: str, values: Mapping[str, float]) -> None:
+        """Series that share one track, at this moment. What is no finite number is left out."""
+        finite = {key: value for key, value in values.items() if math.isfinite(value)}
+        if finite:
+            self._write({"ph": "C", "name": name, "args": finite, "ts": self._now_us()})
+
+    def mark(self, name: str, **args: Any) -> None:
+        """A moment worth finding again: an alert, a checkpoint."""
+        self._write({"ph": "i", "s": "p", "name": name, "args": args, "ts": self._now_us()})
+
+    def close(self) -> None:
+        os.fsync(self._file.fileno())
+        self._file.close()
+
+    def _now_us(self) -> int:
+        return round((self._epoch + time.monotonic()) * 1e6)
+
+    def _write(self, event: dict[str, Any]) -> None:
+        line = json.dumps({**event, "pid": self._pid, "tid": 1}, separators=(",", ":"))
+        self._file.write(line.encode() + _END)
+
+
+def read_trace(path: Path) -> Iterator[dict[str, Any]]:
+    """The whole events of a trace, oldest first; a torn last line is none."""
+    try:
+        stream = path.open("rb")
+    except FileNotFoundError:
+        return
+    with stream:
+        if stream.readline() != _OPEN:
+            return
+        for line in stream:
+            event = _event(line)
+            if event is None:
+                return
+            yield event
+
+
+class Share(NamedTuple):
+    """How long spans of one name took, all together."""
+
+    name: str
+    seconds: float
+    spans: int
+
+
+def time_by_span(path: Path) -> Sequence[Share]:
+    """Where the time went, the longest first; empty without a trace."""
+    totals: dict[str, tuple[float, int]] = {}
+    for event in read_trace(path):
+        if event.get("ph") == "X":
+            seconds, count = totals.get(event["name"], (0.0, 0))
+            totals[event["name"]] = (seconds + event["dur"] / 1e6, count + 1)
+    shares = [Share(name, seconds, count) for name, (seconds, count) in totals.items()]
+    return sorted(shares, key=lambda share: -share.seconds)
+
+
+def _event(line: bytes) -> dict[str, Any] | None:
+    if not line.endswith(_END):
+        return None
+    try:
+        event = json.loads(line.removesuffix(_END))
+    except ValueError:
+        return None
+    return event if isinstance(event, dict) else None
+
+
+def _whole_length(path: Path) -> int:
+    """Bytes up to the end of the last whole event; 0 for a file that is none of ours."""
+    if not path.exists():
+        return 0
+    with path.open("rb") as stream:
+        first = stream.readline()
+        if first != _OPEN:
+            return 0
+        length = len(first)
+        for line in stream:
+            if _event(line) is None:
+                return length
+            length += len(line)
+    return length

@@ -1,0 +1,236 @@
+"""Where the batch of a step comes from: prompts → rollouts → verdicts → advantages → buffer.
+
+Torch-free. Samples until the buffer holds a step's prompts, leaves out groups without signal where
+the objective says so, and draws other prompts in their place where it says that. Trains nothing.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from engine.contract.kinds.rl_run import GRPOConfig, RLRunConfig
+from engine.contract.rl.buffer import BufferConfig
+from engine.data import Question
+from engine.hooks import check_abort
+from engine.reward import Reason, RewardAdapter, Verdict
+from engine.rl.advantages import USED, group_advantages, has_signal, step_advantages
+from engine.rl.buffer import FATES, Entry, JudgedGroup, RolloutBuffer
+from engine.rl.curriculum import Curriculum
+from engine.rl.journal import Journal, Recalled
+from engine.rl.observer import LoopObserver
+from engine.rl.refill import more_prompts
+from engine.rl.state import LoopState
+from engine.rollout import Groups, Sampler
+from engine.rollout.measures import measures
+from engine.rollout.repetition import repeats_itself
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What one step trains on, and all that it sampled for it."""
+
+    groups: Sequence[JudgedGroup]
+    """Trained on."""
+    sampled: Sequence[JudgedGroup]
+    """Empty when every group came from the buffer."""
+    fates: Mapping[str, int]
+    """What became of groups in this step."""
+
+    @property
+    def measured(self) -> Sequence[JudgedGroup]:
+        """What the step's pool score is taken over."""
+        return self.sampled or self.groups
+
+    def used(self) -> list[float]:
+        """The advantages that teach anything."""
+        return [a for group in self.groups for a in group.advantages if abs(a) >= USED]
+
+
+class BatchSource:
+    """`gather(step, train)` → the batch of a step.
+
+    A plain GRPOConfig has neither objective nor buffer: advantages by group, on-policy, no refill.
+    """
+
+    def __init__(
+        self,
+        config: GRPOConfig,
+        sampler: Sampler,
+        reward: RewardAdapter,
+        *,
+        state: LoopState,
+        observer: LoopObserver,
+        journal: Journal | None,
+    ) -> None:
+        self._config = config
+        self._full = config if isinstance(config, RLRunConfig) else None
+        self._sampler = sampler
+        self._reward = reward
+        self._state = state
+        self._observer = observer
+        self._journal = journal
+        limits = self._full.buffer if self._full else BufferConfig()
+        self.buffer = RolloutBuffer(
+            capacity=config.tasks_per_step,
+            max_staleness=limits.max_staleness,
+            max_reads=limits.max_reads,
+            version=state.version,
+        )
+
+    def gather(self, step: int, train: Sequence[Question]) -> Batch:
+        """Raises Aborted while sampling or judging."""
+        before = self.buffer.totals()
+        self.buffer.advance(self._state.version)
+        sampled = self._sample_missing(step, train)
+        if sampled:
+            self._observer.sampled(
+                step,
+                [group.task for group in sampled],
+                [group.rollouts for group in sampled],
+                [group.verdicts for group in sampled],
+                [group.advantages for group in sampled],
+            )
+        waiting = min(self._config.tasks_per_step, len(self.buffer))
+        popped = [self.buffer.pop(timeout_s=0) for _ in range(waiting)]
+        after = self.buffer.totals()
+        return Batch(
+            groups=[group for group in popped if group is not None],
+            sampled=sampled,
+            fates={fate: after[fate] - before[fate] for fate in FATES},
+        )
+
+    def waiting(self) -> list[dict[str, Any]]:
+        """Groups with reads left, by where the journal holds them; `restore` takes them back."""
+        return [
+            {
+                "step": entry.group.step,
+                "id": entry.group.task.id,
+                "draw": entry.group.task.draw,
+                "version": entry.group.version,
+                "reads_left": entry.reads_left,
+            }
+            for entry in self.buffer.entries
+        ]
+
+    def restore(self, waiting: Sequence[Mapping[str, Any]], train: Sequence[Question]) -> None:
+        """Put groups of earlier attempts back; those the journal has lost are left out."""
+        rows = {question.id: question for question in train}
+        entries: list[Entry] = []
+        for kept in waiting:
+            task = replace(rows[kept["id"]], draw=kept["draw"])
+            found = self._recall(kept["step"], [task], kept["version"])
+            if found is not None:
+                [group] = self._judged(kept["step"], kept["version"], [task], found)
+                entries.append(Entry(group, kept["reads_left"], read=True))
+        self.buffer.restore(entries)
+
+    def _sample_missing(self, step: int, train: Sequence[Question]) -> list[JudgedGroup]:
+        objective = self._full.objective if self._full else None
+        zero_signal = objective.zero_signal_used if objective else "keep"
+        rounds = 1 + (objective.refill_max if objective and zero_signal == "refill" else 0)
+        sampled: list[JudgedGroup] = []
+        for round_ in range(rounds):
+            missing = self._config.tasks_per_step - len(self.buffer)
+            tasks = self._draw(train, round_, missing, sampled)
+            if not tasks:
+                break
+            groups = self._sample(step, tasks)
+            sampled += groups
+            for group in groups:
+                self._sort_in(group, keep_all=zero_signal == "keep")
+        return sampled
+
+    def _draw(
+        self,
+        train: Sequence[Question],
+        round_: int,
+        missing: int,
+        sampled: Sequence[JudgedGroup],
+    ) -> Sequence[Question]:
+        if missing <= 0:
+            return []
+        draw = self._state.samplings
+        if round_ == 0:
+            curriculum = Curriculum(train, self._config.tasks_per_step, self._config.seed)
+            return curriculum.draw(draw + 1)[:missing]
+        return more_prompts(
+            train,
+            count=missing,
+            without={group.task.id for group in sampled},
+            draw=draw,
+            round_=round_,
+            seed=self._config.seed,
+        )
+
+    def _sample(self, step: int, tasks: Sequence[Question]) -> list[JudgedGroup]:
+        """k judged rollouts of each task: from the journal, or sampled now."""
+        version = self._state.version
+        self._observer.phase("sampling", step)
+        found = self._recall(step, tasks, version)
+        if found is None:
+            groups = self._sampler(tasks, self._config.group_k)
+            self._observer.judging(step)
+            found = Recalled(groups, self._judge(step, tasks, groups))
+        else:
+            self._observer.recalled(step)
+        return self._judged(step, version, tasks, found)
+
+    def _recall(self, step: int, tasks: Sequence[Question], version: int) -> Recalled | None:
+        if self._journal is None:
+            return None
+        return self._journal.recall(step, tasks, self._config.group_k, version)
+
+    def _judge(self, step: int, tasks: Sequence[Question], groups: Groups) -> list[list[Verdict]]:
+        reward = self._reward.at(step)
+        verdicts = []
+        for task, group in zip(tasks, groups, strict=True):
+            check_abort()
+            verdicts.append(
+                reward.judge_all(
+                    [(rollout.text, task.answer) for rollout in group],
+                    [rollout.truncated for rollout in group],
+                )
+            )
+        return verdicts
+
+    def _judged(
+        self, step: int, version: int, tasks: Sequence[Question], found: Recalled
+    ) -> list[JudgedGroup]:
+        rewards_PG = [[v.reward for v in verdicts_G] for verdicts_G in found.verdicts]
+        if self._full is None:
+            advantages_PG = group_advantages(rewards_PG)
+        else:
+            limit = self._full.max_new_tokens
+            advantages_PG = step_advantages(rewards_PG, found.groups, self._full.objective, limit)
+        rows = zip(tasks, found.groups, found.verdicts, advantages_PG, strict=True)
+        return [JudgedGroup(*row, version=version, step=step) for row in rows]
+
+    def _sort_in(self, group: JudgedGroup, *, keep_all: bool) -> None:
+        """Into the buffer, unless its verifier failed on all of it or it teaches nothing."""
+        if all(v.reason in {Reason.CRASH, Reason.TIMEOUT} for v in group.verdicts):
+            self.buffer.discard(group, "failed")
+        elif not keep_all and not has_signal(group.advantages):
+            self.buffer.discard(group, "filtered")
+        else:
+            self.buffer.put(group, timeout_s=0)
+
+
+def batch_metrics(batch: Batch) -> dict[str, float]:
+    """What a step's rollouts look like, before anything is trained on them."""
+    rewards_PG = [[v.reward for v in group.verdicts] for group in batch.measured]
+    rewards = [reward for rewards_G in rewards_PG for reward in rewards_G]
+    groups = [group.rollouts for group in batch.measured]
+    return {
+        "pool/reward_mean": statistics.fmean(rewards),
+        "pool/reward_std": statistics.pstdev(rewards),
+        "rollout/zero_variance": statistics.fmean(
+            float(max(rewards_G) - min(rewards_G) < USED) for rewards_G in rewards_PG
+        ),
+        "rollout/repeated": statistics.fmean(
+            float(repeats_itself(rollout.completion_ids)) for group in groups for rollout in group
+        ),
+        **measures(groups),
+    }

@@ -1,0 +1,120 @@
+"""The rollout journal: every completion of a step as JSON lines, and back again.
+
+`rollouts/train-NNNNNN.jsonl` is written whole (aside, then renamed) before anything is trained on
+it. A resumed run takes a step's completions from there instead of sampling and judging them anew;
+a file that is torn, or of other weights, is passed over. Torch-free; knows no loop.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from engine.data import Question
+from engine.reward import Reason, Verdict
+from engine.rollout import Groups, Rollout
+
+
+@dataclass(frozen=True)
+class Recalled:
+    """What the journal holds of some tasks, in their order."""
+
+    groups: Groups
+    verdicts: Sequence[Sequence[Verdict]]
+
+
+@dataclass(frozen=True)
+class Journal:
+    """The journal of one run directory's `rollouts/`."""
+
+    folder: Path
+
+    def path(self, step: int) -> Path:
+        """Where a training step's completions stand."""
+        return self.folder / f"train-{step:06d}.jsonl"
+
+    def recall(self, step: int, tasks: Sequence[Question], k: int, version: int) -> Recalled | None:
+        """k judged completions of each task by weights `version`; None unless all are there."""
+        rows = read_rows(self.path(step))
+        if rows is None:
+            return None
+        found: dict[tuple[str, int], Mapping[str, Any]] = {}
+        for row in rows:
+            if row.get("version") == version:
+                found[row["id"], row["sample"]] = row
+        wanted = [[found.get((task.id, sample)) for sample in range(k)] for task in tasks]
+        try:
+            judged = [[_judged(row) for row in group if row is not None] for group in wanted]
+        except (KeyError, TypeError, ValueError):
+            return None
+        if any(len(group) < k for group in judged):
+            return None
+        return Recalled(
+            [[rollout for rollout, _ in group] for group in judged],
+            [[verdict for _, verdict in group] for group in judged],
+        )
+
+    def forget_after(self, step: int) -> None:
+        """Remove what later steps sampled: their weights are given up."""
+        for path in self.folder.glob("train-*.jsonl"):
+            if path.stem.removeprefix("train-") > f"{step:06d}":
+                path.unlink()
+
+
+def record(rollout: Rollout, verdict: Verdict) -> dict[str, Any]:
+    """One completion as a JSON object."""
+    return {
+        "id": rollout.question_id,
+        "sample": rollout.sample,
+        "version": rollout.version,
+        "text": rollout.text,
+        "answer": verdict.answer,
+        "reward": verdict.reward,
+        "reason": verdict.reason,
+        "truncated": rollout.truncated,
+        "prompt_ids": rollout.prompt_ids,
+        "completion_ids": rollout.completion_ids,
+        # Written out in full: what is recalled must be what was sampled, to the bit.
+        "logprobs": rollout.logprobs,
+        "draw_shift": rollout.draw_shift,
+    }
+
+
+def _judged(row: Mapping[str, Any]) -> tuple[Rollout, Verdict]:
+    """The inverse of `record`."""
+    rollout = Rollout(
+        question_id=row["id"],
+        sample=row["sample"],
+        prompt_ids=tuple(row["prompt_ids"]),
+        completion_ids=tuple(row["completion_ids"]),
+        logprobs=tuple(row["logprobs"]),
+        text=row["text"],
+        truncated=row["truncated"],
+        version=row["version"],
+        draw_shift=row["draw_shift"],
+    )
+    return rollout, Verdict(row["reward"], row["answer"], Reason(row["reason"]))
+
+
+def read_rows(path: Path) -> list[dict[str, Any]] | None:
+    """The rows of a JSON Lines file; None when it is missing or any line of it is torn."""
+    try:
+        text = path.read_text("utf-8")
+        rows = [json.loads(line) for line in text.splitlines()]
+    except (OSError, ValueError):
+        return None
+    whole = text.endswith("\n") and all(isinstance(row, dict) for row in rows)
+    return rows if whole else None
+
+
+def write_rows(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+    """The whole file at once: a step done again replaces its rows."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.tmp")
+    temporary.write_text(
+        "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), "utf-8"
+    )
+    temporary.replace(path)

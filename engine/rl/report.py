@@ -1,0 +1,51 @@
+"""What a run showed, from per-row outcomes alone: verdict, size, cost, and what is published.
+
+The size of the gain comes from the `report` rows, which picked nothing; whether there is one from
+all held-out rows (`engine.evaluate.selection`). Knows no policy and no file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from engine.contract.kinds.rl_run import RLRunConfig
+from engine.evaluate import trend
+from engine.evaluate.intervals import compare
+from engine.evaluate.selection import Heldout, Outcomes, p_better
+from engine.evaluate.verdicts import judge, published_step
+from engine.rl.state import LoopState
+
+
+def report_fields(
+    state: LoopState, reported: Mapping[int, Outcomes], config: RLRunConfig
+) -> dict[str, Any]:
+    """The report's part of the result. `reported`: by step 0 and the picked step, may be empty.
+
+    Scores are null where there was no row to score, and the cost of a point where no gain was
+    shown.
+    """
+    picked = state.selected_step or 0
+    scored = bool(reported and reported[0])
+    comparison = compare(reported[0], reported[picked]) if scored else compare([], [])
+    better = 1.0
+    if scored:
+        better = p_better(Heldout(state.outcomes(), reported), picked, seed=config.seed)
+    pool = trend.over_run(state.pool_scores)
+    verdict = judge(comparison, better, pool, config.report_min)
+    gained = verdict == "gain"
+    return {
+        "heldout_before": comparison.before if scored else None,
+        "heldout_after": comparison.after if scored else None,
+        "lift": comparison.lift if scored else None,
+        "lift_ci95": list(comparison.ci95) if scored else None,
+        "p_value": comparison.p_value,
+        "p_better": better,
+        "gained": comparison.gained,
+        "lost": comparison.lost,
+        "report_n": comparison.n,
+        "pool_rise": pool.by,
+        "verdict": verdict,
+        "published_step": published_step(verdict, picked),
+        "seconds_per_point": round(state.seconds / (100 * comparison.lift), 1) if gained else None,
+    }

@@ -1,0 +1,92 @@
+"""What a loop has done so far: the report of a step, and all that a resumed loop must know.
+
+JSON as it stands; knows no file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from engine.evaluate.verdicts import best_step
+
+
+@dataclass(frozen=True)
+class StepReport:
+    """What one step measured. `metrics` are series by name."""
+
+    step: int
+    pool_score: float
+    """Success rate of the training rollouts."""
+    trained: bool
+    """False when every group tied: nothing to rank, so no update."""
+    n_used: int
+    keep_rate: float
+    """Share of the groups whose rewards differ."""
+    adv_spread: float
+    """Largest minus smallest advantage used."""
+    sampled: bool
+    """False when every group came from the buffer."""
+    fates: Mapping[str, int]
+    """What became of the step's groups: used, wasted, filtered, failed."""
+    metrics: Mapping[str, float]
+
+
+@dataclass
+class LoopState:
+    """All that a resumed loop must know; JSON as it stands."""
+
+    step: int = 0
+    version: int = 0
+    """The step that last moved the weights."""
+    samplings: int = 0
+    """Steps that sampled; with a buffer that is read more than once, fewer than `step`."""
+    heldout_scores: dict[int, float] = field(default_factory=dict)
+    heldout_solved: dict[int, str] = field(default_factory=dict)
+    """By gate, one character a `select` row in the split's order: 1 solved, 0 not."""
+    pool_scores: dict[int, float] = field(default_factory=dict)
+    history: list[dict[str, Any]] = field(default_factory=list)
+    aborted_after: list[int] = field(default_factory=list)
+    alerts: list[dict[str, Any]] = field(default_factory=list)
+    """What a person should know: [{code, step, text}]."""
+    inversion: dict[str, Any] | None = None
+    """The newest one the inversion guard found."""
+    diagnosis: dict[str, Any] | None = None
+    """Why the collapse guard gave the run up."""
+    guard: dict[str, Any] = field(default_factory=dict)
+    """The collapse guard's memory."""
+    buffer: list[dict[str, Any]] = field(default_factory=list)
+    """Groups that may be trained on again, by where the journal holds them, in their order."""
+    rollbacks: list[dict[str, Any]] = field(default_factory=list)
+    """Collapses that were rolled back: their diagnoses, and the step gone back to."""
+    seconds: float = 0.0
+    """Time spent in steps and gates, over all attempts."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON form; keys of the tables by step become strings there."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, value: Mapping[str, Any]) -> LoopState:
+        """The inverse of `as_dict` through JSON."""
+        tables = {
+            name: {int(step): entry for step, entry in value[name].items()}
+            for name in ("heldout_scores", "heldout_solved", "pool_scores")
+            if name in value
+        }
+        return cls(**{**value, **tables})
+
+    @property
+    def selected_step(self) -> int | None:
+        """The gated step with the highest held-out score, the earliest of equals."""
+        return best_step(self.heldout_scores)
+
+    def outcomes(self) -> dict[int, list[bool]]:
+        """Success of each `select` row by gate."""
+        return {step: [c == "1" for c in solved] for step, solved in self.heldout_solved.items()}
+
+    def gates_without_best(self) -> int:
+        """How many gates lie behind the best one."""
+        best = self.selected_step
+        return sum(1 for step in self.heldout_scores if best is not None and step > best)

@@ -1,0 +1,113 @@
+"""What a trainer measures while it updates, summed over micro-batches and updates.
+
+Shapes: B rollouts, T completion positions.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+@dataclass
+class Tally:
+    """Sums over one step; `metrics` turns them into the step's series."""
+
+    loss: float = 0.0
+    kl: float = 0.0
+    entropy: float = 0.0
+    rollouts: int = 0
+    """Rollouts that went into an update, counted once an update."""
+    tokens: float = 0.0
+    clipped: float = 0.0
+    """Tokens whose gradient the clip bound took away."""
+    grad_norm: float = 0.0
+    """The largest of the step's updates, before clipping."""
+    updates: int = 0
+    skipped: int = 0
+    """Updates left out because a number was not finite."""
+    first_ratio_error: float = 0.0
+    """Largest |ratio − 1| in the first update: 0 on-policy."""
+
+    def take(self, update: Tally) -> None:
+        """Add an update that was applied."""
+        if not self.updates:
+            self.first_ratio_error = update.first_ratio_error
+        self.loss += update.loss
+        self.kl += update.kl
+        self.entropy += update.entropy
+        self.rollouts += update.rollouts
+        self.tokens += update.tokens
+        self.clipped += update.clipped
+        self.grad_norm = max(self.grad_norm, update.grad_norm)
+        self.updates += update.updates
+
+    def metrics(self) -> dict[str, float]:
+        """Means over rollouts, tokens and updates."""
+        rollouts, updates = max(1, self.rollouts), max(1, self.updates)
+        return {
+            "train/loss": self.loss / updates,
+            "train/kl": self.kl / rollouts,
+            "train/entropy": self.entropy / rollouts,
+            "train/grad_norm": self.grad_norm,
+            "train/updates": float(self.updates),
+        }
+
+    def ratio_metrics(self) -> dict[str, float]:
+        """Of a loss with a ratio."""
+        return {
+            "train/clip_fraction": self.clipped / max(1.0, self.tokens),
+            "train/ratio_error_first": self.first_ratio_error,
+        }
+
+
+@dataclass
+class SamplerGap:
+    """How far the sampler's log-probabilities lie from the trainer's, over the tokens trained on.
+
+    With δ = log π_trainer − log π_sampler: the largest and the mean |δ|, and the mean of
+    exp(δ) − δ − 1, which estimates KL(sampler ‖ trainer).
+    """
+
+    tokens: float = 0.0
+    largest: float = 0.0
+    total: float = 0.0
+    kl: float = 0.0
+    weights: float = 0.0
+    """Sum of the tokens' importance weights."""
+    capped: float = 0.0
+    """Tokens whose weight stood at the cap."""
+
+    def add(self, delta_BT: Tensor, mask_BT: Tensor, counts_B: Tensor) -> None:
+        """Take up a micro-batch; δ is 0 outside the mask."""
+        counts_BT = mask_BT * counts_B[:, None]
+        magnitude_BT = delta_BT.abs()
+        self.tokens += counts_BT.sum().item()
+        self.largest = max(self.largest, magnitude_BT.max().item())
+        self.total += (magnitude_BT * counts_BT).sum().item()
+        self.kl += ((torch.expm1(delta_BT) - delta_BT) * counts_BT).sum().item()
+
+    def add_weights(
+        self, weights_BT: Tensor, cap: float, mask_BT: Tensor, counts_B: Tensor
+    ) -> None:
+        """Take up the importance weights of a micro-batch."""
+        counts_BT = mask_BT * counts_B[:, None]
+        self.weights += (weights_BT * counts_BT).sum().item()
+        self.capped += ((weights_BT >= cap) * counts_BT).sum().item()
+
+    def metrics(self) -> dict[str, float]:
+        """Empty when the rollouts carried no log-probabilities."""
+        if not self.tokens:
+            return {}
+        found = {
+            "train/sampler_gap_max": self.largest,
+            "train/sampler_gap_mean": self.total / self.tokens,
+            "train/sampler_kl": self.kl / self.tokens,
+        }
+        if self.weights:
+            found["train/tis_weight"] = self.weights / self.tokens
+            found["train/tis_capped"] = self.capped / self.tokens
+        return {name: value for name, value in found.items() if math.isfinite(value)}

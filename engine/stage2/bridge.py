@@ -1,0 +1,314 @@
+"""Bridge: one `TrainerCallback` between the Trainer and the run directory.
+
+Out go events, rollouts, the checkpoint marker and the link to the best; in comes the abort
+sentinel. Only the first rank writes; all of them agree on stopping. Knows no gradient.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from transformers import TrainerCallback
+
+from engine import memory
+from engine.contract.events import EventLog, EventReader
+from engine.contract.run_dir import RunDir, write_json
+from engine.lineage import snapshot
+from engine.stage2 import checkpoints
+from engine.stage2.evaluation import Evaluation
+from engine.stage2.judge import JudgedRollout
+from engine.stage2.ranks import Ranks
+from engine.stage2.records import Record
+from engine.stage2.trainer import Stage2Trainer, StepLog
+
+_SHOWN = 600
+"""Characters of a text in a sample event."""
+_SAMPLES = 4
+"""Rollouts of a step that people get to see at once."""
+_LIVE = {
+    "loss": "train/loss",
+    "ce": "loss/ce",
+    "smoothl1": "loss/bbox_smoothl1",
+    "ciou": "loss/bbox_ciou",
+    "dropped": "stage2_ab/channel_b/strict_drop/N_drop_invalid",
+    "precision": "rollout/precision",
+    "recall": "rollout/recall",
+    "f1": "rollout/f1",
+    "pack_fill": "packing/post_rollout_fill",
+}
+"""Name in the live result → series."""
+
+
+def recorded_scores(run: RunDir, last_step: int | None) -> dict[int, float]:
+    """F1 by step of earlier attempts that still counts for a run resumed after `last_step`."""
+    found: dict[int, float] = {}
+    for event, _ in EventReader(run.events).read():
+        if event["type"] == "started":
+            kept = event["resumed_from"]
+            found = {s: score for s, score in found.items() if kept is not None and s <= kept}
+        elif event["type"] == "gate" and event["split"] == "select":
+            found[event["step"]] = event["score"]
+    return {s: score for s, score in found.items() if last_step is not None and s <= last_step}
+
+
+class RunBridge(TrainerCallback):
+    """`should_abort` is asked after each step; `trainer` is set once there is one."""
+
+    trainer: Stage2Trainer
+
+    def __init__(
+        self,
+        run: RunDir,
+        events: EventLog,
+        *,
+        ranks: Ranks,
+        should_abort: Callable[[], bool],
+        keep: int,
+        scores: Mapping[int, float],
+        peaks: memory.PeakMeter,
+    ) -> None:
+        self._run = run
+        self._events = events
+        self._ranks = ranks
+        self._should_abort = should_abort
+        self._keep = keep
+        self._peaks = peaks
+        self.scores = dict(scores)
+        """F1 on the validation records by step."""
+        self.f1_of_rollouts: dict[int, float] = {}
+        """F1 of the training rollouts by Channel-B step."""
+        self.is_new = True
+        """Nothing was resumed: the same on every rank, whatever the disk says by now."""
+        self.aborted = False
+        self.facts: dict[str, Any] = {}
+        """Goes into every checkpoint's complete.json."""
+        self.seconds = 0.0
+        self._began = time.monotonic()
+        self._live: dict[str, Any] = {}
+
+    @property
+    def best_step(self) -> int | None:
+        """The earliest of the best; None before the first evaluation."""
+        if not self.scores:
+            return None
+        return min(self.scores, key=lambda step: (-self.scores[step], step))
+
+    # --- what the trainer says ---
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> Any:  # noqa: ARG002
+        """A new run writes its step 0 down: it can be resumed, selected and compared with."""
+        self.trainer.first_step = state.global_step
+        self.phase("training", state.global_step, state.max_steps)
+        if self.is_new:
+            self.trainer.save_now()
+        return control
+
+    def learnt(self, log: StepLog) -> None:
+        """A step's series, its rollouts, and how the run stands."""
+        if log.rolled_out is not None:
+            self.f1_of_rollouts[log.step] = log.values["rollout/f1"]
+        if not self._ranks.is_first:
+            return
+        self._events.write("metric", step=log.step, values=log.values)
+        self._show(log)
+        if log.rolled_out is not None:
+            self._record(log)
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> Any:  # noqa: ARG002
+        """A request to stop is heard here, by every rank at once."""
+        if self._ranks.any(self._should_abort()):
+            self.aborted = True
+            control.should_save = True
+            control.should_training_stop = True
+            control.should_evaluate = False
+        return control
+
+    def on_log(
+        self,
+        args: Any,  # noqa: ARG002
+        state: Any,
+        control: Any,  # noqa: ARG002
+        logs: Mapping[str, Any] | None = None,
+        **_: Any,
+    ) -> None:
+        """The Trainer's own series."""
+        kept = {
+            f"train/{name}": value
+            for name, value in (logs or {}).items()
+            if name in {"grad_norm", "learning_rate"} and isinstance(value, int | float)
+        }
+        if kept and self._ranks.is_first:
+            self._events.write("metric", step=state.global_step, values=kept)
+
+    def on_evaluate(
+        self,
+        args: Any,  # noqa: ARG002
+        state: Any,
+        control: Any,
+        metrics: Mapping[str, float] | None = None,
+        **_: Any,
+    ) -> Any:
+        """One gate an evaluation; a new best is saved at once, so that it can be published."""
+        found = self.trainer.last_evaluation
+        assert found is not None
+        assert metrics is not None
+        step = state.global_step
+        self.scores.setdefault(step, found.f1)
+        is_best = self.best_step == step
+        if self._ranks.is_first:
+            self._events.write("metric", step=step, values=dict(metrics))
+            self.gate("select", step, found, selected=is_best)
+        if is_best:
+            control.should_save = step > 0
+            self._link()
+        return control
+
+    def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> Any:  # noqa: ARG002
+        """Seal what the Trainer wrote, then let older checkpoints go."""
+        if self._ranks.size > 1:
+            self._ranks.gather([None])  # every rank has written its random state
+        if self._ranks.is_first:
+            self._seal(state.global_step)
+        return control
+
+    # --- what the composition root says ---
+
+    def phase(self, name: str, step: int, max_steps: int | None = None, **more: Any) -> None:
+        """Where the run is."""
+        if self._ranks.is_first:
+            self._events.write("progress", phase=name, step=step, max_steps=max_steps, **more)
+
+    def gate(self, split: str, step: int, found: Evaluation, *, selected: bool) -> None:
+        """One point of a held-out curve, with its answers in a file."""
+        if not self._ranks.is_first:
+            return
+        self._events.write(
+            "gate",
+            step=step,
+            split=split,
+            score=found.f1,
+            n=len(found.judged),
+            ci95=list(found.ci95),
+            temp=0.0,
+            selected=selected,
+        )
+        rows = [_row(one, text) for one, text in zip(found.judged, found.texts, strict=True)]
+        _write_lines(self._run.rollouts / f"heldout-{split}-{step:06d}.jsonl", rows)
+
+    def card(self, aborted_after: Sequence[int] = ()) -> dict[str, Any]:
+        """The run card, also written down."""
+        found = snapshot(self.scores, self.f1_of_rollouts, aborted_after).as_dict()
+        if self._ranks.is_first:
+            write_json(self._run.lineage, found)
+        return found
+
+    # --- files ---
+
+    def _show(self, log: StepLog) -> None:
+        """The live result: of Channel-B's figures the last known ones stay."""
+        values = log.values
+        self.seconds += values["time/step_s"]
+        known = {name: values[series] for name, series in _LIVE.items() if series in values}
+        self._live |= {"channel": log.channel.upper(), **known}
+        left = self.trainer.state.max_steps - log.step
+        done = max(log.step - self.trainer.first_step, 1)
+        self._events.write(
+            "progress",
+            phase="training",
+            step=log.step,
+            max_steps=self.trainer.state.max_steps,
+            pool_score=self.f1_of_rollouts.get(log.step, self._live.get("f1")),
+            eta_s=round((time.monotonic() - self._began) / done * left, 1),
+            mem={
+                "rss_gb": round(memory.rss_gb(), 3),
+                "peak_gb": round(self._peaks.peak_gb, 3),
+                "available_gb": round(memory.available_gb(), 3),
+            },
+            stage2=dict(self._live),
+        )
+
+    def _record(self, log: StepLog) -> None:
+        assert log.rolled_out is not None
+        rolled = log.rolled_out
+        pieces = self.trainer.parts.channel_b.pieces
+        texts = [
+            b"".join(pieces.of_all(response.ids)).decode(errors="replace")
+            for response in rolled.responses
+        ]
+        rows = [
+            _row(one, text) | {"record": record.where, "ids": list(response.ids)}
+            for one, text, record, response in zip(
+                rolled.judged, texts, log.records, rolled.responses, strict=True
+            )
+        ]
+        _write_lines(self._run.rollouts / f"train-{log.step:06d}.jsonl", rows)
+        shown = zip(rolled.judged, texts, log.records, strict=True)
+        items = [_sample(*one) for one in list(shown)[:_SAMPLES]]
+        self._events.write("sample", step=log.step, split="train", items=items)
+
+    def _seal(self, step: int) -> None:
+        began = time.monotonic()
+        state = {"heldout": self.scores.get(step), "selected_step": self.best_step, **self.facts}
+        # the Trainer saves model and tokenizer; without this the folder would be no whole model
+        images = self.trainer.parts.learner.vlm.image_processor
+        images.save_pretrained(checkpoints.folder_of(self._run, step))
+        sealed = checkpoints.seal(self._run, step, state)
+        self._events.write(
+            "checkpoint",
+            step=step,
+            path=str(sealed.path.relative_to(self._run.root)),
+            seconds=time.monotonic() - began,
+        )
+        self._events.sync()
+        self._link()
+        self.card()
+        checkpoints.retain(self._run, keep=self._keep, always={0, self.best_step or 0})
+
+    def _link(self) -> None:
+        best = self.best_step
+        if best is not None and self._ranks.is_first and self._stands(best):
+            checkpoints.select(self._run, best)
+
+    def _stands(self, step: int) -> bool:
+        return step in dict(checkpoints.complete(self._run))
+
+
+def _row(one: JudgedRollout, text: str) -> dict[str, Any]:
+    return {
+        "text": text,
+        "invalid": one.parsed.invalid,
+        "truncated": one.parsed.truncated,
+        "matched": len(one.found.pairs),
+        "false": len(one.found.false_positives),
+        "missed": len(one.found.missing),
+        "dropped": {str(reason): count for reason, count in one.parsed.drops.items()},
+    }
+
+
+def _sample(one: JudgedRollout, text: str, record: Record) -> dict[str, Any]:
+    """As the run page shows a completion: its F1 stands for the reward."""
+    row = _row(one, text)
+    dropped = ", ".join(f"{count} {reason}" for reason, count in row["dropped"].items())
+    hits, alone = row["matched"], row["false"] + row["missed"]
+    return {
+        "prompt": record.where,
+        "completion": text[:_SHOWN],
+        "reward": 2 * hits / max(2 * hits + alone, 1),
+        "reason": f"{hits} matched, {row['false']} false, {row['missed']} missed"
+        + (f"; dropped: {dropped}" if dropped else ""),
+        "advantage": None,
+    }
+
+
+def _write_lines(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+    """The whole file at once: a step done again after a resume replaces its rows."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.tmp")
+    temporary.write_text(
+        "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), "utf-8"
+    )
+    temporary.replace(path)

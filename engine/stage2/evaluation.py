@@ -1,0 +1,152 @@
+"""Evaluation by rollout: greedy answers on validation records, matched against their boxes.
+
+F1, precision and recall pool all objects; the interval of F1 resamples pictures (percentile
+bootstrap, Efron 1979), for the objects of one picture are not independent. Knows no gradient.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from engine.contract.stage2.rollout_matching import RolloutMatchingConfig
+from engine.stage2.desc_gate import DescGate
+from engine.stage2.judge import JudgedRollout, judge
+from engine.stage2.match import Match, box_iou
+from engine.stage2.pieces import TokenPieces
+from engine.stage2.prompts import PromptReader
+from engine.stage2.ranks import Ranks
+from engine.stage2.records import Record
+from engine.stage2.rollouts import Sampler
+
+_RESAMPLES = 1000
+Counts = tuple[int, int, int]
+_SEED = 0
+"""Rollouts are greedy; the interval's resampling is the same each time."""
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What the records of one evaluation came to."""
+
+    metrics: dict[str, float]
+    """f1, precision, recall, matched_iou, invalid, truncated, objects, pictures."""
+    ci95: tuple[float, float]
+    """Of F1."""
+    judged: tuple[JudgedRollout, ...]
+    """In the order of the records."""
+    texts: tuple[str, ...]
+    """What was answered, for people."""
+
+    @property
+    def counts(self) -> list[Counts]:
+        """(hits, predictions, objects) of each picture."""
+        return [_counts(one.found) for one in self.judged]
+
+    @property
+    def solved(self) -> list[bool]:
+        """Of each picture: every object found, and nothing else said."""
+        return [hits == said == there for hits, said, there in self.counts]
+
+    @property
+    def f1(self) -> float:
+        return self.metrics["f1"]
+
+
+@dataclass(frozen=True)
+class RolloutEval:
+    """`sampler` answers greedily; `config.iou_gate` is what a prediction must reach to count."""
+
+    sampler: Sampler
+    reader: PromptReader
+    pieces: TokenPieces
+    config: RolloutMatchingConfig
+    gate: DescGate
+    ranks: Ranks
+
+    def __call__(self, records: Sequence[Record]) -> Evaluation:
+        """Every rank answers its part; all get the whole result."""
+        size = -(-len(records) // self.ranks.size)
+        mine = list(records[self.ranks.rank * size : (self.ranks.rank + 1) * size])
+        responses = self.sampler([self.reader(record) for record in mine], _SEED)
+        answered = [
+            (response.ids, record.objects) for response, record in zip(responses, mine, strict=True)
+        ]
+        judged = self.ranks.gather(judge(answered, self.pieces, self.config, self.gate))
+        texts = self.ranks.gather([self._text(response.ids) for response in responses])
+        return summarise(judged, texts)
+
+    def _text(self, ids: Sequence[int]) -> str:
+        return b"".join(self.pieces.of_all(ids)).decode(errors="replace")
+
+
+def summarise(judged: Sequence[JudgedRollout], texts: Sequence[str]) -> Evaluation:
+    """Pool the rollouts of an evaluation."""
+    counts = [_counts(one.found) for one in judged]
+    hits, said, there = (sum(one[column] for one in counts) for column in range(3))
+    ious = [iou for one in judged for iou in _ious(one)]
+    metrics = {
+        "f1": _f1(hits, said, there),
+        "precision": hits / max(said, 1),
+        "recall": hits / max(there, 1),
+        "matched_iou": sum(ious) / max(len(ious), 1),
+        "invalid": float(sum(one.parsed.invalid for one in judged)),
+        "truncated": float(sum(one.parsed.truncated for one in judged)),
+        "objects": float(there),
+        "pictures": float(len(judged)),
+    }
+    return Evaluation(metrics, f1_interval(counts), tuple(judged), tuple(texts))
+
+
+def f1_interval(counts: Sequence[Counts]) -> tuple[float, float]:
+    """95 % interval of the pooled F1 from (hits, predictions, objects) of each picture.
+
+    Without a picture nothing is known: (0, 1).
+    """
+    if not counts:
+        return 0.0, 1.0
+    return _percentiles([_pooled_f1(counts, draw) for draw in _draws(len(counts))])
+
+
+def lift_interval(before: Sequence[Counts], after: Sequence[Counts]) -> tuple[float, float]:
+    """95 % interval of F1(after) - F1(before), both on the same resampled pictures."""
+    if not before:
+        return -1.0, 1.0
+    return _percentiles(
+        [_pooled_f1(after, draw) - _pooled_f1(before, draw) for draw in _draws(len(before))]
+    )
+
+
+def _draws(n: int) -> list[NDArray[np.int64]]:
+    """Pictures drawn with replacement, the same each time."""
+    rng = np.random.default_rng(_SEED)
+    return [rng.integers(0, n, n) for _ in range(_RESAMPLES)]
+
+
+def _pooled_f1(counts: Sequence[Counts], draw: NDArray[np.int64]) -> float:
+    hits, said, there = np.asarray(counts)[draw].sum(axis=0).tolist()
+    return _f1(hits, said, there)
+
+
+def _percentiles(scores: Sequence[float]) -> tuple[float, float]:
+    low, high = np.percentile(scores, [2.5, 97.5])
+    return float(low), float(high)
+
+
+def _counts(found: Match) -> Counts:
+    """(hits, predictions, objects) of one picture."""
+    hits = len(found.pairs)
+    return hits, hits + len(found.false_positives), hits + len(found.missing)
+
+
+def _f1(hits: int, said: int, there: int) -> float:
+    return 2 * hits / max(said + there, 1)
+
+
+def _ious(one: JudgedRollout) -> list[float]:
+    """IoU of each matched pair."""
+    predictions = one.parsed.predictions
+    return [float(box_iou([predictions[i].box], [one.gt[j].box])[0, 0]) for i, j in one.found.pairs]

@@ -1,0 +1,64 @@
+"""Export: a checkpoint as one plain model folder, adapter merged in.
+
+`python -m engine.stage2.export CHECKPOINT OUT`. What comes out loads without PEFT and without us.
+Knows no training.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from engine.contract.errors import NightlaneError
+from engine.models.qwen3_vl import ModelError, load
+from engine.stage2.adapters import older_names
+
+_ADAPTER = "adapter_config.json"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """0, or 2 with what is wrong on stderr."""
+    parser = argparse.ArgumentParser(prog="export", description=__doc__)
+    parser.add_argument("checkpoint", type=Path, metavar="CHECKPOINT", help="`selected`, or one of")
+    parser.add_argument("target", type=Path, metavar="OUT", help="a folder that does not exist")
+    options = parser.parse_args(argv)
+    try:
+        export(options.checkpoint, options.target)
+    except NightlaneError as error:
+        sys.stderr.write(f"{error}\n")
+        return 2
+    sys.stdout.write(f"{options.target}\n")
+    return 0
+
+
+def export(checkpoint: Path, target: Path) -> None:
+    """Whole weights, tokenizer and image processor. Raises ModelError."""
+    if target.exists():
+        raise ModelError(f"{target} exists already; name a folder that does not")
+    base = _base_of(checkpoint)
+    vlm = load(str(base or checkpoint), dtype="auto", attn_implementation="sdpa")
+    model: Any = vlm.model
+    if base is not None:
+        from peft import PeftModel  # noqa: PLC0415 - seconds to import
+
+        with older_names():
+            model = PeftModel.from_pretrained(model, str(checkpoint)).merge_and_unload()
+    model.save_pretrained(target)
+    vlm.tokenizer.save_pretrained(target)
+    vlm.image_processor.save_pretrained(target)
+
+
+def _base_of(checkpoint: Path) -> str | None:
+    """What the checkpoint's adapter belongs to; None for whole weights. Raises ModelError."""
+    path = checkpoint / _ADAPTER
+    if not path.is_file():
+        return None
+    try:
+        found = json.loads(path.read_bytes())["base_model_name_or_path"]
+    except (ValueError, KeyError):
+        raise ModelError(f"{path} names no base model; save the adapter again") from None
+    return str(found)

@@ -1,0 +1,159 @@
+"""Ranks: how the learners of one run share its work, and agree.
+
+Each rank learns its own segments and the gradients are added up once an update, so ranks may have
+unequal numbers of packs, or none, without anybody waiting. One process is a run of one rank.
+Knows no model.
+"""
+
+from __future__ import annotations
+
+import datetime
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import torch
+import torch.distributed as dist
+
+from engine.contract.errors import NightlaneError
+
+Item = TypeVar("Item")
+
+_BUCKET = 2**24
+"""Numbers sent at once; bounds the memory that adding up needs beside the gradients."""
+
+
+class RankLostError(NightlaneError):
+    """Another learner of this run is gone."""
+
+    retryable = True
+
+
+def share(total: int, rank: int, size: int) -> int:
+    """Rollouts of one rank: total // size, and one more on the first total % size ranks.
+
+    >>> [share(7, rank, 3) for rank in range(3)]
+    [3, 2, 2]
+    """
+    return total // size + (rank < total % size)
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """This process among its equals."""
+
+    rank: int = 0
+    size: int = 1
+
+    @classmethod
+    def current(cls) -> Ranks:
+        """As the process group says; alone without one."""
+        if dist.is_available() and dist.is_initialized():
+            return cls(dist.get_rank(), dist.get_world_size())
+        return cls()
+
+    @classmethod
+    def join(cls, timeout_s: float) -> Ranks:
+        """Meet the others that `torchrun` started; alone without it.
+
+        A rank that hears nothing of the others for so long gives up.
+        """
+        size = int(os.environ.get("WORLD_SIZE", "1"))
+        if size > 1 and not dist.is_initialized():
+            backend = "nccl" if torch.cuda.is_available() else "gloo"
+            dist.init_process_group(backend, timeout=datetime.timedelta(seconds=timeout_s))
+        return cls.current()
+
+    @property
+    def is_first(self) -> bool:
+        """The rank that writes files and events."""
+        return self.rank == 0
+
+    def share(self, total: int) -> int:
+        return share(total, self.rank, self.size)
+
+    def any(self, flag: bool) -> bool:
+        """Whether any rank says so; every rank gets the same answer."""
+        return any(self.gather([flag]))
+
+    def gather(self, mine: list[Item]) -> list[Item]:
+        """Everybody's items in the order of the ranks."""
+        if self.size == 1:
+            return mine
+        found: list[Any] = [None] * self.size
+        with self._together():
+            dist.all_gather_object(found, mine)
+        return [item for items in found for item in items]
+
+    def wait(self) -> None:
+        """Until every rank is here."""
+        self.gather([None])
+
+    @contextmanager
+    def _together(self) -> Iterator[None]:
+        """What a lost rank does to the others, in one line."""
+        try:
+            yield
+        except RuntimeError as error:
+            reason = next(iter(str(error).splitlines()), type(error).__name__)
+            raise RankLostError(
+                f"rank {self.rank} of {self.size} lost the others: {reason}; "
+                "see their logs, then start the run again: it resumes"
+            ) from error
+
+    def average_gradients(self, parameters: Iterable[torch.nn.Parameter], samples: int) -> int:
+        """Add everybody's gradients up and divide by everybody's samples; how many those were.
+
+        A parameter that got no gradient here counts 0, and gets none when nobody had one.
+        """
+        trained = [p for p in parameters if p.requires_grad]
+        total = sum(self.gather([samples]))
+        if self.size > 1:
+            with self._together():
+                had = self._who_had_one(trained)
+                for bucket in _buckets([p for p, one in zip(trained, had, strict=True) if one]):
+                    _add_up(bucket)
+        for parameter in trained:
+            if parameter.grad is not None:
+                parameter.grad.div_(max(total, 1))
+        return total
+
+    def _who_had_one(self, parameters: list[torch.nn.Parameter]) -> list[bool]:
+        mine = torch.tensor([p.grad is not None for p in parameters], dtype=torch.int32)
+        if dist.get_backend() == "nccl":
+            mine = mine.to(parameters[0].device)
+        dist.all_reduce(mine, op=dist.ReduceOp.MAX)
+        return [bool(one) for one in mine.tolist()]
+
+
+def _buckets(parameters: list[torch.nn.Parameter]) -> Iterable[list[torch.nn.Parameter]]:
+    """Neighbours of one type and device, up to the size of a bucket."""
+    bucket: list[torch.nn.Parameter] = []
+    room = 0
+    for parameter in parameters:
+        alike = bucket and bucket[0].dtype == parameter.dtype
+        if bucket and (not alike or parameter.numel() > room):
+            yield bucket
+            bucket = []
+        if not bucket:
+            room = _BUCKET
+        bucket.append(parameter)
+        room -= parameter.numel()
+    if bucket:
+        yield bucket
+
+
+def _add_up(parameters: list[torch.nn.Parameter]) -> None:
+    for parameter in parameters:
+        if parameter.grad is None:
+            parameter.grad = torch.zeros_like(parameter)
+    flat = torch.cat([p.grad.reshape(-1) for p in parameters if p.grad is not None])
+    dist.all_reduce(flat)
+    start = 0
+    for parameter in parameters:
+        assert parameter.grad is not None
+        end = start + parameter.numel()
+        parameter.grad.copy_(flat[start:end].view_as(parameter.grad))
+        start = end

@@ -1,0 +1,482 @@
+"""The composition root of `stage2_ab`: builds the real parts, runs the Trainer, tells the result.
+
+Order matters: the step-0 model (after the warm-up) is a checkpoint before anything trains, the
+validation records pick the best, and the report records are looked at after the last step only.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+from transformers import PrinterCallback, TrainingArguments
+
+from engine import checkpoint, memory
+from engine.attempt import Attempt
+from engine.checkpoint import Checkpoint
+from engine.contract.errors import NightlaneError
+from engine.contract.run_dir import write_json
+from engine.contract.stage2.config import EMBEDDED_MODELS, Stage2Config
+from engine.contract.stage2.rollout_matching import DecodingConfig
+from engine.evaluate.intervals import compare
+from engine.hooks import Aborted, rl_hooks
+from engine.models.qwen3_vl import VisionModel, add_coord_tokens_command, load
+from engine.stage2 import checkpoints, embedded
+from engine.stage2.adapters import with_adapter
+from engine.stage2.bridge import RunBridge, recorded_scores
+from engine.stage2.channel_a import SoftContext
+from engine.stage2.channel_b import ChannelB
+from engine.stage2.desc_gate import DescGate
+from engine.stage2.evaluation import Evaluation, RolloutEval, lift_interval
+from engine.stage2.hf_rollouts import HFSampler
+from engine.stage2.layout import Shown, require_packing
+from engine.stage2.learner import Learner, PackPlan
+from engine.stage2.objective import LossWeights
+from engine.stage2.pieces import TokenizerError, TokenPieces
+from engine.stage2.prompts import PromptReader
+from engine.stage2.ranks import Ranks
+from engine.stage2.records import Record, read_records
+from engine.stage2.target import CEWeights
+from engine.stage2.trainer import Stage2Parts, Stage2Trainer
+from engine.stage2.warmup import Warmup, WarmupReport, cached, recipe_hash
+
+Made = TypeVar("Made")
+
+
+def run(attempt: Attempt) -> dict[str, Any]:
+    """Run one attempt of a `stage2_ab`; the final result.
+
+    Raises NightlaneError for what cannot run, and Aborted with the result so far.
+    """
+    assert isinstance(attempt.config, Stage2Config)
+    torch.set_num_threads(attempt.config.threads or os.cpu_count() or 1)
+    patience = (attempt.config.training.model_extra or {}).get("ddp_timeout", 1800)
+    return _Run(attempt, attempt.config, Ranks.join(float(patience))).execute()
+
+
+class _Run:
+    """The parts of one attempt, wired."""
+
+    def __init__(self, attempt: Attempt, config: Stage2Config, ranks: Ranks) -> None:
+        assert config.stage2_ab is not None
+        self.ranks = ranks
+        self.attempt, self.config, self.ab = attempt, config, config.stage2_ab
+        self.run_dir, self.events = attempt.run, attempt.events
+        self.cache = Path(attempt.job.cache_dir)
+        self.peaks = memory.PeakMeter()
+        self.resumed = self._find_checkpoint()
+        self._announce()
+        self._read_data()
+        self.vlm = self._load_model()
+        self.pieces = self._pieces()
+        self.reader = PromptReader(self.vlm, self.pieces, config.data.prompt)
+        self.peaks.end("lane-bringup")
+
+    def execute(self) -> dict[str, Any]:
+        """Warm-up → Trainer → report."""
+        warmup = self._warm_up()
+        self.vlm = with_adapter(self.vlm, self.config.model, self.config.training.seed)
+        self.reader = PromptReader(self.vlm, self.pieces, self.config.data.prompt)
+        self._check_packing()
+        bridge = self._bridge(warmup)
+        trainer = self._trainer(bridge)
+        bridge.trainer = trainer
+        try:
+            self._train(trainer, bridge)
+            report = self._report(trainer, bridge)
+        except Aborted as stop:
+            card = bridge.card(aborted_after=[trainer.state.global_step])
+            stop.result = self._result(trainer, bridge, warmup, card) | {"aborted": True}
+            raise
+        bridge.phase("teardown", trainer.state.global_step)
+        return self._result(trainer, bridge, warmup, bridge.card()) | report
+
+    # --- where it starts ---
+
+    def _find_checkpoint(self) -> Checkpoint | None:
+        found = checkpoints.load_newest(self.run_dir, self._warn)
+        self.ranks.wait()
+        if self.ranks.is_first:
+            checkpoints.discard_incomplete(self.run_dir)
+            if found is not None:
+                checkpoints.discard_after(self.run_dir, found.step)
+        self.ranks.wait()
+        return found
+
+    def _announce(self) -> None:
+        step = None if self.resumed is None else self.resumed.step
+        self.events.write("started", resumed_from=step)
+        self.events.write(
+            "progress",
+            phase="lane-bringup",
+            step=step or 0,
+            base=self.config.model.path,
+            domain=Path(str(self.config.data.train_jsonl)).name,
+        )
+
+    def _read_data(self) -> None:
+        data = self.config.data
+        self.files = self._first_alone(lambda: embedded.data_files(data, self.cache))
+        self.train = read_records(self.files.train, data.train_limit)
+        self.val = _optional(self.files.val, data.val_limit)
+        self.report_records = _optional(self.files.report, data.report_limit)
+
+    def _load_model(self) -> VisionModel:
+        path = self.config.model.path
+        assert path is not None, "the kind asks for a model"
+        if path in EMBEDDED_MODELS:
+            seed = self.config.training.seed
+            path = str(self._first_alone(lambda: embedded.model_folder(self.cache, seed)))
+        found = load(
+            path,
+            dtype=self.config.model.dtype,
+            attn_implementation=self.config.model.attn_implementation,
+        )
+        found.model.to("cuda" if torch.cuda.is_available() else "cpu")
+        return found
+
+    def _pieces(self) -> TokenPieces:
+        try:
+            return TokenPieces(self.vlm.tokenizer)
+        except TokenizerError as error:
+            path = self.config.model.path or ""
+            raise TokenizerError(f"model.path: {error}: {add_coord_tokens_command(path)}") from None
+
+    def _check_packing(self) -> None:
+        if self.config.training.packing:
+            prompt = self.reader(self.train[0])
+            require_packing(self.vlm, Shown(prompt.ids, prompt.pictures))
+
+    def _warm_up(self) -> dict[str, Any] | None:
+        """What it came to; None without one."""
+        if self.config.warmup is None:
+            return None
+        if self.resumed is not None:
+            kept: dict[str, Any] = self.resumed.state["warmup"]
+            return kept
+        self.events.write("progress", phase="warmup", step=0)
+        self.peaks.begin()
+        evaluation = self._evaluation(Ranks())
+        warmup = Warmup(
+            self.vlm,
+            self.reader,
+            self.config.warmup,
+            torch.tensor(self.pieces.coord_ids, device=self.vlm.device),
+            self._pad_id,
+            evaluate=lambda: evaluation(self.val).f1,
+            on_step=lambda step, loss: self._metric(step, "warmup/loss", loss),
+            on_score=lambda step, score: self._metric(step, "warmup/heldout", score),
+        )
+        name = recipe_hash(self.config, str(self.files.train))
+        report = self._first_alone(
+            lambda: cached(
+                self.cache / f"stage2-warmup-{name}",
+                self.vlm,
+                lambda: warmup(self.train, self.config.training.seed),
+                self._warn,
+            )
+        )
+        self.peaks.end("warmup")
+        self._say_warmed_up(report)
+        return asdict(report)
+
+    def _say_warmed_up(self, report: WarmupReport) -> None:
+        source = "taken from the cache" if report.cached else f"done in {report.seconds:.0f} s"
+        text = f"warm-up {source}: {report.steps} steps, held-out F1 {report.f1:.3f}"
+        self.events.write("note", level="info", code="WARMUP", text=text)
+
+    def _first_alone(self, make: Callable[[], Made]) -> Made:
+        """What is kept in the cache is made by the first rank and found there by the others."""
+        if not self.ranks.is_first:
+            self.ranks.wait()
+        made = make()
+        if self.ranks.is_first:
+            self.ranks.wait()
+        return made
+
+    # --- the parts ---
+
+    def _bridge(self, warmup: dict[str, Any] | None) -> RunBridge:
+        bridge = RunBridge(
+            self.run_dir,
+            self.events,
+            ranks=self.ranks,
+            should_abort=self.attempt.should_abort,
+            keep=self.config.keep_checkpoints,
+            scores=recorded_scores(
+                self.run_dir, None if self.resumed is None else self.resumed.step
+            ),
+            peaks=self.peaks,
+        )
+        bridge.facts = {"warmup": warmup}
+        bridge.is_new = self.resumed is None
+        return bridge
+
+    def _trainer(self, bridge: RunBridge) -> Stage2Trainer:
+        arguments = training_arguments(
+            self.config,
+            output_dir=self.run_dir.checkpoints,
+            evaluates=bool(self.val),
+            # a resumed run has this step's score already
+            eval_at_start=0 not in bridge.scores and self._starts_at_zero,
+        )
+        self.vlm.model.to(arguments.device)
+        trainer = Stage2Trainer(
+            parts=self._parts(self.ranks),
+            on_learnt=bridge.learnt,
+            model=self.vlm.model,
+            args=arguments,
+            train_dataset=self.train,
+            eval_dataset=self.val or None,
+            processing_class=self.vlm.tokenizer,
+            callbacks=[bridge],
+        )
+        trainer.remove_callback(PrinterCallback)  # the bridge writes events instead
+        return trainer
+
+    @property
+    def _starts_at_zero(self) -> bool:
+        return self.resumed is None or self.resumed.step == 0
+
+    def _parts(self, ranks: Ranks) -> Stage2Parts:
+        rollouts = self.config.custom.extra.rollout_matching
+        channel_b = self.ab.channel_b
+        training = self.config.training
+        return Stage2Parts(
+            learner=Learner(
+                self.vlm,
+                torch.tensor(self.pieces.coord_ids, device=self.vlm.device),
+                self._pad_id,
+                SoftContext(
+                    self.ab.n_softctx_iter,
+                    self.ab.softctx_grad_mode,
+                    self.ab.softctx_temperature,
+                ),
+                LossWeights(
+                    self.ab.bbox_smoothl1_weight,
+                    self.ab.bbox_ciou_weight,
+                    self.ab.coord_mass_weight,
+                ),
+                PackPlan.of(
+                    training, self.config.global_max_length, rollouts.post_rollout_pack_scope
+                ),
+                training.per_device_train_batch_size,
+            ),
+            channel_b=ChannelB(
+                self._sampler(),
+                self.reader,
+                self.pieces,
+                rollouts,
+                CEWeights(
+                    self.ab.desc_ce_weight,
+                    self.ab.desc_ce_weight_matched,
+                    channel_b.drop_invalid_struct_ce_multiplier,
+                ),
+                self._desc_gate(),
+            ),
+            evaluation=self._evaluation(ranks),
+            ranks=ranks,
+            b_ratio=self.ab.schedule.b_ratio,
+            rollouts_per_step=self.config.rollouts_per_step(ranks.size),
+            desc_weight=self.ab.desc_ce_weight,
+            max_length=self.config.global_max_length,
+        )
+
+    def _sampler(self) -> HFSampler:
+        """Said once: how training rollouts are decoded."""
+        sampler = HFSampler(self.vlm, self.pieces, self.config.custom.extra.rollout_matching)
+        text = f"rollouts are decoded with {json.dumps(sampler.decoding(), sort_keys=True)}"
+        self.events.write("note", level="info", code="DECODING", text=text)
+        return sampler
+
+    def _desc_gate(self) -> DescGate:
+        """Said once: what it was resolved to, or that it cannot be loaded."""
+        settings = self.ab.channel_b.semantic_desc_gate
+        gate = DescGate(**settings.model_dump())
+        if gate.is_active:
+            text = f"the semantic desc gate uses {json.dumps(gate.identity, sort_keys=True)}"
+            self.events.write("note", level="info", code="DESC_GATE", text=text)
+        elif settings.enabled:
+            self._warn(
+                "DESC_GATE_INACTIVE",
+                f"the semantic desc gate is disabled: {settings.model_name_or_path} cannot be "
+                "loaded here; every matched description is trained at its own weight",
+            )
+        return gate
+
+    def _evaluation(self, ranks: Ranks) -> RolloutEval:
+        """Greedy, whatever training rollouts do; the desc gate has no part in a score."""
+        rollouts = self.config.custom.extra.rollout_matching
+        greedy = rollouts.model_copy(
+            update={
+                "decoding": DecodingConfig(),
+                "decode_batch_size": max(rollouts.decode_batch_size, self._eval_batch),
+            }
+        )
+        silent = DescGate(enabled=False, threshold=0.0, model_name_or_path="", revision=None)
+        sampler = HFSampler(self.vlm, self.pieces, greedy)
+        return RolloutEval(sampler, self.reader, self.pieces, rollouts, silent, ranks)
+
+    @property
+    def _eval_batch(self) -> int:
+        found = (self.config.training.model_extra or {}).get("per_device_eval_batch_size", 1)
+        return int(found)
+
+    @property
+    def _pad_id(self) -> int:
+        found = self.vlm.tokenizer.pad_token_id
+        return self.pieces.end_id if found is None else int(found)
+
+    # --- what happens ---
+
+    def _train(self, trainer: Stage2Trainer, bridge: RunBridge) -> None:
+        """Raises Aborted once the checkpoint to resume from stands."""
+        resume = None if self.resumed is None else str(self.resumed.path)
+        # several ranks must stop at the same place: the bridge asks between two steps
+        quiet = rl_hooks() if self.ranks.size > 1 else nullcontext()
+        try:
+            with quiet:
+                trainer.train(resume_from_checkpoint=resume)
+        except Aborted:
+            if not checkpoints.folder_of(self.run_dir, trainer.state.global_step).exists():
+                trainer.save_now()
+            raise
+        if bridge.aborted:
+            raise Aborted
+
+    def _report(self, trainer: Stage2Trainer, bridge: RunBridge) -> dict[str, Any]:
+        """The report records, once: step 0 against the selected step, picture by picture."""
+        if not self.report_records:
+            return {}
+        if self.run_dir.report.exists():
+            kept: dict[str, Any] = json.loads(self.run_dir.report.read_bytes())
+            return kept
+        step = trainer.state.global_step
+        bridge.phase("heldout-gate", step, trainer.state.max_steps)
+        selected = bridge.best_step or 0
+        before = self._evaluate_step(trainer, bridge, 0, selected)
+        after = (
+            before if selected == 0 else self._evaluate_step(trainer, bridge, selected, selected)
+        )
+        report = report_fields(before, after, self.config.report_min)
+        if self.ranks.is_first:
+            write_json(self.run_dir.report, report)
+        return report
+
+    def _evaluate_step(
+        self, trainer: Stage2Trainer, bridge: RunBridge, step: int, selected: int
+    ) -> Evaluation:
+        folder = checkpoint.verified(checkpoints.folder_of(self.run_dir, step), self._warn)
+        if folder is None:
+            raise NightlaneError(
+                f"checkpoint-{step} of {self.run_dir.root} is damaged; "
+                "remove the run's checkpoints to start it over"
+            )
+        trainer.load_weights(folder.path)
+        found = trainer.parts.evaluation(self.report_records)
+        bridge.gate("report", step, found, selected=step == selected)
+        return found
+
+    # --- what it says ---
+
+    def _metric(self, step: int, series: str, value: float) -> None:
+        self.events.write("metric", step=step, values={series: value})
+
+    def _warn(self, code: str, text: str) -> None:
+        self.events.write("note", level="warning", code=code, text=text)
+
+    def _result(
+        self,
+        trainer: Stage2Trainer,
+        bridge: RunBridge,
+        warmup: dict[str, Any] | None,
+        card: Mapping[str, Any],
+    ) -> dict[str, Any]:
+        best = bridge.best_step
+        return {
+            "kind": self.attempt.job.kind,
+            "base": self.config.model.path,
+            "n_steps": trainer.state.global_step,
+            "steps": trainer.state.global_step,
+            "selected_step": best,
+            "selected_heldout_score": None if best is None else bridge.scores[best],
+            "selected_on": None if best is None else "eval_rollout_f1",
+            "heldout_scores": {str(s): score for s, score in sorted(bridge.scores.items())},
+            "pool_scores": {str(s): f1 for s, f1 in sorted(bridge.f1_of_rollouts.items())},
+            "lineage_card": card,
+            "upstream": {
+                "corpus": {"source": self.config.data.train_jsonl, "records": len(self.train)},
+                "sft_init": warmup,
+                "bench": self.config.data.val_jsonl,
+            },
+            "seconds": round(bridge.seconds, 1),
+            "peak_gb": round(self.peaks.peak_gb, 3),
+            "mem_trace": self.peaks.trace(),
+            "aborted": False,
+            "finished_at": round(time.time(), 3),
+        }
+
+
+def training_arguments(
+    config: Stage2Config, *, output_dir: Path, evaluates: bool, eval_at_start: bool
+) -> TrainingArguments:
+    """The config's `training` as Transformers' arguments, with what this kind decides itself."""
+    training = config.training
+    given = dict(training.model_extra or {})
+    given.setdefault("logging_steps", 1)
+    given.setdefault("save_steps", 100)
+    given.setdefault("eval_steps", given["save_steps"])
+    given.setdefault("report_to", "none")
+    world_size = int(os.environ.get("WORLD_SIZE", "1"))
+    return TrainingArguments(
+        output_dir=str(output_dir),
+        per_device_train_batch_size=training.per_device_train_batch_size,
+        gradient_accumulation_steps=training.accumulation_steps(world_size),
+        seed=training.seed,
+        remove_unused_columns=False,
+        disable_tqdm=True,
+        save_strategy="steps",
+        eval_strategy="steps" if evaluates else "no",
+        eval_on_start=evaluates and eval_at_start,
+        metric_for_best_model="eval_rollout_f1" if evaluates else None,
+        greater_is_better=True if evaluates else None,
+        dataloader_pin_memory=torch.cuda.is_available(),
+        use_cpu=not torch.cuda.is_available(),
+        **given,
+    )
+
+
+def report_fields(before: Evaluation, after: Evaluation, report_min: int) -> dict[str, Any]:
+    """F1 of both, the interval of their difference, and whether pictures agree with it."""
+    solved = compare(before.solved, after.solved)
+    low, high = lift_interval(before.counts, after.counts)
+    if solved.n < report_min:
+        verdict = "no verdict"
+    elif low > 0 and solved.p_value < 0.05 and solved.lift > 0:
+        verdict = "gain"
+    elif high < 0 and solved.p_value < 0.05 and solved.lift < 0:
+        verdict = "loss"
+    else:
+        verdict = "no gain proven"
+    return {
+        "heldout_before": before.f1,
+        "heldout_after": after.f1,
+        "lift": after.f1 - before.f1,
+        "lift_ci95": [low, high],
+        "p_value": solved.p_value,
+        "gained": solved.gained,
+        "lost": solved.lost,
+        "report_n": solved.n,
+        "verdict": verdict,
+    }
+
+
+def _optional(path: Path | None, limit: int | None) -> Sequence[Record]:
+    return [] if path is None else read_records(path, limit)

@@ -1,0 +1,270 @@
+"""Stage-2 AB on Transformers' `Trainer`: raw samples in, one update per window out.
+
+The Trainer keeps the data, the optimizer, the schedule, the checkpoints and the loop; this class
+fills its three open places: `training_step`, `evaluate` and `log`. Micro-steps only collect raw
+samples; the window's last one chooses the channel by the optimizer step and learns everything.
+The forward runs on the model itself, not on its data-parallel wrapper: ranks may learn unequal
+numbers of packs, and add their gradients up once. Knows no event and no run directory.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import Trainer
+
+from engine.stage2.channel_a import build_segment
+from engine.stage2.channel_b import ChannelB, RolledOut, Taught
+from engine.stage2.evaluation import Evaluation, RolloutEval
+from engine.stage2.ground_truth import GroundTruthError
+from engine.stage2.judge import JudgedRollout, judge_metrics
+from engine.stage2.layout import Shown
+from engine.stage2.learner import Learner, Learnt
+from engine.stage2.match import match_metrics
+from engine.stage2.objective import Terms
+from engine.stage2.ranks import Ranks
+from engine.stage2.records import Record
+from engine.stage2.rollouts import seed_base
+from engine.stage2.schedule import Channel, channel_of
+
+
+@dataclass(frozen=True)
+class Stage2Parts:
+    """What the trainer is wired from."""
+
+    learner: Learner
+    channel_b: ChannelB
+    evaluation: RolloutEval
+    ranks: Ranks
+    b_ratio: float
+    rollouts_per_step: int
+    """Over all ranks."""
+    desc_weight: float
+    max_length: int | None = None
+    """Longest sequence in tokens."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepLog:
+    """One optimizer step, the same on every rank."""
+
+    step: int
+    """From 1: the number of updates made."""
+    channel: Channel
+    values: dict[str, float]
+    """Series and their values."""
+    rolled_out: RolledOut | None
+    """This rank's own rollouts in Channel-B."""
+    records: tuple[Record, ...]
+    """The samples this rank learnt from."""
+
+
+def identity(samples: list[Record]) -> list[Record]:
+    """Collation: the raw samples as they are; rollouts are built from them."""
+    return samples
+
+
+class Stage2Trainer(Trainer):
+    """`on_learnt` hears each step once its gradients stand, before the optimizer moves."""
+
+    def __init__(self, *, parts: Stage2Parts, on_learnt: Callable[[StepLog], None], **given: Any):
+        super().__init__(data_collator=identity, **given)  # type: ignore[arg-type]
+        self.parts = parts
+        self._on_learnt = on_learnt
+        self._window: list[Record] = []
+        self._pending: dict[str, float] = {}
+        self.last_evaluation: Evaluation | None = None
+        self.first_step = 0
+        """Updates that earlier attempts had made."""
+        self.random_state = RandomState.take()
+        """Of the last window's begin: what a checkpoint of the step before must hold."""
+
+    # --- the Trainer's open places ---
+
+    def training_step(
+        self,
+        model: torch.nn.Module,
+        inputs: Any,
+        num_items_in_batch: Any = None,  # noqa: ARG002 - its contract; a window counts samples
+    ) -> Tensor:
+        """Collect; on the window's last micro-step learn. The window's loss, 0 before that."""
+        if not self._window:
+            self.random_state = RandomState.take()
+        self._window += inputs
+        if not self.accelerator.sync_gradients:
+            return torch.zeros((), device=self.args.device)
+        window, self._window = self._window, []
+        model.train()
+        loss = self._learn(window)
+        return torch.tensor(loss, device=self.args.device)
+
+    def evaluate(
+        self,
+        eval_dataset: Any = None,
+        ignore_keys: list[str] | None = None,  # noqa: ARG002 - its contract
+        metric_key_prefix: str = "eval",
+    ) -> dict[str, float]:
+        """Rollout F1 on the validation records, as `eval_rollout_*`."""
+        records: Sequence[Record] = self.eval_dataset if eval_dataset is None else eval_dataset  # type: ignore[assignment]
+        self.last_evaluation = self.parts.evaluation(records)
+        metrics = {
+            f"{metric_key_prefix}_rollout_{name}": value
+            for name, value in self.last_evaluation.metrics.items()
+        }
+        self.log(dict(metrics))
+        self.control = self.callback_handler.on_evaluate(
+            self.args, self.state, self.control, metrics
+        )
+        return metrics
+
+    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
+        """The Trainer's own log line, with the series of the last step beside its loss."""
+        if "loss" in logs:
+            logs = logs | self._pending
+        super().log(logs, start_time)
+
+    def floating_point_ops(self, inputs: Any) -> int:  # noqa: ARG002 - its contract
+        """Raw samples have no tokens to count yet."""
+        return 0
+
+    def load_weights(self, folder: Path) -> None:
+        """A checkpoint's weights alone, to score them."""
+        self._load_from_checkpoint(str(folder), self.model)
+
+    def save_now(self) -> None:
+        """A checkpoint of the last whole step, when the one after it was given up half-way."""
+        self.random_state.restore()
+        assert self.model is not None
+        self._save_checkpoint(self.model, trial=None)
+        self.control = self.callback_handler.on_save(self.args, self.state, self.control)
+
+    # --- one window ---
+
+    def _learn(self, window: Sequence[Record]) -> float:
+        """Gradients of the window's mean loss; returns that loss."""
+        began = time.perf_counter()
+        step = self.state.global_step
+        channel = channel_of(step, self.parts.b_ratio)
+        rolled_out: RolledOut | None = None
+        if channel == "b":
+            records = self._share(window, step)
+            rolled_out = self.parts.channel_b(records, seed_base(self.args.seed, step))
+            sequences: Sequence[Taught] = rolled_out.sequences
+        else:
+            records = tuple(window)
+            sequences = [self._taught(record) for record in records]
+        learnt = self.parts.learner(sequences, channel)
+        parameters = self.parts.learner.vlm.model.parameters()
+        samples = self.parts.ranks.average_gradients(parameters, len(records))
+        values = self._values(channel, learnt, samples, rolled_out)
+        values["time/step_s"] = time.perf_counter() - began
+        self._pending = values
+        self._on_learnt(StepLog(step + 1, channel, values, rolled_out, records))
+        return values["train/loss"]
+
+    def _taught(self, record: Record) -> Taught:
+        """Channel-A's sequence of one sample."""
+        prompt = self.parts.channel_b.reader(record)
+        segment = build_segment(
+            prompt.ids, record.objects, self.parts.desc_weight, self.parts.channel_b.pieces
+        )
+        limit = self.parts.max_length
+        if limit is not None and len(segment) > limit:
+            raise GroundTruthError(
+                record.where,
+                "objects",
+                f"make a sequence of {len(segment)} tokens",
+                f"raise global_max_length {limit}, or split the record",
+            )
+        return Taught(segment, Shown(segment.ids, prompt.pictures))
+
+    def _share(self, window: Sequence[Record], step: int) -> tuple[Record, ...]:
+        """This rank's samples of a Channel-B step: the window's, then drawn by seed and step."""
+        wanted = self.parts.ranks.share(self.parts.rollouts_per_step)
+        own = list(window[:wanted])
+        missing = wanted - len(own)
+        if missing > 0:
+            rng = random.Random(f"{self.args.seed}:{step}:{self.parts.ranks.rank}")
+            own += rng.choices(list(self.train_dataset), k=missing)  # type: ignore[arg-type]
+        return tuple(own)
+
+    def _values(
+        self, channel: Channel, learnt: Learnt, samples: int, rolled_out: RolledOut | None
+    ) -> dict[str, float]:
+        """The step's series over all ranks."""
+        ranks = self.parts.ranks
+        terms = Terms()
+        everybody = ranks.gather([learnt])
+        for one in everybody:
+            terms.add(one.terms)
+        fills = [fill for one in everybody for fill in one.fills]
+        values = {
+            "train/loss": terms.total(self.parts.learner.weights) / max(samples, 1),
+            "loss/ce": terms.ce / max(samples, 1),
+            "loss/bbox_smoothl1": terms.smoothl1 / max(samples, 1),
+            "loss/bbox_ciou": terms.ciou / max(samples, 1),
+            "loss/coord_mass": terms.coord_mass / max(samples, 1),
+            "loss/bbox_not_finite": float(terms.not_finite),
+            "stage2/channel_a": float(channel == "a"),
+            "stage2/channel_b": float(channel == "b"),
+            "train/samples": float(samples),
+            "train/forwards": float(sum(one.forwards for one in everybody)),
+        }
+        if fills:
+            values |= {
+                "packing/post_rollout_fill": sum(fills) / len(fills),
+                "packing/post_rollout_packs": float(len(fills)),
+                "packing/post_rollout_segments": float(sum(one.segments for one in everybody)),
+                "packing/post_rollout_buffer": 0.0,
+            }
+        if rolled_out is not None:
+            values |= self._rollout_values(rolled_out)
+        return values
+
+    def _rollout_values(self, rolled_out: RolledOut) -> dict[str, float]:
+        ranks = self.parts.ranks
+        judged: list[JudgedRollout] = ranks.gather(list(rolled_out.judged))
+        responses = ranks.gather(list(rolled_out.responses))
+        lengths = [len(response.ids) for response in responses]
+        return {
+            **judge_metrics(judged, self.parts.channel_b.gate),
+            "pool/score": match_metrics([one.found for one in judged])["rollout/f1"],
+            "stage2/b2_segments": float(sum(bool(one.found.pairs) for one in judged)),
+            "stage2/rollout_seed_base": float(seed_base(self.args.seed, self.state.global_step)),
+            "rollout/tokens_mean": sum(lengths) / max(len(lengths), 1),
+            "rollout/repeat_terminated": float(sum(r.guarded for r in responses)),
+            **rolled_out.seconds,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class RandomState:
+    """The process's random numbers, to go back to."""
+
+    python: Any
+    numpy: Any
+    cpu: Tensor
+    cuda: Sequence[Tensor]
+
+    @classmethod
+    def take(cls) -> RandomState:
+        import numpy as np  # noqa: PLC0415 - beside its only other use
+
+        cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
+        return cls(random.getstate(), np.random.get_state(), torch.get_rng_state(), cuda)
+
+    def restore(self) -> None:
+        import numpy as np  # noqa: PLC0415
+
+        random.setstate(self.python)
+        np.random.set_state(self.numpy)
+        torch.set_rng_state(self.cpu)
+        if self.cuda:
+            torch.cuda.set_rng_state_all(list(self.cuda))

@@ -1,0 +1,88 @@
+"""What a run found out about itself, on its page."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from starlette.testclient import TestClient
+
+from engine.contract.trace import TraceWriter
+from tests.app.night import night, queue
+from tests.app.test_pages import words
+from worker.database import Database
+
+ALERT = {"code": "INVERSION", "step": 20, "text": "the pool rose <b>while</b> held-out fell"}
+
+
+@pytest.mark.requirement("RL-06")
+def test_an_alert_stands_on_the_page_while_the_run_goes_on(
+    client: TestClient, db: Database
+) -> None:
+    """Whoever looks sees it before the run has ended; it is text, whatever it holds."""
+    job_id = queue(db)
+    with night(db) as lane:
+        attempt = lane.start()
+        attempt.write("progress", alerts=[ALERT])
+        attempt.step(20, 0.9)
+
+        page = client.get(f"/jobs/{job_id}").text
+
+    assert "step 20: the pool rose &lt;b&gt;while&lt;/b&gt; held-out fell" in page
+    assert "<b>while</b>" not in page
+
+
+def test_a_verdict_comes_with_what_it_means_and_what_was_published(
+    client: TestClient, db: Database
+) -> None:
+    """`pool only` ships the base, and says so."""
+    job_id = queue(db)
+    with night(db) as lane:
+        attempt = lane.start()
+        attempt.write("finished", status="done", result={"published_step": 0})
+        attempt.finish(verdict="pool only")
+        text = words(client.get(f"/jobs/{job_id}").text)
+
+    assert "pool only training rollouts improved, held-out rows did not" in text
+
+
+@pytest.mark.requirement("EX-16")
+def test_the_page_sums_a_trace_up_and_gives_it_out(client: TestClient, db: Database) -> None:
+    """Where the time went, and the file as Perfetto reads it."""
+    job_id = queue(db)
+    with night(db) as lane:
+        attempt = lane.start()
+        assert client.get(f"/jobs/{job_id}/trace.json").status_code == 404
+        trace = TraceWriter(attempt.run.trace, 1)
+        trace.span("sampling", 10, 100, step=1)
+        trace.span("training", 100, 130, step=1)
+        trace.close()
+
+        text = words(client.get(f"/jobs/{job_id}").text)
+        given = client.get(f"/jobs/{job_id}/trace.json")
+
+    assert "span took times sampling 1 min 30 s 1 training 30 s 1" in text
+    assert [e["name"] for e in json.loads(given.text.rstrip().rstrip(",") + "]")][1:] == [
+        "sampling",
+        "training",
+    ]
+
+
+@pytest.mark.parametrize(
+    "result",
+    [
+        {"alerts": "no list", "diagnosis": [], "published_step": "x", "seconds_per_point": None},
+        {"alerts": [3, {"code": 1}, {"text": 5}], "diagnosis": {"samples": [1, {}]}},
+    ],
+)
+def test_a_result_of_another_version_reads_as_nothing_found(
+    result: dict[str, object], client: TestClient, db: Database
+) -> None:
+    """The page stands whatever an engine wrote."""
+    job_id = queue(db)
+    with night(db) as lane:
+        attempt = lane.start()
+        attempt.write("finished", status="done", result=result)
+        attempt.finish()
+
+        assert client.get(f"/jobs/{job_id}").status_code == 200

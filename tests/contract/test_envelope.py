@@ -1,0 +1,222 @@
+"""The memory envelope: arithmetic that agrees with models whose sizes are published."""
+
+from __future__ import annotations
+
+import json
+import struct
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine.contract.envelope import Envelope, ModelShape
+from engine.contract.kinds import get_kind, validate
+
+QWEN_7B: dict[str, Any] = {
+    "hidden_size": 3584,
+    "num_hidden_layers": 28,
+    "num_attention_heads": 28,
+    "num_key_value_heads": 4,
+    "intermediate_size": 18944,
+    "vocab_size": 152064,
+    "tie_word_embeddings": False,
+}
+"""Qwen2.5-7B-Instruct: 7.62 billion parameters on its card."""
+
+
+def shape() -> ModelShape:
+    found = ModelShape.of_config(QWEN_7B)
+    assert found is not None
+    return found
+
+
+def model_folder(folder: Path, config: dict[str, Any], tensors: dict[str, list[int]]) -> Path:
+    """A folder with config.json and one safetensors file that holds nothing but its header."""
+    folder.mkdir(parents=True)
+    (folder / "config.json").write_text(json.dumps(config))
+    header = json.dumps(
+        {"__metadata__": {"format": "pt"}}
+        | {name: {"dtype": "BF16", "shape": sizes} for name, sizes in tensors.items()}
+    ).encode()
+    (folder / "model.safetensors").write_bytes(struct.pack("<Q", len(header)) + header)
+    return folder
+
+
+def test_parameters_of_a_config_are_those_on_the_models_card() -> None:
+    """7.62 billion; biases and norms are the difference."""
+    assert shape().parameters == pytest.approx(7.62e9, rel=0.002)
+
+
+def test_lora_parameters_are_those_that_peft_prints() -> None:
+    """40,370,176 trainable parameters at rank 16 on every linear layer of Qwen2.5-7B."""
+    assert shape().lora_parameters(16) == 40_370_176
+
+
+def test_the_kv_cache_of_a_token_is_that_of_its_grouped_heads() -> None:
+    """2 x 28 layers x 4 heads x 128: 57,344 bytes in bf16."""
+    assert shape().kv_bytes(1, width=2) == 57_344
+
+
+def test_parameters_are_counted_in_the_files_where_there_are_some(tmp_path: Path) -> None:
+    """A pruned model has fewer than its config would give."""
+    tensors = {"embed": [10, 4], "layer.weight": [4, 4], "layer.bias": [4]}
+
+    found = ModelShape.of_folder(model_folder(tmp_path / "m", QWEN_7B, tensors))
+
+    assert found is not None
+    assert found.parameters == 60
+
+
+def test_the_language_part_of_a_vision_model_counts() -> None:
+    """Its sizes stand one level deeper."""
+    found = ModelShape.of_config({"model_type": "qwen3_vl", "text_config": QWEN_7B})
+
+    assert found == shape()
+
+
+@pytest.mark.parametrize("config", [{}, {"hidden_size": 8}, QWEN_7B | {"num_attention_heads": 0}])
+def test_a_config_that_says_too_little_says_nothing(config: dict[str, Any]) -> None:
+    """No guess about a model of another kind."""
+    assert ModelShape.of_config(config) is None
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '"text"'])
+def test_a_folder_that_cannot_be_read_says_nothing(tmp_path: Path, text: str) -> None:
+    """The envelope is then unknown, and nobody is kept from trying."""
+    (tmp_path / "config.json").write_text(text)
+
+    assert ModelShape.of_folder(tmp_path) is None
+    assert ModelShape.of_folder(tmp_path / "nowhere") is None
+
+
+def test_sampling_and_training_take_turns() -> None:
+    """The larger of the two counts, on top of what always stays."""
+    found = Envelope(
+        weights=8, optimizer=2, reference=1, kv_cache=5, gradients=1, logits=1, activations=2,
+        runtime=1,
+    )  # fmt: skip
+
+    assert found.total == 12 + 5
+
+
+@pytest.mark.requirement("LN-04")
+def test_the_embedded_run_needs_what_it_was_measured_to_use() -> None:
+    """The demo's five seeds peaked at 0.50 GB each (docs/experiments.md)."""
+    config = validate("rl_run", {"base": "embedded:qwen3-tiny", "tuning": "full"})
+
+    found = get_kind("rl_run").envelope(config)
+
+    assert found is not None
+    assert found.total == pytest.approx(0.50, abs=0.05)
+
+
+@pytest.mark.requirement("LN-04")
+@pytest.mark.parametrize(
+    ("change", "part"),
+    [
+        ({"tuning": "full"}, "optimizer"),
+        ({"rollout_batch": 512}, "kv_cache"),
+        ({"micro_batch": 128}, "activations"),
+        ({"max_new_tokens": 4096}, "kv_cache"),
+        ({"optim": {"logit_chunk_mib": 4096}}, "logits"),
+        ({"kl_coef": 0.1}, "reference"),
+    ],
+)
+def test_every_knob_that_costs_memory_is_seen(
+    tmp_path: Path, change: dict[str, Any], part: str
+) -> None:
+    """More of it, a larger part."""
+    folder = model_folder(tmp_path / "m", QWEN_7B, {"all": [7_600_000_000]})
+    kind = get_kind("rl_run")
+    settings = {"base": str(folder), "kl_coef": 0.0}
+
+    plain, changed = (
+        kind.envelope(kind.config.model_validate(settings | more)) for more in ({}, change)
+    )
+
+    assert plain is not None
+    assert changed is not None
+    assert getattr(changed, part) > getattr(plain, part)
+    assert changed.total >= plain.total
+
+
+def test_gradient_checkpointing_is_seen(tmp_path: Path) -> None:
+    """It is what activations cost most."""
+    folder = model_folder(tmp_path / "m", QWEN_7B, {"all": [7_600_000_000]})
+    kind = get_kind("rl_run")
+
+    whole, recomputed = (
+        kind.envelope(
+            kind.config.model_validate(
+                {"base": str(folder), "optim": {"gradient_checkpointing": on}}
+            )
+        )
+        for on in (False, True)
+    )
+
+    assert whole is not None
+    assert recomputed is not None
+    assert recomputed.activations < whole.activations / 10
+
+
+def test_a_model_that_is_not_here_yet_has_no_envelope() -> None:
+    """A hub id: what it needs is known after its first run."""
+    kind = get_kind("rl_run")
+
+    assert kind.envelope(kind.config.model_validate({"base": "Qwen/Qwen3-0.6B"})) is None
+
+
+STAGE2: dict[str, Any] = {
+    "custom": {
+        "trainer_variant": "stage2_ab_training",
+        "extra": {"rollout_matching": {"rollout_backend": "hf"}},
+    },
+    "stage2_ab": {
+        "schedule": {"b_ratio": 0.5},
+        "channel_b": {"semantic_desc_gate": {"enabled": False}},
+    },
+    "training": {"max_steps": 10, "learning_rate": 2e-5},
+    "data": {"train_jsonl": "embedded:shapes"},
+    "global_max_length": 12_000,
+}
+
+
+@pytest.mark.requirement("LN-04")
+@pytest.mark.parametrize(
+    ("change", "part"),
+    [
+        ({"model": {"tuning": "full"}}, "optimizer"),
+        ({"model": {"dtype": "float32"}}, "weights"),
+        ({"training": {"packing": True}}, "logits"),
+        ({"stage2_ab": {"n_softctx_iter": 4}}, "activations"),
+        (
+            {"custom": {"extra": {"rollout_matching": {"max_new_tokens": 30_000}}}},
+            "kv_cache",
+        ),
+    ],
+)
+def test_a_stage_2_run_sees_its_knobs_too(
+    tmp_path: Path, change: dict[str, Any], part: str
+) -> None:
+    """Tuning, precision, packing, passes, and the length of a rollout."""
+    config = {"model_type": "qwen3_vl", "dtype": "bfloat16", "text_config": QWEN_7B}
+    folder = model_folder(tmp_path / "m", config, {"all": [8_000_000_000]})
+    kind = get_kind("stage2_ab")
+    plain = _merged(STAGE2, {"model": {"path": str(folder)}})
+
+    before, after = (
+        kind.envelope(kind.config.model_validate(_merged(plain, more))) for more in ({}, change)
+    )
+
+    assert before is not None
+    assert after is not None
+    assert before.weights == pytest.approx(16.0)
+    assert getattr(after, part) > getattr(before, part)
+
+
+def _merged(base: dict[str, Any], more: dict[str, Any]) -> dict[str, Any]:
+    """`base` with the leaves of `more`."""
+    return base | {
+        key: _merged(base.get(key, {}), value) if isinstance(value, dict) else value
+        for key, value in more.items()
+    }

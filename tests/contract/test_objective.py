@@ -1,0 +1,107 @@
+"""The sections `objective` and `optim`: prescriptions, refusals, schedule, cautions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from engine.contract.errors import ConfigError
+from engine.contract.kinds import cautions, validate
+from engine.contract.rl.objective import ObjectiveConfig
+from engine.contract.rl.optim import OptimConfig
+
+BASE = {"base": "embedded:qwen3-tiny", "tuning": "full"}
+
+
+@pytest.mark.parametrize(
+    ("loss", "advantages", "aggregation", "bounds", "zero_signal"),
+    [
+        ("reinforce_kl", "group_std", "sequence_mean", (0.0, float("inf")), "filter"),
+        ("grpo", "group_std", "sequence_mean", (0.8, 1.2), "keep"),
+        ("dr_grpo", "group_mean", "constant", (0.8, 1.2), "keep"),
+        ("rloo", "leave_one_out", "sequence_sum", (0.0, float("inf")), "keep"),
+        ("dapo", "group_std", "token_mean", (0.8, 1.28), "refill"),
+        ("gspo", "group_std", "sequence_mean", (0.9997, 1.0004), "keep"),
+        ("cispo", "group_std", "token_mean", (0.0, 5.0), "keep"),
+    ],
+)
+def test_a_loss_brings_what_its_paper_prescribes(
+    loss: Any, advantages: str, aggregation: str, bounds: tuple[float, float], zero_signal: str
+) -> None:
+    """Baseline, aggregation, clip bounds and groups without signal, where nothing else is said."""
+    objective = ObjectiveConfig(loss=loss)
+
+    assert objective.advantages_used == advantages
+    assert objective.aggregation_used == aggregation
+    assert objective.clip_bounds == pytest.approx(bounds)
+    assert objective.zero_signal_used == zero_signal
+
+
+def test_a_setting_that_is_given_wins_over_the_paper() -> None:
+    """Each of them for itself."""
+    objective = ObjectiveConfig(
+        loss="grpo", advantages="group_mean", aggregation="token_mean", clip_high=0.5
+    )
+
+    assert objective.advantages_used == "group_mean"
+    assert objective.aggregation_used == "token_mean"
+    assert objective.clip_bounds == (0.8, 1.5)
+
+
+@pytest.mark.parametrize(
+    ("raw", "message"),
+    [
+        ({"objective": {"loss": "ppo"}}, r"^objective.loss: input should be 'reinforce_kl', "),
+        ({"objective": {"clip_hihg": 1}}, r"^objective.clip_hihg: is not a setting; did you mean"),
+        (
+            {"objective": {"epochs": 2}},
+            r"^objective: reinforce_kl has no ratio to correct epochs=2",
+        ),
+        ({"objective": {"loss": "rloo", "minibatches": 4}}, r"^objective: rloo has no ratio"),
+        ({"objective": {"clip_low": 0.1}}, r"^objective: reinforce_kl has no ratio to clip"),
+        ({"objective": {"loss": "grpo", "clip_low": 1.5}}, r"^objective.clip_low: "),
+        ({"optim": {"precision": "fp16"}}, r"^optim.precision: input should be 'fp32' or 'bf16'"),
+        ({"optim": {"adam_eps": 0}}, r"^optim.adam_eps: "),
+        ({"optim": {"schedule": "cosin"}}, r"^optim.schedule: "),
+    ],
+)
+def test_a_setting_that_cannot_be_meant_is_refused(raw: dict[str, Any], message: str) -> None:
+    """Field, value and remedy in one line."""
+    with pytest.raises(ConfigError, match=message) as caught:
+        validate("rl_run", BASE | raw)
+
+    assert "\n" not in str(caught.value)
+
+
+def test_the_schedule_is_a_function_of_the_step_alone() -> None:
+    """Steps count from 1; the last one is at the final share, later ones stay there."""
+    linear = OptimConfig(schedule="linear", warmup_steps=4, final_lr_share=0.1)
+
+    assert [linear.lr_factor(step, 8) for step in (1, 4, 6, 8, 9)] == pytest.approx(
+        [0.25, 1.0, 0.55, 0.1, 0.1]
+    )
+
+
+@pytest.mark.requirement("EX-21")
+@pytest.mark.parametrize(
+    ("raw", "said"),
+    [
+        ({"lr": 5e-5, "kl_coef": 0.001}, "lr: with kl_coef=0.001 is what collapsed"),
+        ({"lr": 1e-4, "kl_coef": 0.0}, "lr: with kl_coef=0 is what collapsed"),
+        ({"lr": 1e-5, "kl_coef": 0.04}, None),
+        ({"lr": 1e-6, "kl_coef": 0.001}, None),
+        ({"lr": 3e-4, "kl_coef": 0.02}, None),
+        ({"objective": {"kl": "k1"}}, "objective.kl: as a penalty has no gradient on average"),
+        ({"objective": {"kl": "k1"}, "kl_coef": 0.0, "lr": 1e-6}, None),
+    ],
+)
+def test_what_is_known_to_collapse_is_cautioned_and_not_refused(
+    raw: dict[str, Any], said: str | None
+) -> None:
+    """lr 5e-5 with β 0.001 collapsed; what stayed stable, and the demo, go without a word."""
+    validate("rl_run", BASE | raw)
+
+    lines = [found.line() for found in cautions("rl_run", BASE | raw)]
+
+    assert [line.startswith(said or "") for line in lines] == ([True] if said else [])

@@ -1,0 +1,142 @@
+"""The sections of `rl_run` about prompts, sampling and form: what is refused, and the way out."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine.contract.errors import ConfigError
+from engine.contract.kinds import cautions, validate
+from engine.contract.rl.format import FormatConfig
+from engine.contract.rl.prompting import has_chat_template
+
+BASE = {"base": "embedded:qwen3-tiny", "tuning": "full"}
+
+
+def refusal(raw: dict[str, Any]) -> str:
+    with pytest.raises(ConfigError) as caught:
+        validate("rl_run", BASE | raw)
+    return str(caught.value)
+
+
+@pytest.fixture
+def model_folder(tmp_path: Path) -> Path:
+    """As much of a model folder as a look without torch can see."""
+    for name, content in {"config.json": "{}", "tokenizer_config.json": "{}"}.items():
+        (tmp_path / name).write_text(content)
+    (tmp_path / "model.safetensors").write_bytes(b"")
+    return tmp_path
+
+
+@pytest.mark.requirement("EX-04")
+def test_a_template_asked_of_a_base_tokenizer_is_refused_before_anything_is_queued(
+    model_folder: Path,
+) -> None:
+    """Seen in the folder's files, torch-free; the embedded base has none either."""
+    asked = {"prompting": {"skip_chat_template": False}, "corpus_min": 1}
+
+    for base in (str(model_folder), "embedded:qwen3-tiny"):
+        assert refusal({**asked, "base": base}) == (
+            "prompting.skip_chat_template: asks for a chat template, which the tokenizer of "
+            f"{base} does not have (got False); set it to true and write what the model shall "
+            "read with system_prompt, question_format and assistant_prefix; or name an instruct "
+            "model"
+        )
+
+
+@pytest.mark.requirement("EX-04")
+@pytest.mark.parametrize(
+    ("file", "content"),
+    [
+        ("tokenizer_config.json", json.dumps({"chat_template": "{{ messages }}"})),
+        ("chat_template.jinja", "{{ messages }}"),
+        ("chat_template.json", json.dumps({"chat_template": "{{ messages }}"})),
+    ],
+)
+def test_a_template_is_found_wherever_tokenizers_keep_it(
+    model_folder: Path, file: str, content: str
+) -> None:
+    """In the tokenizer's config, or in a file of its own."""
+    (model_folder / file).write_text(content)
+
+    assert has_chat_template(model_folder) is True
+    validate("rl_run", {
+        "base": str(model_folder),
+        "data": {"source": "embedded:word_problems"},
+        "prompting": {"skip_chat_template": False},
+    })  # fmt: skip
+
+
+def test_a_folder_whose_tokenizer_cannot_be_read_tells_nothing(tmp_path: Path) -> None:
+    """Loading it will."""
+    assert has_chat_template(tmp_path) is None
+
+
+@pytest.mark.parametrize(
+    ("raw", "said"),
+    [
+        (
+            {"prompting": {"question_format": "Q:"}},
+            "prompting.question_format: must hold {prompt} once",
+        ),
+        (
+            {"prompting": {"template_variables": {"thinking": False}}},
+            "set skip_chat_template to false",
+        ),
+        ({"sampling": {"top_p": 0}}, "sampling.top_p: input should be greater than 0"),
+        ({"sampling": {"topk": 4}}, "did you mean top_k?"),
+        ({"format": {"pattern": "("}}, "format.pattern: is no regular expression"),
+        ({"format": {"lenient": "gsm8k_all"}}, "format.lenient: is not a verifier"),
+        ({"format": {"shape": "boxed", "pattern": "x"}}, "keep one of them"),
+        ({"format": {"demonstration": "x"}}, "format.demonstration: must hold {answer} once"),
+        ({"format": {"reward": 0.6}}, "format.reward: would count as solved"),
+    ],
+)
+def test_a_setting_that_means_nothing_is_refused_with_the_way_out(
+    raw: dict[str, Any], said: str
+) -> None:
+    """Field, value, remedy."""
+    assert said in refusal(raw)
+
+
+@pytest.mark.requirement("EX-06")
+@pytest.mark.parametrize("name", ["reward", "lenient", "shots"])
+def test_form_must_fade_before_the_run_ends(name: str) -> None:
+    """What the last steps pay is what the gate counts."""
+    value = {"reward": 0.1, "lenient": "gsm8k_any", "shots": 2}[name]
+    faded = {"format": {name: value, f"{name}_until": 19}, "max_steps": 20}
+    lasting = {"format": {name: value, f"{name}_until": 20}, "max_steps": 20}
+
+    validate("rl_run", BASE | faded)
+
+    assert f"format.{name}_until: lasts to the end of a run of max_steps=20" in refusal(lasting)
+
+
+@pytest.mark.requirement("EX-06")
+def test_by_default_form_fades_over_half_of_the_run() -> None:
+    """Nothing of it is left from there on."""
+    config = FormatConfig(reward=0.1, lenient="gsm8k_any", shots=3)
+
+    at = [
+        (config.reward_at(step, 20), config.lenient_at(step, 20), config.shots_at(step, 20))
+        for step in (1, 6, 11, 20)
+    ]
+
+    assert at == [(0.1, 1.0, 3), (0.05, 0.5, 2), (0.0, 0.0, 0), (0.0, 0.0, 0)]
+
+
+@pytest.mark.requirement("EX-04")
+def test_a_chat_template_that_nobody_mentions_is_said_and_not_used(model_folder: Path) -> None:
+    """Instruct model or base model with a template on board: only its owner knows."""
+    (model_folder / "chat_template.jinja").write_text("{{ messages }}")
+    raw = {"base": str(model_folder), "data": {"source": "embedded:word_problems"}}
+
+    silent = cautions("rl_run", raw)
+    said = cautions("rl_run", raw | {"prompting": {"skip_chat_template": True}})
+
+    assert [caution.field for caution in silent] == ["prompting.skip_chat_template"]
+    assert "set it to false for an instruct model" in silent[0].line()
+    assert said == []

@@ -1,0 +1,128 @@
+"""What holds of every kind of job: its events, its stop, its resume, its checkpoints."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine import checkpoint
+from engine.__main__ import main
+from engine.contract.events import Event
+from engine.contract.kinds import kinds
+from engine.contract.run_dir import COMPLETE, Abort, AbortReason, ExitCode, RunDir
+from tests.engine.conftest import add_attempt
+
+Events = Callable[..., list[Event]]
+NewAttempt = Callable[[], RunDir]
+
+_RECIPES = {"rl_run": "recipe", "stage2_ab": "ab_recipe"}
+
+
+@pytest.fixture(params=sorted(_RECIPES))
+def kind(request: pytest.FixtureRequest) -> str:
+    name: str = request.param
+    return name
+
+
+@pytest.fixture
+def next_attempt(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> NewAttempt:
+    """Adds an attempt to one run of the kind."""
+    recipe: dict[str, Any] = request.getfixturevalue(_RECIPES[kind])
+    return lambda: add_attempt(tmp_path, recipe, kind=kind)
+
+
+def start(run: RunDir) -> int:
+    return main(["run", str(run.root)])
+
+
+def complete(run: RunDir) -> set[Path]:
+    return {marker.parent for marker in run.checkpoints.glob(f"*/{COMPLETE}")}
+
+
+def series(events: list[Event]) -> dict[tuple[str, int], float]:
+    """Every measured value that still counts, times left out: they differ each time."""
+    found: dict[tuple[str, int], float] = {}
+    for event in events:
+        if event["type"] == "started":
+            kept = event["resumed_from"]
+            found = {k: v for k, v in found.items() if kept is not None and k[1] <= kept}
+        elif event["type"] == "metric":
+            found |= {
+                (name, event["step"]): value
+                for name, value in event["values"].items()
+                if not name.startswith(("time/", "mem/")) and "per_s" not in name
+            }
+    return found
+
+
+def test_every_registered_kind_is_under_this_suite() -> None:
+    """A new kind cannot be forgotten here."""
+    assert set(_RECIPES) == set(kinds())
+
+
+def test_a_run_begins_with_started_and_ends_with_finished(
+    next_attempt: NewAttempt, events: Events
+) -> None:
+    """One sequence of numbers, one attempt, phases said, the result last, exit status 0."""
+    run = next_attempt()
+
+    assert start(run) == ExitCode.DONE
+
+    seen = events(run)
+    assert [event["seq"] for event in seen] == list(range(1, len(seen) + 1))
+    assert {event["attempt"] for event in seen} == {1}
+    assert [e["resumed_from"] for e in seen if e["type"] == "started"] == [None]
+    assert seen[-1]["type"] == "finished"
+    assert seen[-1]["status"] == "done"
+    assert seen[-1]["result"]["aborted"] is False
+    phases = [e["phase"] for e in seen if e["type"] == "progress" and "phase" in e]
+    assert phases[0] == "lane-bringup"
+    assert phases[-1] == "teardown"
+    assert "training" in phases
+
+
+def test_every_checkpoint_that_stands_is_whole_and_the_best_is_published(
+    next_attempt: NewAttempt, events: Events
+) -> None:
+    """Hashes fit, each was told in an event, `selected` is one of them, the run card is there."""
+    run = next_attempt()
+    start(run)
+    warned: list[str] = []
+
+    standing = complete(run)
+
+    assert standing
+    for folder in standing:
+        assert checkpoint.verified(folder, lambda code, _: warned.append(code)) is not None
+    told = {run.root / event["path"] for event in events(run, "checkpoint")}
+    assert standing <= told
+    assert run.selected.resolve() in {folder.resolve() for folder in standing}
+    assert json.loads(run.lineage.read_bytes())["current_best"] is not None
+    assert warned == []
+
+
+def test_a_stopped_run_says_so_and_goes_on_where_it_was(
+    next_attempt: NewAttempt, events: Events, tmp_path: Path
+) -> None:
+    """Exit status 75 with a whole checkpoint; the next attempt measures what one run would."""
+    run = next_attempt()
+    run.attempt(1).request_abort(Abort(reason=AbortReason.OPERATOR))
+
+    assert start(run) == ExitCode.ABORTED
+
+    assert events(run)[-1]["status"] == "aborted"
+    assert events(run)[-1]["result"]["aborted"] is True
+    next_attempt()
+    assert start(run) == ExitCode.DONE
+    broken = events(run)
+    assert {event["attempt"] for event in broken} == {1, 2}
+    whole = RunDir(tmp_path / "whole")
+    (whole.root / "attempts").mkdir(parents=True)
+    (run.root / "attempts" / "001").rename(whole.root / "attempts" / "001")
+    (whole.attempt(1).abort).unlink()
+    assert start(whole) == ExitCode.DONE
+    assert series(broken) == series(events(whole))

@@ -1,0 +1,536 @@
+"""Whole `stage2_ab` runs of the real parts on a real tiny Qwen3-VL."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from peft import PeftModel
+from safetensors.torch import load_file
+
+from engine.attempt import Attempt
+from engine.contract.errors import ConfigError
+from engine.contract.events import Event
+from engine.contract.kinds import parse_yaml, validate
+from engine.contract.run_dir import Abort, RunDir
+from engine.contract.stage2.config import Stage2Config
+from engine.hooks import Aborted, rl_hooks
+from engine.models import tiny_vl
+from engine.models.qwen3_vl import forward, load
+from engine.stage2 import checkpoints, export
+from engine.stage2.adapters import older_names
+from engine.stage2.ground_truth import GroundTruthError
+from engine.stage2.pieces import TokenizerError
+from engine.stage2.run import run as stage2_run
+from tests.engine.conftest import add_attempt, opened
+from tests.engine.stage2.conftest import changed
+from tests.engine.stage2.test_desc_gate import model_folder
+
+OpenNewest = Callable[[RunDir], Attempt]
+Events = Callable[..., list[Event]]
+Recipe = dict[str, Any]
+
+
+@pytest.fixture
+def new_run(tmp_path: Path) -> Callable[..., RunDir]:
+    def make(raw: Recipe, name: str = "run") -> RunDir:
+        return add_attempt(tmp_path, raw, name=name, kind="stage2_ab")
+
+    return make
+
+
+NewRun = Callable[..., RunDir]
+
+
+def weights(run: RunDir, step: int) -> dict[str, torch.Tensor]:
+    return load_file(checkpoints.folder_of(run, step) / "model.safetensors")
+
+
+def same(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> bool:
+    return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
+
+
+def values(events: list[Event], series: str) -> dict[int, float]:
+    """A series by step, as it stands after resumes."""
+    found: dict[int, float] = {}
+    for event in events:
+        if event["type"] == "started":
+            kept = event["resumed_from"]
+            found = {s: v for s, v in found.items() if kept is not None and s <= kept}
+        elif event["type"] == "metric" and series in event["values"]:
+            found[event["step"]] = event["values"][series]
+    return found
+
+
+@pytest.fixture(scope="module")
+def unbroken(
+    ab_recipe: Recipe, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[RunDir, dict[str, Any]]:
+    run = add_attempt(tmp_path_factory.mktemp("unbroken"), ab_recipe, kind="stage2_ab")
+    with opened(run) as attempt:
+        return run, stage2_run(attempt)
+
+
+@pytest.mark.requirement("AB-01")
+@pytest.mark.requirement("AB-06")
+@pytest.mark.requirement("AB-08")
+def test_a_run_alternates_its_channels_and_tells_every_series(
+    unbroken: tuple[RunDir, dict[str, Any]], events: Events
+) -> None:
+    """b_ratio 0.5: odd steps by soft context, even ones by rollouts, counters in each of these."""
+    run, result = unbroken
+    seen = events(run)
+
+    assert values(seen, "stage2/channel_b") == {1: 0, 2: 1, 3: 0, 4: 1, 5: 0, 6: 1}
+    assert values(seen, "train/samples") == dict.fromkeys(range(1, 7), 4.0)
+    assert values(seen, "stage2/raw_rollouts") == {2: 4.0, 4: 4.0, 6: 4.0}
+    root = "stage2_ab/channel_b"
+    for series in (
+        f"{root}/strict_drop/N_valid_pred",
+        f"{root}/strict_drop/N_drop_invalid",
+        f"{root}/strict_drop/reason/missing_desc",
+        f"{root}/semantic_desc_gate/is_active",
+        "stage2/invalid_rollout",
+        "rollout/f1",
+        "rollout/parse_truncated_rate",
+        "time/rollout_generate_s",
+    ):
+        assert list(values(seen, series)) == [2, 4, 6], series
+    assert list(values(seen, "loss/bbox_ciou")) == [1, 2, 3, 4, 5, 6]
+    assert list(values(seen, "train/grad_norm")) == [1, 2, 3, 4, 5, 6]
+    assert result["steps"] == 6
+    assert result["aborted"] is False
+
+
+@pytest.mark.requirement("AB-13")
+def test_each_channel_b_step_logs_its_seed_base(
+    unbroken: tuple[RunDir, dict[str, Any]], events: Events
+) -> None:
+    """(training seed + optimizer step · 1000003) & 0x7FFFFFFF, steps from 0, and how it decoded."""
+    run, _ = unbroken
+
+    assert values(events(run), "stage2/rollout_seed_base") == {
+        step: (11 + (step - 1) * 1000003) & 0x7FFFFFFF for step in (2, 4, 6)
+    }
+    (note,) = [e for e in events(run, "note") if e["code"] == "DECODING"]
+    assert '"temperature": 0.0' in note["text"]
+
+
+@pytest.mark.requirement("AB-02")
+def test_checkpoints_keep_the_trainers_form_and_carry_our_marker(
+    unbroken: tuple[RunDir, dict[str, Any]], events: Events
+) -> None:
+    """checkpoint-N/ with weights, optimizer, schedule, random state and trainer state."""
+    run, _ = unbroken
+
+    steps = [step for step, _ in checkpoints.complete(run)]
+    assert steps[-1] == 6
+    names = {path.name for path in checkpoints.folder_of(run, 6).iterdir()}
+    assert names >= {
+        *("model.safetensors", "optimizer.pt", "scheduler.pt", "rng_state.pth"),
+        *("trainer_state.json", "tokenizer.json", "config.json", "complete.json"),
+    }
+    load(str(checkpoints.folder_of(run, 6)), dtype="float32", attn_implementation="sdpa")
+    written = [e["path"] for e in events(run, "checkpoint")]
+    assert written[-1] == "checkpoints/checkpoint-6"
+
+
+def test_gates_score_by_rollout_f1_and_the_best_is_published(
+    unbroken: tuple[RunDir, dict[str, Any]], events: Events
+) -> None:
+    """Before step one, at the rhythm and after the last step; the earliest of equals wins."""
+    run, result = unbroken
+
+    gates = events(run, "gate")
+    assert [gate["step"] for gate in gates] == [0, 3, 6]
+    assert {(gate["split"], gate["n"], gate["temp"]) for gate in gates} == {("select", 4, 0.0)}
+    assert list(values(events(run), "eval_rollout_f1")) == [0, 3, 6]
+    best = min(gates, key=lambda gate: (-gate["score"], gate["step"]))
+    assert result["selected_step"] == best["step"]
+    assert run.selected.resolve() == checkpoints.folder_of(run, best["step"]).resolve()
+
+
+def test_live_progress_shows_channel_losses_drops_and_scores(
+    unbroken: tuple[RunDir, dict[str, Any]], events: Events
+) -> None:
+    """What a person sees while it runs; of a Channel-B step the last figures stay."""
+    run, _ = unbroken
+
+    live = [e["stage2"] for e in events(run, "progress") if "stage2" in e]
+
+    assert [one["channel"] for one in live] == ["A", "B", "A", "B", "A", "B"]
+    assert live[-1].keys() == {
+        *("channel", "loss", "ce", "smoothl1", "ciou", "dropped", "precision", "recall", "f1")
+    }
+
+
+def run_aborting_at(attempt: Attempt, poll: int) -> bool:
+    """Run until a stop was asked for the poll-th time; whether it was aborted."""
+    asked = 0
+
+    def should_abort() -> bool:
+        nonlocal asked
+        asked += 1
+        return asked >= poll
+
+    try:
+        with rl_hooks(should_abort=should_abort):
+            stage2_run(attempt)
+    except Aborted:
+        return True
+    return False
+
+
+@pytest.mark.requirement("AB-06")
+@pytest.mark.requirement("AB-02")
+@pytest.mark.parametrize("polls", [[1], [25, 10]])
+def test_a_run_that_was_stopped_and_resumed_equals_an_unbroken_one(
+    polls: list[int],
+    unbroken: tuple[RunDir, dict[str, Any]],
+    ab_recipe: Recipe,
+    new_run: NewRun,
+    events: Events,
+) -> None:
+    """Bit for bit, wherever it was stopped; the schedule goes on where it was."""
+    whole, expected = unbroken
+    run = new_run(ab_recipe, name="broken")
+    for poll in polls:
+        with opened(run) as attempt:
+            assert run_aborting_at(attempt, poll)
+        new_run(ab_recipe, name="broken")
+
+    with opened(run) as attempt:
+        result = stage2_run(attempt)
+
+    assert same(weights(run, 6), weights(whole, 6))
+    for series in ("stage2/channel_b", "train/loss", "rollout/f1", "stage2/rollout_seed_base"):
+        assert values(events(run), series) == values(events(whole), series), series
+    assert result["heldout_scores"] == expected["heldout_scores"]
+    assert len(events(run, "started")) == len(polls) + 1
+
+
+def test_the_sentinel_stops_a_run_at_the_end_of_its_step(
+    ab_recipe: Recipe, new_run: NewRun, events: Events
+) -> None:
+    """Without ambient hooks too: every rank would hear it between two steps."""
+    run = new_run(ab_recipe)
+    with opened(run) as attempt:
+        attempt.dir.request_abort(Abort())
+
+        with pytest.raises(Aborted) as stopped:
+            stage2_run(attempt)
+
+    assert stopped.value.result["steps"] == 1
+    assert [step for step, _ in checkpoints.complete(run)] == [0, 1]
+    assert [trial["kind"] for trial in stopped.value.result["lineage_card"]["trials"]][-1] == (
+        "aborted"
+    )
+
+
+def test_a_checkpoint_that_is_half_written_is_ignored_and_done_again(
+    ab_recipe: Recipe, new_run: NewRun, events: Events
+) -> None:
+    """A kill inside a save costs the steps since the one before."""
+    run = new_run(ab_recipe)
+    with opened(run) as attempt:
+        stage2_run(attempt)
+    expected = weights(run, 6)
+    (checkpoints.folder_of(run, 6) / "complete.json").unlink()
+    new_run(ab_recipe)
+
+    with opened(run) as attempt:
+        stage2_run(attempt)
+
+    assert events(run, "started")[-1]["resumed_from"] == 4
+    assert "CHECKPOINT_INCOMPLETE" in {note["code"] for note in events(run, "note")}
+    assert same(weights(run, 6), expected)
+
+
+@pytest.mark.requirement("AB-05")
+def test_packing_changes_how_a_step_computes_and_not_what(
+    ab_recipe: Recipe, new_run: NewRun, events: Events
+) -> None:
+    """Losses of a packed run are those of an unpacked one; its fill is logged."""
+    short = changed(ab_recipe, training__max_steps=2)
+    packed = changed(short, training__packing=True, global_max_length=400)
+    runs = []
+    for name, raw in (("plain", short), ("packed", packed)):
+        run = new_run(raw, name=name)
+        with opened(run) as attempt:
+            stage2_run(attempt)
+        runs.append(events(run))
+
+    plain, other = (values(seen, "train/loss") for seen in runs)
+    assert other == pytest.approx(plain, rel=1e-5)
+    fill = values(runs[1], "packing/post_rollout_fill")
+    assert list(fill) == [1, 2]
+    assert all(0 < share <= 1 for share in fill.values())
+    assert values(runs[1], "train/forwards")[1] < values(runs[0], "train/forwards")[1] + 1
+
+
+@pytest.mark.requirement("AB-21")
+@pytest.mark.parametrize("wanted", [3, 7])
+def test_a_step_rolls_out_as_many_samples_as_it_was_told(
+    wanted: int, ab_recipe: Recipe, new_run: NewRun, events: Events
+) -> None:
+    """Fewer than the window leaves some out, more draws others; one update either way."""
+    raw = changed(
+        ab_recipe,
+        stage2_ab__channel_b__rollouts_per_step=wanted,
+        stage2_ab__schedule__b_ratio=1.0,
+        training__max_steps=2,
+    )
+    run = new_run(raw)
+
+    with opened(run) as attempt:
+        result = stage2_run(attempt)
+
+    assert values(events(run), "stage2/raw_rollouts") == {1: wanted, 2: wanted}
+    assert values(events(run), "train/samples") == {1: wanted, 2: wanted}
+    assert result["steps"] == 2
+
+
+@pytest.mark.requirement("AB-24")
+@pytest.mark.parametrize("weights_there", [True, False])
+def test_the_desc_gate_says_once_what_it_is(
+    weights_there: bool, ab_recipe: Recipe, new_run: NewRun, events: Events, tmp_path: Path
+) -> None:
+    """Resolved to the hash of its weights; or absent, inactive, and the run goes on."""
+    path = model_folder() if weights_there else str(tmp_path / "none")
+    gate = {"enabled": True, "model_name_or_path": path, "revision": "pinned"}
+    raw = changed(
+        ab_recipe,
+        stage2_ab__channel_b__semantic_desc_gate=gate,
+        stage2_ab__schedule__b_ratio=1.0,
+        training__max_steps=2,
+        data__val_jsonl=None,
+    )
+    run = new_run(raw)
+
+    with opened(run) as attempt:
+        stage2_run(attempt)
+
+    said = [note for note in events(run, "note") if note["code"].startswith("DESC_GATE")]
+    assert len(said) == 1
+    assert said[0]["level"] == ("info" if weights_there else "warning")
+    assert ("sha256:" in said[0]["text"]) == weights_there
+    active = values(events(run), "stage2_ab/channel_b/semantic_desc_gate/is_active")
+    assert active == dict.fromkeys((1, 2), float(weights_there))
+
+
+@pytest.mark.parametrize("tuning", ["lora", "dora"])
+def test_an_adapter_trains_the_language_tower_alone(
+    tuning: str, ab_recipe: Recipe, new_run: NewRun
+) -> None:
+    """Its checkpoints hold the adapter, and the run resumes from them."""
+    raw = changed(ab_recipe, model__tuning=tuning, model__lora_rank=2, training__max_steps=2)
+    run = new_run(raw)
+
+    with opened(run) as attempt:
+        stage2_run(attempt)
+
+    first, last = (
+        load_file(checkpoints.folder_of(run, step) / "adapter_model.safetensors") for step in (0, 2)
+    )
+    assert all("language_model" in name for name in last)
+    assert any(not torch.equal(first[name], last[name]) for name in last)
+    assert_export_answers_like(checkpoints.folder_of(run, 2), raw["model"]["path"], run.root)
+
+
+def assert_export_answers_like(checkpoint: Path, base: str, folder: Path) -> None:
+    """Merged weights in a plain folder give the adapter's logits, and not the base's."""
+    assert export.main([str(checkpoint), str(folder / "merged")]) == 0
+    merged, plain = (
+        load(str(path), dtype="float32", attn_implementation="sdpa")
+        for path in (folder / "merged", base)
+    )
+    bare: Any = load(base, dtype="float32", attn_implementation="sdpa").model
+    with older_names():
+        adapted = PeftModel.from_pretrained(bare, str(checkpoint)).eval()
+    ids = torch.arange(20)[None]
+    given = {"input_ids": ids, "position_ids": torch.arange(20).expand(3, 1, 20)}
+    with torch.inference_mode():
+        one, other, before = (
+            forward(model.eval(), given) for model in (merged.model, adapted, plain.model)
+        )
+    assert float((one - other).abs().max()) <= 1e-4
+    assert not torch.equal(one, before)
+
+
+def test_a_report_is_scored_once_on_its_own_records(
+    ab_recipe: Recipe, shapes_file: Path, new_run: NewRun, events: Events
+) -> None:
+    """Step 0 against the selected checkpoint; too few records give no verdict."""
+    raw = changed(
+        ab_recipe,
+        data__report_jsonl=str(shapes_file),
+        data__report_limit=5,
+        training__max_steps=2,
+    )
+    run = new_run(raw)
+
+    with opened(run) as attempt:
+        result = stage2_run(attempt)
+
+    assert result["verdict"] == "no verdict"
+    assert result["report_n"] == 5
+    assert json.loads(run.report.read_bytes())["lift"] == result["lift"]
+    assert {gate["step"] for gate in events(run, "gate") if gate["split"] == "report"} == {0}
+
+
+# --- bad input ---
+
+
+def start(raw: Recipe, new_run: NewRun) -> None:
+    with opened(new_run(raw)) as attempt:
+        stage2_run(attempt)
+
+
+def write_record(folder: Path, **change: Any) -> str:
+    """A JSONL of one record, changed; a key with None is left out."""
+    tiny_vl_image = folder / "a.png"
+    if not tiny_vl_image.exists():
+        from PIL import Image  # noqa: PLC0415 - only here
+
+        Image.new("RGB", (64, 64)).save(tiny_vl_image)
+    record = {
+        "images": ["a.png"],
+        "objects": [{"desc": "red box", "bbox_2d": [1, 2, 3, 4]}],
+        "width": 64,
+        "height": 64,
+    } | change
+    path = folder / "data.jsonl"
+    path.write_text(json.dumps({k: v for k, v in record.items() if v is not None}) + "\n")
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"objects": [{"desc": "a", "poly": [1, 2, 3, 4, 5, 6]}]}, "only geometry, not poly"),
+        ({"objects": [{"desc": "a", "bbox_2d": [3, 2, 1, 4]}]}, "is out of order"),
+        ({"objects": []}, "leave the record out"),
+        ({"images": ["gone.png"]}, "gone.png does not exist"),
+        ({"images": []}, "name a picture"),
+        ({"width": 0}, "width 0 is no size"),
+        (
+            {"messages": [{"role": "user", "content": "no picture here"}]},
+            "ask for 0 pictures, images has 1",
+        ),
+    ],
+)
+def test_a_bad_record_stops_the_run_with_line_field_and_remedy(
+    change: dict[str, Any], message: str, ab_recipe: Recipe, new_run: NewRun, tmp_path: Path
+) -> None:
+    """Before anything trains, in one line."""
+    path = write_record(tmp_path, **change)
+
+    with pytest.raises(GroundTruthError, match=message) as caught:
+        start(changed(ab_recipe, data__train_jsonl=path), new_run)
+    assert "line 1" in str(caught.value)
+
+
+def test_an_unreadable_picture_stops_the_run(
+    ab_recipe: Recipe, new_run: NewRun, tmp_path: Path
+) -> None:
+    """A file that is no picture is named with its record."""
+    path = write_record(tmp_path)
+    (tmp_path / "a.png").write_bytes(b"no picture")
+
+    with pytest.raises(GroundTruthError, match=r"line 1: images\[0\] .*cannot be read"):
+        start(changed(ab_recipe, data__train_jsonl=path), new_run)
+
+
+def test_a_record_longer_than_the_model_may_read_is_named(
+    ab_recipe: Recipe, new_run: NewRun
+) -> None:
+    """Nothing is cut off silently."""
+    raw = changed(ab_recipe, global_max_length=40)
+
+    with pytest.raises(GroundTruthError, match="raise global_max_length 40"):
+        start(raw, new_run)
+
+
+def test_a_tokenizer_without_coord_tokens_is_refused_with_the_command_that_adds_them(
+    ab_recipe: Recipe, new_run: NewRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And the command does: its output trains."""
+    from engine.models import coord_tokens  # noqa: PLC0415 - the command itself
+
+    with monkeypatch.context() as patch:
+        patch.setattr("engine.stage2.coords.BIN_COUNT", 0)
+        tiny_vl.save(tmp_path / "plain", 0, hidden=64, layers=2)
+    raw = changed(ab_recipe, model__path=str(tmp_path / "plain"), training__max_steps=1)
+
+    with pytest.raises(TokenizerError, match=r"python -m engine\.models\.coord_tokens"):
+        start(raw, new_run)
+
+    assert coord_tokens.main([str(tmp_path / "plain"), str(tmp_path / "whole")]) == 0
+    start(changed(raw, model__path=str(tmp_path / "whole")), new_run)
+
+
+@pytest.mark.requirement("AB-01")
+@pytest.mark.parametrize(
+    ("change", "field", "remedy"),
+    [
+        (
+            {"custom__extra__rollout_matching__rollout_backend": "vllm"},
+            "custom.extra.rollout_matching.rollout_backend",
+            "set rollout_backend: hf",
+        ),
+        ({"training__fp16": True}, "training.fp16", "bfloat16"),
+        ({"training__deepspeed": "x.json"}, "training.deepspeed", "remove it"),
+        ({"training__learning_rate": "2e-4"}, "training.learning_rate", "without quotes"),
+        ({"training__output_dir": "elsewhere"}, "training.output_dir", "remove it"),
+        ({"training__max_steps": None}, "training.max_steps", "set max_steps"),
+        ({"model__path": None}, "model.path", "name a Qwen3-VL folder"),
+        ({"model__path": "/no/such/folder"}, "model.path", "name a model folder"),
+        ({"model__path": "embedded:gpt"}, "model.path", "known: embedded:qwen3-vl-tiny"),
+        ({"model__path": "embedded:qwen3-vl-tiny"}, "warmup", "begins with random weights"),
+        ({"data__train_jsonl": "/no/such.jsonl"}, "data.train_jsonl", "name a JSONL file"),
+        ({"data__train_jsonl": None}, "data.train_jsonl", "embedded:shapes"),
+        ({"stage2_ab__b_ration": 1}, "stage2_ab.b_ration", "is not a setting"),
+        ({"warmup": {}, "data__val_jsonl": None}, "data.val_jsonl", "warmup stops at an F1"),
+    ],
+)
+def test_a_config_that_cannot_run_is_refused_at_the_door(
+    change: dict[str, Any], field: str, remedy: str, ab_recipe: Recipe
+) -> None:
+    """Field and remedy, before a job is queued."""
+    with pytest.raises(ConfigError) as caught:
+        validate("stage2_ab", changed(ab_recipe, **change))
+
+    lines = {problem.field: problem.line() for problem in caught.value.problems}
+    assert remedy in lines[field]
+
+
+def test_the_example_is_a_config_that_can_be_queued_here() -> None:
+    """It needs no download, and packs nothing that it cannot check."""
+    path = Path(__file__).resolve().parents[3] / "examples" / "stage2_ab.yaml"
+
+    config = validate("stage2_ab", parse_yaml(path.read_text("utf-8")))
+
+    assert isinstance(config, Stage2Config)
+    assert (config.model.path, config.data.train_jsonl) == (
+        "embedded:qwen3-vl-tiny",
+        "embedded:shapes",
+    )
+
+
+def test_a_model_folder_is_named_by_its_whole_path(
+    ab_recipe: Recipe, vl_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A drain may run in another directory; a hub id stays as it is."""
+    monkeypatch.chdir(vl_folder.parent)
+
+    relative = validate("stage2_ab", changed(ab_recipe, model__path=vl_folder.name))
+    hub = validate("stage2_ab", changed(ab_recipe, model__path="org/model"))
+
+    assert isinstance(relative, Stage2Config)
+    assert isinstance(hub, Stage2Config)
+    assert relative.model.path == str(vl_folder)
+    assert hub.model.path == "org/model"

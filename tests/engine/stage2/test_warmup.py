@@ -1,0 +1,86 @@
+"""The warm-up: softened targets, its end, and its place in the cache."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from engine.contract.stage2.config import WarmupConfig
+from engine.models.qwen3_vl import VisionModel
+from engine.stage2.prompts import PromptReader
+from engine.stage2.records import Record
+from engine.stage2.warmup import Warmup, WarmupError, WarmupReport, cached, softened
+
+NewWarmup = Callable[..., Warmup]
+
+
+@pytest.fixture
+def new_warmup(vlm: VisionModel, reader: PromptReader, coord_ids: torch.Tensor) -> NewWarmup:
+    def make(scores: list[float], losses: list[float]) -> Warmup:
+        config = WarmupConfig(target_f1=0.5, max_steps=4, batch_size=4, eval_every=2)
+        return Warmup(
+            vlm,
+            reader,
+            config,
+            coord_ids,
+            0,
+            evaluate=lambda: scores.pop(0),
+            on_step=lambda _, loss: losses.append(loss),
+            on_score=lambda *_: None,
+        )
+
+    return make
+
+
+def test_a_softened_target_is_a_gaussian_over_the_bins() -> None:
+    """Rows add up to 1, peak at their bin, and fall by e^-1/2 one sigma away."""
+    soft = softened(torch.tensor([500, 0]), sigma=20.0)
+
+    assert torch.allclose(soft.sum(-1), torch.ones(2))
+    assert soft.argmax(-1).tolist() == [500, 0]
+    assert float(soft[0, 520] / soft[0, 500]) == pytest.approx(2.718281828**-0.5, rel=1e-4)
+    assert float(soft[0, 520]) == pytest.approx(float(soft[0, 480]), rel=1e-4)
+
+
+def test_it_ends_at_its_target_and_lowers_its_loss(
+    new_warmup: NewWarmup, records: list[Record]
+) -> None:
+    """Looks at the validation records every eval_every steps."""
+    losses: list[float] = []
+
+    report = new_warmup([0.1, 0.6], losses)(records, seed=1)
+
+    assert (report.steps, report.f1) == (4, 0.6)
+    assert losses[-1] < losses[0]
+
+
+def test_a_target_that_is_not_reached_fails_with_what_to_do(
+    new_warmup: NewWarmup, records: list[Record]
+) -> None:
+    """AB training of a model that cannot write a box would learn nothing."""
+    with pytest.raises(WarmupError, match="raise max_steps, or lower the target"):
+        new_warmup([0.1, 0.2], [])(records, seed=1)
+
+
+def test_an_equal_recipe_is_trained_once(vlm: VisionModel, tmp_path: Path) -> None:
+    """Later runs load its weights, bit for bit, and say so."""
+    weight = vlm.model.get_input_embeddings().weight  # type: ignore[operator]
+
+    def train() -> WarmupReport:
+        with torch.no_grad():
+            weight.add_(1.0)
+        return WarmupReport(7, 0.5, 1.0)
+
+    folder = tmp_path / "warmup-x"
+    assert not cached(folder, vlm, train, lambda *_: None).cached
+    trained = weight.detach().clone()
+    with torch.no_grad():
+        weight.zero_()
+
+    again = cached(folder, vlm, train, lambda *_: None)
+
+    assert again == WarmupReport(7, 0.5, 1.0, cached=True)
+    assert torch.equal(weight, trained)

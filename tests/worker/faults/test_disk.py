@@ -1,0 +1,139 @@
+"""A disk that is full or read-only: a loud error, nothing lost, nothing half-written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+Run = Callable[[str], dict[str, Any]]
+
+
+def test_enqueue_on_a_full_disk_writes_nothing_and_says_so(on_small_disk: Run) -> None:
+    """One line with the remedy; with room again the same call works."""
+    answer = on_small_disk("""
+with open_database(settings) as db:
+    first = enqueue(db, "tally", {}, actor="test")
+    fill()
+    said = None
+    for _ in range(300):  # the journal may still have room for some
+        said = refused(lambda: enqueue(db, "tally", {}, actor="test", force=True))
+        if said:
+            break
+    answer["said"] = said
+    with db.read() as conn:
+        rows, audit, counted = (
+            conn.exec_driver_sql(f"SELECT {what}").scalar_one()
+            for what in (
+                "count(*) FROM job",
+                "count(*) FROM job_event",
+                "n FROM state_count WHERE state = 'queued'",
+            )
+        )
+    answer["whole"] = rows == audit == counted
+    ballast.unlink()
+    answer["later"] = enqueue(db, "tally", {}, actor="test") == rows + 1
+    with db.read() as conn:
+        answer["check"] = conn.exec_driver_sql("PRAGMA integrity_check").scalar_one()
+""")
+
+    assert "nightlane.db: database or disk is full; nothing of this step was" in answer["said"]
+    assert "\n" not in answer["said"]
+    assert answer["whole"]
+    assert answer["later"]
+    assert answer["check"] == "ok"
+
+
+def test_a_run_outlives_a_disk_that_is_full_for_a_while(on_small_disk: Run) -> None:
+    """Heartbeats and results wait, the engine trains on, the job succeeds in its first attempt."""
+    answer = on_small_disk("""
+go = settings.lock_dir.parent / "go"
+
+def trouble():
+    with open_database(settings) as db:
+        eventually(lambda: views.get_job(db, 1).result.get("step"), "the first step")
+        fill()
+        # The journal fills up too, until no heartbeat fits.
+        eventually(lambda: warned.is_set(), "the drain's warning")
+        ballast.unlink()
+        go.touch()
+
+import logging
+warned = threading.Event()
+class Listen(logging.Handler):
+    def emit(self, record):
+        warned.set()
+logging.getLogger("worker").addHandler(Listen())
+
+with open_database(settings) as db:
+    enqueue(db, "tally", {"pace": str(go)}, actor="test")
+other = threading.Thread(target=trouble)
+other.start()
+report = drain(settings)
+other.join()
+answer["ran"] = [(s.job_id, s.attempt, s.state) for s in report.ran]
+with open_database(settings) as db:
+    answer["metrics"] = views.metrics(db, 1)["pool/score"]
+""")
+
+    assert answer["ran"] == [[1, 1, "succeeded"]]
+    assert answer["metrics"] == [[1, 0.1], [2, 0.2], [3, 0.3]]
+
+
+def test_a_disk_that_turned_read_only_is_a_clear_error(on_small_disk: Run) -> None:
+    """Reading goes on; a write says what to do; nothing is lost."""
+    answer = on_small_disk("""
+with open_database(settings) as db:
+    first = enqueue(db, "tally", {}, actor="test")
+remount("ro")
+def send():
+    with open_database(settings) as db:
+        enqueue(db, "tally", {}, actor="test", force=True)
+answer["said"] = refused(send)
+answer["drain"] = refused(lambda: drain(settings))
+remount("rw")
+answer["ran"] = [(s.job_id, s.state) for s in drain(settings).ran]
+""")
+
+    for said in (answer["said"], answer["drain"]):
+        assert "make the file and its directory writable for this user, and try again" in said
+        assert "\n" not in said
+    assert answer["ran"] == [[1, "succeeded"]]
+
+
+@pytest.mark.parametrize("patience", ["0", "600"])
+def test_a_drain_whose_database_stays_away_ends_its_engine_and_says_why(
+    on_small_disk: Run, monkeypatch: pytest.MonkeyPatch, patience: str
+) -> None:
+    """When the patience is over, or on a stop request: one error, and a job to resume."""
+    monkeypatch.setenv("NIGHTLANE_DATABASE_PATIENCE_S", patience)
+    monkeypatch.setenv("NIGHTLANE_ABORT_GRACE_S", "0.5")  # there is no room for the sentinel
+    answer = on_small_disk("""
+import signal
+go, said = settings.lock_dir.parent / "go", settings.lock_dir.parent / "said"
+with open_database(settings) as db:
+    enqueue(db, "tally", {"pace": str(go)}, actor="test")
+
+doomed = os.fork()
+if not doomed:
+    said.write_text(str(refused(lambda: drain(settings))))
+    os._exit(0)
+with open_database(settings) as db:
+    eventually(lambda: views.get_job(db, 1).result.get("step"), "the first step")
+fill()
+if settings.database_patience_s:
+    os.kill(doomed, signal.SIGTERM)
+os.waitpid(doomed, 0)
+
+answer["said"] = said.read_text()
+ballast.unlink()
+go.touch()
+report = drain(settings)
+answer["rescued"] = [(s.job_id, s.state) for s in report.rescued]
+answer["ran"] = [(s.job_id, s.attempt, s.state) for s in report.ran]
+""")
+
+    assert "database or disk is full" in answer["said"]
+    assert answer["rescued"] == [[1, "queued"]]
+    assert answer["ran"] == [[1, 2, "succeeded"]]

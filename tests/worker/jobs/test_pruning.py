@@ -1,0 +1,179 @@
+"""Old runs give their space back and keep their numbers."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+from sqlalchemy import insert, update
+
+from engine.contract.run_dir import RunDir
+from tests.worker.jobs.verbs import by_hand
+from worker.database import Database
+from worker.jobs import control, pruning, views
+from worker.jobs.pruning import PruneError, prune_older, prune_one
+from worker.jobs.queue import enqueue
+from worker.jobs.refusals import WrongStateError
+from worker.jobs.states import State
+from worker.jobs.tables import job, metric
+
+DAY = 86_400.0
+
+
+def over(db: Database, *, days_ago: float = 40, reads: str | None = None) -> int:
+    """A finished run with three checkpoints (20 selected), rollouts, log, metrics and a result."""
+    number = enqueue(db, "tally", {"reads": reads}, actor="test", force=True)
+    with by_hand(db) as hand:
+        assert hand.run() == number
+    run = RunDir(db.settings.runs_dir / str(number))
+    for step in (10, 20, 30):
+        folder = run.checkpoint(step)
+        folder.mkdir(parents=True)
+        (folder / "model.bin").write_bytes(b"x" * 1000)
+    run.selected.symlink_to(Path("checkpoints/step-000020"))
+    run.rollouts.mkdir()
+    (run.rollouts / "000001.jsonl").write_bytes(b"y" * 500)
+    run.attempt(1).root.mkdir(parents=True)
+    for kept in (run.attempt(1).log, run.events, run.report):
+        kept.write_text("kept")
+    rows = [("pool/score", 1), ("train/loss", 1), ("heldout/select", 1)]
+    with db.write_tx() as conn:
+        conn.execute(
+            insert(metric),
+            [
+                {"job_id": number, "series": series, "step": step, "attempt": 1, "value": 0.5}
+                for series, step in rows
+            ],
+        )
+        ended = time.time() - days_ago * DAY
+        mine = update(job).where(job.c.id == number)
+        conn.execute(mine.values(finished_at=ended, result={"verdict": "gain"}))
+    return number
+
+
+def names(db: Database, number: int) -> set[str]:
+    return {path.name for path in (db.settings.runs_dir / str(number)).iterdir()}
+
+
+def test_a_prune_takes_what_is_heavy_and_leaves_what_the_report_is_made_of(db: Database) -> None:
+    """Row, result, audit, log, events, report, held-out values and the selected checkpoint stay."""
+    number = over(db)
+
+    report = prune_older(db, 30 * DAY)
+
+    assert [(one.job_id, one.bytes, one.files) for one in report.pruned] == [(number, 2500, 3)]
+    run = RunDir(db.settings.runs_dir / str(number))
+    assert [path.name for path in run.checkpoints.iterdir()] == ["step-000020"]
+    assert (run.selected / "model.bin").exists()
+    assert names(db, number) == {
+        "attempts",
+        "checkpoints",
+        "events.jsonl",
+        "report.json",
+        "selected",
+    }
+    row = views.get_job(db, number)
+    assert (row.state, row.result) == (State.SUCCEEDED, {"verdict": "gain"})
+    assert row.pruned_at is not None
+    assert views.metrics(db, number) == {"heldout/select": [(1, 0.5)]}
+    assert len(views.audit(db, number)) == 3
+    assert prune_older(db, 30 * DAY).pruned == []
+
+
+def test_a_dry_run_says_the_same_and_removes_nothing(db: Database) -> None:
+    """What it counts is what a prune would free."""
+    number = over(db)
+    before = names(db, number)
+
+    found = prune_older(db, 30 * DAY, dry_run=True)
+
+    assert found == prune_older(db, 30 * DAY, dry_run=True)
+    assert (found.pruned[0].bytes, names(db, number)) == (2500, before)
+    assert views.get_job(db, number).pruned_at is None
+
+
+def test_only_runs_that_are_over_for_long_enough_are_pruned(db: Database) -> None:
+    """Neither young nor queued nor running ones, also when asked for by number."""
+    young = over(db, days_ago=29)
+    running, queued = (enqueue(db, "tally", {}, actor="test", force=True) for _ in range(2))
+    with by_hand(db) as hand:
+        hand.claim()
+
+        assert prune_older(db, 30 * DAY).pruned == []
+        for number, state in ((running, "running"), (queued, "queued")):
+            with pytest.raises(WrongStateError, match=f"is {state}; only a job that is over"):
+                prune_one(db, number)
+    assert prune_one(db, young).files == 3
+    with pytest.raises(views.JobNotFoundError):
+        prune_one(db, 99)
+
+
+def test_the_selected_checkpoint_goes_when_it_is_asked_for(db: Database) -> None:
+    """And its link with it."""
+    number = over(db)
+
+    prune_one(db, number, selected_too=True)
+
+    assert list((db.settings.runs_dir / str(number) / "checkpoints").iterdir()) == []
+    assert "selected" not in names(db, number)
+
+
+def test_a_run_that_another_job_is_going_to_read_is_left_alone(db: Database) -> None:
+    """Until that one is over; number 1 is not taken for number 10."""
+    number = over(db)
+    root = db.settings.runs_dir / str(number)
+    enqueue(db, "tally", {"reads": f"{root}0/model.bin"}, actor="test")
+    assert prune_older(db, 30 * DAY, dry_run=True).spared == []
+
+    reader = enqueue(db, "tally", {"reads": f"{root}/selected/model.bin"}, actor="test")
+
+    assert [(one.job_id, one.why) for one in prune_older(db, 30 * DAY).spared] == [
+        (number, f"job {reader} reads from it")
+    ]
+    with pytest.raises(WrongStateError, match=f"read by job {reader}; let that one end first"):
+        prune_one(db, number)
+    control.cancel(db, reader, actor="test")
+    assert prune_older(db, 30 * DAY).pruned
+
+
+def test_a_prune_that_cannot_move_a_file_changes_nothing(
+    db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The row does not call pruned what is still there."""
+    number = over(db)
+
+    def full(path: Path, target: Path) -> Path:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "rename", full)
+    with pytest.raises(PruneError, match=f"job {number} cannot be pruned: .*: Permission denied"):
+        prune_one(db, number)
+
+    assert views.get_job(db, number).pruned_at is None
+    assert "train/loss" in views.metrics(db, number)
+
+
+def test_what_an_interrupted_prune_left_aside_goes_with_the_next_one(db: Database) -> None:
+    """Space that nobody can see is given back."""
+    aside = db.settings.runs_dir / str(over(db, days_ago=1)) / pruning._ASIDE
+    aside.mkdir()
+    (aside / "1-0").write_bytes(b"z")
+
+    prune_older(db, 30 * DAY, dry_run=True)
+    assert aside.exists()
+    prune_older(db, 30 * DAY)
+
+    assert not aside.exists()
+
+
+def test_a_pruned_run_that_is_tried_again_starts_from_the_beginning(db: Database) -> None:
+    """It is no pruned run any more."""
+    number = enqueue(db, "tally", {}, actor="test")
+    with by_hand(db) as hand:
+        hand.run(State.FAILED)
+    prune_one(db, number)
+
+    control.retry(db, number, actor="test")
+
+    assert views.get_job(db, number).pruned_at is None

@@ -1,0 +1,87 @@
+"""A lane by hand: its policy, what it was charged, a queue of rows."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from sqlalchemy import RowMapping, insert, select, update
+
+from worker.database import Database
+from worker.jobs.tables import attempt, job
+from worker.lane import ledger
+from worker.lane.ledger import Meter
+from worker.lane.policy import Policy, Standing, arm
+from worker.lane.window import zone_named
+from worker.settings import WorkerSettings
+
+BERLIN = zone_named("Europe/Berlin")
+NOON = datetime.datetime(2026, 6, 1, 12, tzinfo=BERLIN).timestamp()
+"""A Monday in summer."""
+
+
+def berlin(text: str) -> float:
+    """A wall-clock time in Berlin as Unix seconds."""
+    return datetime.datetime.fromisoformat(text).replace(tzinfo=BERLIN).timestamp()
+
+
+@pytest.fixture
+def armed(db: Database) -> Callable[..., Standing]:
+    """Arm the lane; `at` is when."""
+
+    def switch(at: float = NOON, **terms: Any) -> Standing:
+        policy = Policy(**{"zone": "Europe/Berlin"} | terms)
+        return arm(db, policy, actor="test", now=at)
+
+    return switch
+
+
+@pytest.fixture
+def priced(db: Database) -> Callable[..., WorkerSettings]:
+    """Change settings of the worker behind this database."""
+
+    def change(**values: Any) -> WorkerSettings:
+        db.settings = db.settings.model_copy(update=values)
+        return db.settings
+
+    return change
+
+
+def charge(
+    db: Database, number: int, *, seconds: float, at: float, n: int = 1, price: float = 1.0
+) -> None:
+    """Meter a piece of an attempt that ends at `at`."""
+    meter = Meter(db.settings.lane, number, n, price, BERLIN, "test")
+    with db.write_tx() as conn:
+        ledger.use(conn, meter, begin=at - seconds, seconds=seconds, at=at)
+
+
+def ended(db: Database, number: int, *, at: float, n: int = 1, **values: Any) -> None:
+    """An attempt of a job that ended at `at`, as the settlement writes it."""
+    row = {
+        "job_id": number,
+        "n": n,
+        "fence": 1,
+        "lane": db.settings.lane,
+        "started_at": at - values.get("seconds", 60),
+        "ended_at": at,
+        "seconds": 60.0,
+        "outcome": "succeeded",
+        "cause": None,
+    }
+    with db.write_tx() as conn:
+        conn.execute(insert(attempt).values(row | values))
+
+
+def succeeded(db: Database, number: int, **values: Any) -> None:
+    """A job that is done, with whatever columns matter."""
+    with db.write_tx() as conn:
+        conn.execute(update(job).where(job.c.id == number).values(state="succeeded", **values))
+
+
+def row_of(db: Database, number: int) -> RowMapping:
+    """A job's row."""
+    with db.read() as conn:
+        return conn.execute(select(job).where(job.c.id == number)).mappings().one()

@@ -1,0 +1,133 @@
+"""The preview: tonight's order with the clock put forward, and why each job must wait."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.worker.lane.conftest import NOON, berlin, charge, ended, succeeded
+from worker.database import Database
+from worker.jobs import pausing
+from worker.jobs.queue import enqueue
+from worker.lane.governor import Memory
+from worker.lane.policy import Standing
+from worker.lane.preview import Preview, preview
+from worker.settings import WorkerSettings
+
+Armed = Callable[..., Standing]
+Tally = Callable[..., int]
+HOUR = 3600.0
+ROOMY = Memory(20.0, 25.0, 2.0)
+
+
+def look(db: Database, now: float = NOON) -> Preview:
+    return preview(db, now, lambda: ROOMY)
+
+
+@pytest.fixture
+def queue(db: Database, tally: Tally) -> list[int]:
+    """Runs of a kind that took 10 minutes a step; three of 6, 3 and 12 steps wait."""
+    done = tally(steps=2)
+    ended(db, done, at=NOON - 86_400, seconds=1200.0)
+    succeeded(db, done)
+    return [tally(steps=steps) for steps in (6, 3, 12)]
+
+
+@pytest.mark.requirement("LN-04")
+def test_jobs_follow_each_other_from_the_opening_of_the_window(
+    db: Database, armed: Armed, queue: list[int]
+) -> None:
+    """An hour, half an hour, two hours, from 22:00 on."""
+    armed(window="22:00-07:00")
+
+    found = look(db)
+
+    begin = berlin("2026-06-01T22:00")
+    assert found.starts_at == begin
+    assert [(step.job_id, step.starts_at, step.finishes_at) for step in found.steps] == [
+        (queue[0], begin, begin + HOUR),
+        (queue[1], begin + HOUR, begin + 1.5 * HOUR),
+        (queue[2], begin + 1.5 * HOUR, begin + 3.5 * HOUR),
+    ]
+    assert {step.expected_by for step in found.steps} == {"kind"}
+
+
+def test_a_run_over_the_end_of_the_window_stops_there_and_the_next_waits_a_day(
+    db: Database, armed: Armed, queue: list[int]
+) -> None:
+    """The window is an hour and a quarter long."""
+    armed(window="22:00-23:15")
+
+    first, second, third = look(db).steps
+
+    assert (first.stops_at, first.finishes_at) == (None, berlin("2026-06-01T23:00"))
+    assert (second.stops_at, second.finishes_at) == (berlin("2026-06-01T23:15"), None)
+    assert third.starts_at == berlin("2026-06-02T22:00")
+
+
+@pytest.mark.requirement("LN-05")
+def test_the_cap_is_spent_job_by_job(
+    db: Database, armed: Armed, priced: Callable[..., WorkerSettings], queue: list[int]
+) -> None:
+    """2 $ a day at 1 $/h, 0.4 spent: 1 + 0.5 fit, the third would make it 3.9."""
+    priced(price_usd_h=1.0)
+    armed(cap_usd=2)
+    charge(db, queue[0], seconds=0.4 * HOUR, at=NOON)
+
+    found = look(db)
+
+    assert [step.reason for step in found.steps] == [None, None, "OVER_DAILY_CAP"]
+    assert found.steps[2].next_eligible_at == berlin("2026-06-02T00:00")
+    assert found.spent_usd == pytest.approx(0.4)
+    assert found.expected_usd == pytest.approx(1.5)
+    assert [step.cost_usd for step in found.steps] == [1.0, 0.5, 2.0]
+
+
+def test_each_job_that_waits_says_why(db: Database, armed: Armed, tally: Tally) -> None:
+    """A parent, a start time; those behind it keep their place."""
+    armed()
+    first = tally(steps=1)
+    child = enqueue(db, "tally", {"steps": 2}, actor="test", after=[first])
+    last = tally(steps=3)
+
+    steps = {step.job_id: step for step in look(db).steps}
+
+    assert steps[child].reason == "WAITING_FOR"
+    assert steps[last].starts_at == steps[first].finishes_at
+
+
+@pytest.mark.parametrize("pause", [False, True])
+def test_a_night_without_permission_starts_nothing(
+    db: Database, armed: Armed, queue: list[int], pause: bool
+) -> None:
+    """Not armed, or paused: no start is promised, the expected cost is nothing."""
+    if pause:
+        armed()
+        pausing.pause(db, actor="test")
+
+    found = look(db)
+
+    assert found.starts_at is None
+    assert found.reason == ("PAUSED" if pause else "NOT_ARMED")
+    assert [step.starts_at for step in found.steps] == [None, None, None]
+    assert found.expected_usd == 0.0
+
+
+def test_looking_ahead_writes_nothing(db: Database, armed: Armed, queue: list[int]) -> None:
+    """The same twice, and no job is put off by it."""
+    armed(cap_usd=0)
+
+    assert look(db) == look(db)
+
+
+def test_a_night_in_which_the_clock_changes_is_planned_by_real_hours(
+    db: Database, armed: Armed, queue: list[int]
+) -> None:
+    """One hour from 01:30 ends at 03:30 by the clock on the wall in spring."""
+    armed(window="01:30-07:00")
+
+    first, *_ = look(db, berlin("2026-03-28T12:00")).steps
+
+    assert first.starts_at == berlin("2026-03-29T01:30")
+    assert first.finishes_at == berlin("2026-03-29T03:30")

@@ -1,0 +1,448 @@
+"""The morning's report: every figure from rows, every gap explained, kept as it was."""
+
+from __future__ import annotations
+
+import datetime
+import http.server
+import json
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import update
+
+from tests.worker.lane.conftest import BERLIN, berlin
+from tests.worker.report.conftest import MORNING, NIGHT, at, decided
+from worker.database import Database
+from worker.lane import decisions, ledger
+from worker.lane.tables import report_snapshot
+from worker.lane.window import zone_named
+from worker.report import digest
+from worker.report.night import night_at, night_of
+from worker.report.snapshot import SnapshotError, report_of
+from worker.report.standup import Report, build
+from worker.settings import WorkerSettings
+
+Ran = Callable[..., int]
+Armed = Callable[..., None]
+LATE = NIGHT.end + 60
+"""When the night is over."""
+
+
+def verdict(word: str, lift: float = 0.021, half: float = 0.013, n: int = 1000) -> dict[str, Any]:
+    """A finished run's result."""
+    return {
+        "verdict": word,
+        "lift": lift,
+        "lift_ci95": [lift - half, lift + half],
+        "report_n": n,
+        "mem_trace": {"peak_used_gb": 19.2},
+    }
+
+
+def report(db: Database, now: float = LATE) -> Report:
+    return build(db, NIGHT, now)
+
+
+# --- the night ---
+
+
+@pytest.mark.parametrize(
+    ("moment", "morning"),
+    [
+        ("2026-06-01T12:00", "2026-06-02"),
+        ("2026-06-01T23:59", "2026-06-02"),
+        ("2026-06-02T11:59:59", "2026-06-02"),
+        ("2026-06-02T12:00", "2026-06-03"),
+    ],
+)
+def test_a_night_goes_from_noon_to_noon(moment: str, morning: str) -> None:
+    """And is called after its morning."""
+    assert night_at(berlin(moment), BERLIN).day.isoformat() == morning
+
+
+@pytest.mark.parametrize(("day", "hours"), [("2026-03-29", 23), ("2026-10-25", 25)])
+def test_a_night_in_which_the_clock_changes_has_its_own_length(day: str, hours: int) -> None:
+    """One hour less in spring, one more in autumn."""
+    night = night_of(datetime.date.fromisoformat(day), zone_named("Europe/Berlin"))
+
+    assert (night.end - night.begin) / 3600 == hours
+
+
+# --- the sentence ---
+
+
+@pytest.mark.requirement("LN-11")
+def test_the_sentence_says_what_ran_what_was_learnt_and_what_it_cost(
+    db: Database, armed: Armed, ran: Ran
+) -> None:
+    """Four runs of an hour at a dollar: a gain, a failure, one for memory, and API money."""
+    armed(cap_usd=5)
+    ran("22:00", "23:00", result=verdict("gain"))
+    ran("23:00", "00:00", state="failed", cause="CRASH")
+    twice = ran("00:00", "00:30", state="queued", cause="MEMORY")
+    ran("00:30", "01:00", number=twice, n=2, result=verdict("no gain proven", 0.001))
+    ledger.spend_elsewhere(db, {"usd": 0.25}, actor="test", now=at("02:00"))
+
+    assert report(db).sentence == (
+        "RAN 3 · 1 FAILED · +2.1 ± 1.3 held-out · peak 19.2 GB · 1 OOM-deferred · $3.25 of $5"
+    )
+
+
+def test_a_night_in_which_nothing_ran_says_so(db: Database, armed: Armed) -> None:
+    """Nothing is left out because it is nothing."""
+    armed()
+
+    assert report(db).sentence == "RAN 0 · 0 OOM-deferred · $0.00"
+
+
+def test_without_a_gain_the_sentence_says_the_verdicts(db: Database, ran: Ran) -> None:
+    """Never a number that looks like one."""
+    ran("22:00", "23:00", result=verdict("pool only", 0.004))
+    ran("23:00", "23:30", result=verdict("no verdict"))
+
+    assert "held-out: pool only, invalid" in report(db).sentence
+
+
+@pytest.mark.parametrize(
+    ("word", "shown"),
+    [
+        ("gain", "better"),
+        ("loss", "worse"),
+        ("no gain proven", "no difference"),
+        ("pool only", "pool only"),
+        ("no verdict", "invalid"),
+    ],
+)
+def test_each_run_has_its_verdict_with_interval_and_n(
+    db: Database, ran: Ran, word: str, shown: str
+) -> None:
+    """In the report's words."""
+    ran("22:00", "23:00", result=verdict(word))
+
+    [line] = report(db).runs
+
+    assert (line.verdict, line.lift, line.n) == (shown, 0.021, 1000)
+    assert line.low == pytest.approx(0.008)
+    assert line.high == pytest.approx(0.034)
+
+
+def test_a_run_that_goes_on_has_no_verdict_yet(db: Database, ran: Ran) -> None:
+    """What it measured so far decides nothing."""
+    ran("22:00", "23:00", state="queued", result=verdict("gain"))
+
+    [line] = report(db).runs
+
+    assert (line.verdict, line.lift) == (None, None)
+
+
+def test_attempts_of_other_nights_are_not_counted(db: Database, ran: Ran) -> None:
+    """A run of two nights is half of each."""
+    number = ran("11:00", "11:59", state="queued")
+    ran("12:01", "13:00", number=number, n=2)  # the afternoon before: the same night
+    ran("22:00", "23:00", number=number, n=3)
+
+    [line] = report(db).runs
+    other = build(db, night_of(MORNING + datetime.timedelta(days=1), BERLIN), LATE)
+
+    assert [entry.n for entry in line.attempts] == [2, 3, 1]
+    assert other.runs == []
+
+
+@pytest.mark.requirement("LN-11")
+def test_a_failure_shows_its_cause_and_last_lines(
+    db: Database, ran: Ran, settings: WorkerSettings
+) -> None:
+    """So that nobody has to look for a log in the morning."""
+    number = ran("22:00", "23:00", state="failed", cause="CRASH", error="the engine crashed")
+    log = settings.runs_dir / str(number) / "attempts/001/engine.log"
+    log.parent.mkdir(parents=True)
+    log.write_text("".join(f"line {index}\n" for index in range(100)) + "ValueError: no\n")
+
+    [line] = report(db).runs
+
+    assert (line.error, len(line.last_lines), line.last_lines[-1]) == (
+        "the engine crashed",
+        5,
+        "ValueError: no",
+    )
+
+
+@pytest.mark.requirement("LN-11")
+def test_what_was_put_off_stands_in_the_report_with_rule_and_numbers(
+    db: Database, tally: Callable[..., int], ran: Ran
+) -> None:
+    """A night that deferred a job did not forget it."""
+    number = tally()
+    numbers = {"need_gb": 30.0, "free_gb": 20.0}
+    decided(db, "22:00", "defer", "too large", number, rule="OOM_ENVELOPE", numbers=numbers)
+
+    found = report(db)
+
+    assert found.deferred == {"OOM_ENVELOPE": [number]}
+    assert found.decisions[0].numbers == numbers
+
+
+# --- gaps ---
+
+
+def gaps(db: Database) -> list[tuple[float, float, str]]:
+    return [(gap.begin, gap.end, gap.why) for gap in report(db).gaps]
+
+
+@pytest.mark.requirement("LN-11")
+def test_every_idle_hour_of_the_window_is_explained(
+    db: Database, armed: Armed, ran: Ran, tally: Callable[..., int]
+) -> None:
+    """A crash of the supervisor, a cap, a queue that was done; before 22:00 nothing is idle."""
+    armed()
+    ran("22:00", "23:00", cause="LOST", outcome="queued", state="queued")
+    ran("23:30", "00:30")
+    number = tally()
+    decided(db, "00:30", "defer", "capped", number, rule="OVER_DAILY_CAP", numbers={})
+    ran("02:00", "03:00")
+    decided(db, "03:00", "drain", "the drain ended: nothing more could be started")
+
+    assert gaps(db) == [
+        (
+            at("23:00"),
+            at("23:30"),
+            "the supervisor or the machine died; the next look at the queue came then",
+        ),
+        (at("00:30"), at("02:00"), f"job {number}: OVER_DAILY_CAP"),
+        (at("03:00"), at("07:00"), f"job {number}: OVER_DAILY_CAP"),
+    ]
+
+
+def test_a_deferral_that_ended_explains_no_later_gap(
+    db: Database, armed: Armed, ran: Ran, tally: Callable[..., int]
+) -> None:
+    """What the drain said last does then."""
+    armed()
+    until = {"until": at("00:00")}
+    decided(db, "22:00", "defer", "full", tally(), rule="OOM_ENVELOPE", numbers=until)
+    ran("00:00", "01:00")
+    decided(db, "01:00", "drain", "the drain ended: nothing more could be started")
+
+    assert [why for *_, why in gaps(db)] == [
+        "job 1: OOM_ENVELOPE",
+        "the drain ended: nothing more could be started",
+    ]
+
+
+def test_a_queue_that_nobody_looked_at_says_so(db: Database, ran: Ran, armed: Armed) -> None:
+    """Armed, but neither a board nor cron was there."""
+    armed(when="21:00")
+
+    [(begin, end, why)] = gaps(db)
+
+    assert (begin, end) == (at("22:00"), at("07:00"))
+    assert why == "nobody looked at the queue: no tick, no cron, no drain"
+
+
+def test_an_unarmed_lane_has_no_gaps(db: Database, ran: Ran) -> None:
+    """Nobody asked it to work."""
+    ran("22:00", "22:30")
+    ran("03:00", "04:00")
+
+    assert gaps(db) == []
+
+
+def test_running_and_idle_hours_fill_the_window(db: Database, armed: Armed, ran: Ran) -> None:
+    """Nine hours: two of work, seven without."""
+    armed()
+    ran("22:00", "23:00")
+    ran("02:00", "03:00")
+
+    found = report(db)
+
+    assert found.lane_hours + found.idle_hours == pytest.approx(9.0)
+
+
+# --- money ---
+
+
+def test_the_money_is_told_for_each_local_day_with_its_cap(
+    db: Database, armed: Armed, ran: Ran
+) -> None:
+    """A run over midnight: an hour on each side, at a dollar."""
+    armed(cap_usd=5)
+    ran("23:00", "01:00")
+
+    found = report(db)
+
+    assert [(str(day.day), day.spent_usd, day.cap_usd) for day in found.days] == [
+        ("2026-06-01", 1.0, 5.0),
+        ("2026-06-02", 1.0, 5.0),
+    ]
+    assert found.spent_usd == pytest.approx(2.0)
+
+
+# --- proposals ---
+
+
+@pytest.mark.requirement("LN-11")
+def test_the_report_proposes_what_to_change_tonight(
+    db: Database, ran: Ran, tally: Callable[..., int]
+) -> None:
+    """One rule, one line: mend, shrink, hold back, raise."""
+    ran("22:00", "22:30", state="failed", cause="CRASH")
+    ran("22:30", "23:00", state="aborted", cause="MEMORY")
+    ran("23:00", "23:30", result=verdict("pool only"))
+    ran("23:30", "23:45", result=verdict("no gain proven", n=40))
+    ran("23:45", "23:50", result=verdict("gain"))
+    decided(db, "23:50", "defer", "capped", tally(), rule="OVER_DAILY_CAP", numbers={})
+
+    rules = [proposal.rule for proposal in report(db).proposals]
+
+    assert rules == ["FAILED", "OUT_OF_MEMORY", "POOL_ONLY", "FEW_ROWS", "CAP_MET"]
+
+
+# --- the snapshot ---
+
+
+def test_a_night_that_is_over_is_kept_as_it_was(db: Database, armed: Armed, ran: Ran) -> None:
+    """What happens to its rows later changes nothing."""
+    armed()
+    number = ran("22:00", "23:00", result=verdict("gain"))
+    first = report_of(db, MORNING, LATE)
+
+    ran("23:00", "23:30", number=number, n=2)
+    ran("05:00", "06:00")
+    second = report_of(db, MORNING, LATE + 1000)
+
+    assert first == second
+    assert second.ran == 1
+
+
+def test_a_night_that_is_not_over_is_told_anew_each_time(
+    db: Database, armed: Armed, ran: Ran
+) -> None:
+    """And is not kept."""
+    armed()
+    ran("22:00", "23:00")
+    first = report_of(db, MORNING, at("03:00"))
+
+    ran("03:00", "04:00")
+
+    assert (first.over, first.ran) == (False, 1)
+    assert report_of(db, MORNING, at("05:00")).ran == 2
+
+
+def test_a_snapshot_that_was_changed_is_not_shown(db: Database, armed: Armed, ran: Ran) -> None:
+    """Its hash does not fit any more, and the message says which day."""
+    armed()
+    ran("22:00", "23:00")
+    body = report_of(db, MORNING, LATE).model_dump(mode="json") | {"sentence": "RAN 99"}
+    with db.write_tx() as conn:
+        conn.execute(update(report_snapshot).values(body=body))
+
+    with pytest.raises(SnapshotError, match="2026-06-02"):
+        report_of(db, MORNING, LATE)
+
+
+# --- the digest ---
+
+
+# Apprise loads all of its services, and one of those a module that Python will drop.
+ALL_SERVICES = pytest.mark.filterwarnings("ignore:'imghdr' is deprecated:DeprecationWarning")
+
+
+class Post:
+    """A web hook on this machine: keeps what it is sent, and may refuse it."""
+
+    def __init__(self) -> None:
+        self.sent: list[dict[str, Any]] = []
+        self.works = True
+        posts = self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                length = int(self.headers["Content-Length"])
+                posts.sent.append(json.loads(self.rfile.read(length)))
+                self.send_response(200 if posts.works else 500)
+                self.end_headers()
+
+            def log_message(self, *_: Any) -> None:
+                """Silence."""
+
+        self.server = http.server.HTTPServer(("127.0.0.1", 0), Handler)
+
+
+@pytest.fixture
+def post(settings: WorkerSettings, monkeypatch: pytest.MonkeyPatch) -> Iterator[Post]:
+    """One address in the configuration file, and what reaches it."""
+    for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    found = Post()
+    thread = threading.Thread(target=found.server.serve_forever, args=(0.02,))
+    thread.start()
+    settings.data_dir.mkdir(parents=True, exist_ok=True)
+    address = f"json://127.0.0.1:{found.server.server_port}/"
+    (settings.data_dir / "notify.yml").write_text(f"urls:\n  - {address}\n")
+    yield found
+    found.server.shutdown()
+    thread.join()
+    found.server.server_close()
+
+
+@ALL_SERVICES
+@pytest.mark.requirement("LN-11")
+def test_a_night_gets_one_digest(db: Database, armed: Armed, ran: Ran, post: Post) -> None:
+    """Sentence, a line a job, proposals; a second drain of the night sends nothing more."""
+    armed()
+    ran("22:00", "23:00", state="failed", cause="CRASH")
+
+    first = digest.send_once(db, at("23:01"))
+    second = digest.send_once(db, at("03:00"))
+
+    assert (first, second) == (True, False)
+    [message] = post.sent
+    assert message["title"].startswith("Nightlane 2026-06-02: RAN 1 · 1 FAILED")
+    assert "cockpit retry 1" in message["message"]
+
+
+@ALL_SERVICES
+def test_a_digest_that_cannot_be_sent_stands_in_the_audit(
+    db: Database, ran: Ran, post: Post
+) -> None:
+    """No drain fails for it, and the next one tries again."""
+    ran("22:00", "23:00")
+    post.works = False
+    failed = digest.send_once(db, at("23:01"))
+    post.works = True
+
+    again = digest.send_once(db, at("23:30"))
+
+    assert (failed, again) == (False, True)
+    whats = [entry.what for entry in decisions.newest(db, "cpu", 10)]
+    assert whats == ["digest-sent", "digest-failed"]
+
+
+def test_without_an_address_or_a_run_nothing_is_sent(db: Database, ran: Ran) -> None:
+    """Silence is the default."""
+    assert not digest.send_once(db, at("23:01"))
+    ran("22:00", "23:00")
+    assert not digest.send_once(db, at("23:01"))
+
+
+@ALL_SERVICES
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [(None, "does not exist"), ("urls: []\n", "no address"), ("not: [valid\n", "no address")],
+)
+def test_a_trial_message_without_an_address_says_what_to_do(
+    settings: WorkerSettings, tmp_path: Path, text: str | None, words: str
+) -> None:
+    """The file, what is wrong with it, one line."""
+    file = tmp_path / "notify.yml"
+    if text is not None:
+        file.write_text(text)
+
+    with pytest.raises(digest.NotifyError, match=words) as refused:
+        digest.send(settings.model_copy(update={"notify_file": file}), "title", "body")
+
+    assert str(file) in str(refused.value)
+    assert "\n" not in str(refused.value)

@@ -1,0 +1,124 @@
+"""What the doctor sees."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from types import SimpleNamespace
+
+import pytest
+from sqlalchemy import update
+
+from worker import diagnosis, dialects
+from worker.database import Database, open_database
+from worker.diagnosis import Finding, Level, diagnose
+from worker.jobs.tables import lane
+from worker.lane.identity import ProcessIdentity
+from worker.lane.lock import hold_lane
+from worker.settings import WorkerSettings
+
+
+def finding(settings: WorkerSettings, name: str) -> Finding:
+    return next(one for one in diagnose(settings) if one.name == name)
+
+
+def test_a_sound_machine_is_at_no_risk(db: Database, settings: WorkerSettings) -> None:
+    """Every finding has its sentence."""
+    findings = diagnose(settings)
+
+    assert {one.name for one in findings} >= {"disk", "sqlite", "database", "lane", "engine"}
+    assert [one for one in findings if one.level is Level.RISK or not one.detail] == []
+
+
+def test_an_old_sqlite_is_a_risk_with_its_remedy(
+    settings: WorkerSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """WAL before 3.51.3 can lose pages."""
+    old = SimpleNamespace(
+        __name__="sqlite3", sqlite_version="3.40.1", sqlite_version_info=(3, 40, 1)
+    )
+    monkeypatch.setattr(dialects, "sqlite_module", lambda: old)
+
+    found = finding(settings, "sqlite")
+
+    assert found.level is Level.RISK
+    assert "3.40.1" in found.detail
+    assert "pip install" in found.detail
+
+
+def test_whoever_opens_a_database_with_an_old_sqlite_is_warned_once(
+    settings: WorkerSettings, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A drain that runs unattended says it in its log."""
+    monkeypatch.setattr(dialects, "SAFE_SQLITE", (99, 0, 0))
+    dialects._warn_of_risk.cache_clear()
+    for _ in range(2):
+        diagnose(settings)
+        with open_database(settings):
+            pass
+    dialects._warn_of_risk.cache_clear()
+
+    assert [record.message[:6] for record in caplog.records] == ["SQLite"]
+
+
+def test_a_damaged_database_is_a_risk(db: Database, settings: WorkerSettings) -> None:
+    """Named, with the way back."""
+    db.close()
+    path = settings.data_dir / "nightlane.db"
+    with path.open("r+b") as stream:
+        stream.seek(5 * 4096)
+        stream.write(os.urandom(10 * 4096))
+
+    found = finding(settings, "database")
+
+    assert found.level is Level.RISK
+    assert "cockpit db restore FILE" in found.detail
+
+
+def test_a_full_disk_is_a_risk(settings: WorkerSettings, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A night's checkpoints would not fit."""
+    monkeypatch.setattr(diagnosis, "ROOM_GB", 1e9)
+
+    assert finding(settings, "disk").level is Level.RISK
+
+
+def test_the_lanes_holder_is_named_and_judged(db: Database, settings: WorkerSettings) -> None:
+    """A living one is no risk, a silent or dead one is."""
+    with hold_lane(db, settings):
+        held = finding(settings, "lane")
+        with db.write_tx() as conn:
+            conn.execute(update(lane).values(beat=time.monotonic() - settings.lease_s - 9))
+        silent = finding(settings, "lane")
+        other = ProcessIdentity("another-boot", os.getpid(), 1)
+        with db.write_tx() as conn:
+            conn.execute(update(lane).values(holder=str(other)))
+        dead = finding(settings, "lane")
+
+    assert (held.level, silent.level, dead.level) == (Level.OK, Level.RISK, Level.RISK)
+    assert f"held by process {os.getpid()}" in held.detail
+    assert "silent for 2" in silent.detail
+    assert "it is dead" in dead.detail
+
+
+def test_the_command_prints_data_and_fails_at_a_risk(
+    settings: WorkerSettings, db: Database
+) -> None:
+    """JSON on standard output, nothing imported that trains, exit 1 when something is at risk."""
+    code = "import sys; from app.cli import main\nsys.argv[0] = 'cockpit'\n"
+    code += "try:\n    main()\nfinally:\n    assert 'torch' not in sys.modules"
+
+    def doctor() -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-c", code, "doctor", "--json"]
+        return subprocess.run(command, capture_output=True, text=True, check=False)
+
+    sound = doctor()
+    with db.write_tx() as conn:
+        conn.exec_driver_sql("INSERT INTO lane (name, fence, holder) VALUES ('cpu', 1, 'x:1:1')")
+    risky = doctor()
+
+    assert (sound.returncode, sound.stderr) == (0, "")
+    assert {one["level"] for one in json.loads(sound.stdout)} <= {"ok", "note"}
+    assert (risky.returncode, risky.stderr) == (1, "1 at risk\n")

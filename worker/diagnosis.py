@@ -1,0 +1,149 @@
+"""What can go wrong on this machine before a night: one finding for each thing worth a look.
+
+Looks, and creates nothing; an older database is brought forward, as by every command. Knows no
+job.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from enum import StrEnum
+from importlib.util import find_spec
+from pathlib import Path
+
+import sqlalchemy as sa
+from pydantic import BaseModel, ConfigDict
+from sqlalchemy import select
+
+from worker import dialects
+from worker.database import Database, DatabaseError, open_database, shown
+from worker.jobs.tables import lane
+from worker.lane.identity import ProcessIdentity
+from worker.settings import WorkerSettings
+
+ROOM_GB = 5.0
+"""Free disk under which a night's checkpoints may not fit."""
+
+
+class Level(StrEnum):
+    """How bad a finding is."""
+
+    OK = "ok"
+    NOTE = "note"
+    """Something is missing that only some jobs need."""
+    RISK = "risk"
+    """Work can be lost or stand still."""
+
+
+class Finding(BaseModel):
+    """One thing that was looked at."""
+
+    model_config = ConfigDict(frozen=True)
+
+    name: str
+    level: Level
+    detail: str
+    """What was found, and where it is not well, what to do."""
+
+
+def diagnose(settings: WorkerSettings) -> list[Finding]:
+    """Everything that is looked at, in an order that a person reads."""
+    findings = [_data_directory(settings), _disk(settings), *_sqlite(settings)]
+    try:
+        findings += _database(settings)
+    except DatabaseError as error:
+        findings.append(_found("database", Level.RISK, str(error)))
+    return [*findings, *_programs()]
+
+
+def _data_directory(settings: WorkerSettings) -> Finding:
+    path = settings.data_dir
+    if not path.exists():
+        return _found("data directory", Level.OK, f"{path} (not made yet)")
+    return _found("data directory", Level.OK, str(path))
+
+
+def _disk(settings: WorkerSettings) -> Finding:
+    place = settings.data_dir
+    while not place.exists():
+        place = place.parent
+    free_gb = shutil.disk_usage(place).free / 1e9
+    if free_gb < ROOM_GB:
+        detail = f"{free_gb:.1f} GB free at {place}; make room, or run: cockpit prune"
+        return _found("disk", Level.RISK, detail)
+    return _found("disk", Level.OK, f"{free_gb:.1f} GB free")
+
+
+def _sqlite(settings: WorkerSettings) -> Iterator[Finding]:
+    if not dialects.is_sqlite(sa.make_url(settings.url)):
+        return
+    module = dialects.sqlite_module()
+    risky = dialects.risky_sqlite()
+    if risky is None:
+        yield _found("sqlite", Level.OK, f"{module.sqlite_version} ({module.__name__})")
+        return
+    safe = ".".join(map(str, dialects.SAFE_SQLITE))
+    yield _found(
+        "sqlite",
+        Level.RISK,
+        f"{risky} ({module.__name__}) can lose pages of a WAL database that several programs "
+        f"write (fixed in {safe}); run: pip install 'pysqlite3>=0.6.1'",
+    )
+
+
+def _database(settings: WorkerSettings) -> list[Finding]:
+    url = sa.make_url(settings.url)
+    if dialects.is_sqlite(url) and not Path(str(url.database)).exists():
+        return [_found("database", Level.OK, f"{shown(settings)} (not made yet)")]
+    with closing(open_database(settings)) as db:
+        return [_integrity(db), _lane(db)]
+
+
+def _integrity(db: Database) -> Finding:
+    name = shown(db.settings)
+    if db.dialect != "sqlite":
+        with db.read() as conn:
+            version = conn.exec_driver_sql("SHOW server_version").scalar_one()
+        return _found("database", Level.OK, f"{name}, PostgreSQL {version}")
+    with db.read() as conn:
+        found = conn.exec_driver_sql("PRAGMA quick_check(3)").scalars().all()
+    if found != ["ok"]:
+        remedy = "keep a copy, then bring a backup back with: cockpit db restore FILE"
+        return _found("database", Level.RISK, f"{name} is damaged: {found[0]}; {remedy}")
+    return _found("database", Level.OK, f"{name}, whole")
+
+
+def _lane(db: Database) -> Finding:
+    settings = db.settings
+    with db.read() as conn:
+        row = conn.execute(select(lane).where(lane.c.name == settings.lane)).one_or_none()
+    if row is None or row.holder is None:
+        return _found("lane", Level.OK, f'"{settings.lane}" is free')
+    holder = ProcessIdentity.parse(row.holder)
+    what = f"job {row.job_id}" if row.job_id else "no job"
+    held = f'"{settings.lane}" is held by process {holder.pid}, which runs {what}'
+    if not holder.alive():
+        remedy = "it is dead; the next drain settles what it left: cockpit drain"
+        return _found("lane", Level.RISK, f"{held}; {remedy}")
+    silent_s = time.monotonic() - row.beat
+    if silent_s > settings.lease_s:
+        remedy = "the next drain kills it and goes on: cockpit drain"
+        return _found("lane", Level.RISK, f"{held} and is silent for {silent_s:.0f} s; {remedy}")
+    return _found("lane", Level.OK, held)
+
+
+def _programs() -> Iterator[Finding]:
+    """Looked for, not started and not imported."""
+    box = shutil.which("bwrap")
+    remedy = "not found: rewards that run code refuse to start; run: apt-get install bubblewrap"
+    yield _found("bubblewrap", Level.OK if box else Level.NOTE, box or remedy)
+    engine = find_spec("torch") is not None
+    missing = "torch is not installed: nothing trains here; run: pip install 'nightlane[engine]'"
+    yield _found("engine", Level.OK if engine else Level.NOTE, "installed" if engine else missing)
+
+
+def _found(name: str, level: Level, detail: str) -> Finding:
+    return Finding(name=name, level=level, detail=detail)

@@ -1,0 +1,230 @@
+"""What differs between SQLite and PostgreSQL: how to connect, who may write, what an error means.
+
+Both give the same promise, so that the rest is written once: a writing transaction is the only
+one from its first statement to its commit, and a reading one sees a single moment.
+
+| | SQLite | PostgreSQL |
+|---|---|---|
+| one writer | `BEGIN IMMEDIATE` | an advisory lock, held to the end of the transaction |
+| one moment | a WAL snapshot | `REPEATABLE READ`, read only |
+| survives a power cut | `synchronous=FULL` | `synchronous_commit=on` |
+
+Knows no table.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, NamedTuple
+
+import sqlalchemy as sa
+from sqlalchemy import Connection, Engine, event
+
+_LOG = logging.getLogger(__name__)
+
+PATIENCE_S = 10.0
+"""Seconds that a writer waits for another one before it gives up."""
+
+SAFE_SQLITE = (3, 51, 3)
+"""Under WAL with several connections, earlier versions can lose pages (the WAL-reset defect)."""
+
+WRITES = "nightlane_write"
+"""Execution option of a writing transaction; its value is the patience in seconds."""
+
+_ONE_WRITER = 0x6E696768746C616E
+"""Key of the advisory lock, the same for every Nightlane on one PostgreSQL database."""
+
+_FORGOTTEN_S = 60
+"""Seconds after which PostgreSQL ends a transaction whose program does nothing (SIGSTOP)."""
+
+
+class Means(NamedTuple):
+    """A database's error for people."""
+
+    remedy: str
+    retryable: bool
+    """Whether the same statement can succeed later without anybody repairing the data."""
+
+
+@dataclass(frozen=True)
+class _Wording:
+    signs: tuple[str, ...]
+    means: Means
+
+
+_WORDINGS = (
+    _Wording(
+        ("database is locked", "lock timeout", "lock_timeout"),
+        Means("look at which program keeps it locked, end that, and try again", True),
+    ),
+    _Wording(
+        ("is full", "no space left", "disk i/o error", "could not extend file"),
+        Means("nothing of this step was written; make room on its disk and try again", True),
+    ),
+    _Wording(
+        ("readonly", "read-only", "unable to open", "permission denied"),
+        Means("make the file and its directory writable for this user, and try again", True),
+    ),
+    _Wording(
+        ("malformed", "not a database", "corrupt", "invalid page"),
+        Means(
+            "it is damaged: keep a copy, then bring a backup back with: cockpit db restore FILE",
+            False,
+        ),
+    ),
+    _Wording(
+        ("connection", "server closed", "terminating", "timeout expired"),
+        Means("see that the database server runs and that NIGHTLANE_DATABASE_URL is right", True),
+    ),
+)
+
+
+def meaning(error: BaseException) -> Means:
+    """What a driver's error asks of a person."""
+    text = str(error).lower()
+    for wording in _WORDINGS:
+        if any(sign in text for sign in wording.signs):
+            return wording.means
+    return Means("look at its disk and its permissions", True)
+
+
+def connect(url: sa.URL) -> Engine:
+    """An engine whose transactions keep the promise above.
+
+    Raises ModuleNotFoundError when PostgreSQL's driver is not installed.
+    """
+    return _sqlite(url) if is_sqlite(url) else _postgresql(url)
+
+
+def is_sqlite(url: sa.URL) -> bool:
+    """Whether a URL names a file (or memory)."""
+    return url.get_backend_name() == "sqlite"
+
+
+def is_postgresql(url: sa.URL) -> bool:
+    """Whether a URL names a PostgreSQL server, in either spelling."""
+    return url.get_backend_name() in {"postgresql", "postgres"}
+
+
+def for_reading(engine: Engine) -> Engine:
+    """The same connections, for transactions that only look."""
+    if engine.dialect.name == "sqlite":
+        return engine
+    return engine.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
+
+
+def for_writing(engine: Engine, patience_s: float) -> Engine:
+    """The same connections, for one writing transaction after the other."""
+    return engine.execution_options(**{WRITES: patience_s})
+
+
+# --- SQLite ---
+
+
+def sqlite_module() -> Any:
+    """The packaged SQLite where there is one, else Python's own."""
+    try:
+        return importlib.import_module("pysqlite3.dbapi2")
+    except ImportError:
+        return importlib.import_module("sqlite3")
+
+
+def risky_sqlite() -> str | None:
+    """The version of SQLite in use when it can lose pages under WAL; None when it is safe."""
+    module = sqlite_module()
+    version: str = module.sqlite_version
+    return version if module.sqlite_version_info < SAFE_SQLITE else None
+
+
+@cache
+def _warn_of_risk() -> None:
+    """Once a process."""
+    version = risky_sqlite()
+    if version is not None:
+        _LOG.warning(
+            "SQLite %s can lose pages of a database that several programs write; "
+            "see: cockpit doctor",
+            version,
+        )
+
+
+def _sqlite(url: sa.URL) -> Engine:
+    _warn_of_risk()
+    engine = sa.create_engine(
+        url,
+        module=sqlite_module(),
+        # The transactions are ours: the module must not begin any by itself.
+        connect_args={"isolation_level": None, "timeout": PATIENCE_S},
+    )
+    event.listen(engine, "connect", _sqlite_connected)
+    event.listen(engine, "begin", _sqlite_begin)
+    return engine
+
+
+def _sqlite_connected(connection: Any, record: Any) -> None:
+    record.info[WRITES] = PATIENCE_S
+    cursor = connection.cursor()
+    cursor.execute("PRAGMA synchronous=FULL")
+    cursor.execute("PRAGMA foreign_keys=ON")
+    cursor.close()
+
+
+def _sqlite_begin(conn: Connection) -> None:
+    patience_s = conn.get_execution_options().get(WRITES)
+    if patience_s is None:
+        conn.exec_driver_sql("BEGIN")
+        return
+    if conn.info[WRITES] != patience_s:
+        conn.exec_driver_sql(f"PRAGMA busy_timeout={round(patience_s * 1000)}")
+        conn.info[WRITES] = patience_s
+    conn.exec_driver_sql("BEGIN IMMEDIATE")
+
+
+# --- PostgreSQL ---
+
+
+def _postgresql(url: sa.URL) -> Engine:
+    import psycopg  # noqa: F401, PLC0415 - the extra `postgres`; a missing one is said by name
+
+    engine = sa.create_engine(
+        url.set(drivername="postgresql+psycopg"),
+        pool_pre_ping=True,  # a restarted server is no error
+        connect_args={"connect_timeout": 10, "application_name": "nightlane"},
+    )
+    event.listen(engine, "connect", _postgresql_connected)
+    event.listen(engine, "begin", _postgresql_begin)
+    return engine
+
+
+def _postgresql_connected(connection: Any, _: Any) -> None:
+    connection.adapters.register_dumper(str, _nul_free_dumper())
+    with connection.cursor() as cursor:
+        cursor.execute("SET synchronous_commit = on")
+        cursor.execute(f"SET idle_in_transaction_session_timeout = '{_FORGOTTEN_S}s'")
+    connection.commit()
+
+
+@cache
+def _nul_free_dumper() -> type[Any]:
+    """PostgreSQL's texts hold every character but NUL, and a crashing engine's log may have one."""
+    from psycopg.types.string import StrDumper  # noqa: PLC0415 - the extra `postgres`
+
+    class NulFree(StrDumper):
+        def dump(self, obj: str) -> Any:
+            return super().dump(obj.replace("\0", "\N{REPLACEMENT CHARACTER}"))
+
+    return NulFree
+
+
+def _postgresql_begin(conn: Connection) -> None:
+    """One writer at a time, as on SQLite: counters, change ids and claims need no other lock."""
+    patience_s = conn.get_execution_options().get(WRITES)
+    if patience_s is not None:
+        # READ COMMITTED: each statement behind this one sees what the writer before committed.
+        conn.exec_driver_sql(
+            f"SET LOCAL lock_timeout = {round(patience_s * 1000)}; "
+            f"SELECT pg_advisory_xact_lock({_ONE_WRITER})"
+        )

@@ -1,0 +1,125 @@
+"""Deferrals: the one reason why a queued job must not be claimed yet, and until when.
+
+A deferral is no state. The claim looks at the column alone, so a job that must wait costs those
+behind it nothing. What holds for the whole queue (a pause, a busy lane) is no deferral: see
+`worker.jobs.waiting`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+from sqlalchemy import Connection, select, text, update
+
+from worker.jobs.changes import announce, announce_moved
+from worker.jobs.tables import DEFERRED, job
+
+WOKEN_AT_ONCE = 500
+"""Jobs that one look frees at most: a look stays short however many are due."""
+
+
+class Reason(StrEnum):
+    """Why a queued job does not run, one word for machines."""
+
+    NOT_BEFORE = "NOT_BEFORE"
+    """Its start time has not come."""
+    WAITING_FOR = "WAITING_FOR"
+    """Jobs that it runs after have not ended."""
+    DISK_FULL = "DISK_FULL"
+    """There was no room for its run directory."""
+    PAUSED = "PAUSED"
+    """Somebody paused the queue."""
+    LANE_BUSY = "LANE_BUSY"
+    """The lane runs another job."""
+    NO_LANE = "NO_LANE"
+    """The lane's accelerator is not in this machine."""
+    WAITING_FOR_TICK = "WAITING_FOR_TICK"
+    """The next tick starts it."""
+    NOT_ARMED = "NOT_ARMED"
+    """Nothing starts jobs by itself."""
+    OUTSIDE_WINDOW = "OUTSIDE_WINDOW"
+    """Jobs run at other hours."""
+    OVER_DAILY_CAP = "OVER_DAILY_CAP"
+    """Today's money is spent, or this job would spend more."""
+    OOM_ENVELOPE = "OOM_ENVELOPE"
+    """It would not fit into memory."""
+    LANE_BIN_ABSENT = "LANE_BIN_ABSENT"
+    """The program that serves its model is not installed."""
+    RESIDENT_STUCK = "RESIDENT_STUCK"
+    """The resident model does not give its memory back."""
+
+    @property
+    def of_one_job(self) -> bool:
+        """Whether it holds for the job alone, whatever stands before it in the queue."""
+        return self in _OF_ONE_JOB
+
+
+_OF_ONE_JOB = frozenset(
+    {
+        Reason.NOT_BEFORE,
+        Reason.WAITING_FOR,
+        Reason.DISK_FULL,
+        Reason.OVER_DAILY_CAP,
+        Reason.OOM_ENVELOPE,
+        Reason.LANE_BIN_ABSENT,
+    }
+)
+
+
+class Deferral(NamedTuple):
+    """Why and until when."""
+
+    reason: Reason
+    detail: str
+    until: float | None = None
+    """Unix seconds; None = something else than time must happen."""
+
+    def values(self) -> dict[str, Any]:
+        """The job's columns."""
+        return {
+            "defer_reason": self.reason,
+            "defer_detail": self.detail,
+            "next_eligible_at": self.until,
+        }
+
+
+FREE: dict[str, Any] = {"defer_reason": None, "defer_detail": None, "next_eligible_at": None}
+"""The job's columns when it may be claimed."""
+
+
+def deferral_of(parents: Collection[int], not_before: float | None, now: float) -> Deferral | None:
+    """What a job with these open parents and this start time waits for now."""
+    if parents:
+        shown = ", ".join(map(str, sorted(parents)[:5])) + (", …" if len(parents) > 5 else "")
+        several = "s" if len(parents) > 1 else ""
+        return Deferral(Reason.WAITING_FOR, f"runs after job{several} {shown}")
+    if not_before is not None and not_before > now:
+        return Deferral(Reason.NOT_BEFORE, "its start time has not come", not_before)
+    return None
+
+
+def columns_of(deferral: Deferral | None) -> dict[str, Any]:
+    """The job's columns for either case."""
+    return FREE if deferral is None else deferral.values()
+
+
+def wake_due(conn: Connection, now: float) -> list[int]:
+    """Free the jobs whose time has come, the longest due first. Returns their ids."""
+    due = (
+        select(job.c.id)
+        .where(text(DEFERRED), job.c.next_eligible_at <= now)
+        .order_by(job.c.next_eligible_at)
+        .limit(WOKEN_AT_ONCE)
+    )
+    woken = list(
+        conn.execute(
+            update(job).where(job.c.id.in_(due.scalar_subquery())).values(FREE).returning(job.c.id)
+        ).scalars()
+    )
+    for job_id in woken[:1]:
+        announce_moved(conn, job_id)
+    for job_id in woken[1:]:
+        announce(conn, "job", job_id)
+    return woken

@@ -1,0 +1,190 @@
+"""Pruning: old runs give their disk space back and keep their numbers.
+
+Gone: checkpoints but the selected one, rollouts, metric rows but the held-out ones. Kept: the row
+with its result, the audit, the attempts with their logs, events, lineage and report. A run that
+another job still reads is left alone. Knows no door.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from sqlalchemy import Row, delete, or_, select, update
+
+from engine.contract.errors import NightlaneError
+from engine.contract.run_dir import RunDir
+from worker.database import Database
+from worker.jobs.changes import announce
+from worker.jobs.refusals import WrongStateError
+from worker.jobs.states import State
+from worker.jobs.tables import job, metric
+from worker.jobs.views import JobNotFoundError
+
+HELDOUT_SERIES = "heldout/%"
+"""Metric rows that the report is made of."""
+
+_ASIDE = ".pruned"
+"""Folder of a run directory with what is being thrown away."""
+_OVER = [state for state in State if state.final]
+_ALIVE = [state for state in State if not state.final]
+
+
+class PruneError(NightlaneError):
+    """Files could not be put aside; the rows say that the job is not pruned."""
+
+    def __init__(self, job_id: int, error: OSError) -> None:
+        self.job_id = job_id
+        super().__init__(
+            f"job {job_id} cannot be pruned: {error.filename}: {error.strerror}; "
+            "make its run directory writable for this user, then prune again"
+        )
+
+
+class Pruned(NamedTuple):
+    """What one job gave back, or in a dry run would."""
+
+    job_id: int
+    bytes: int
+    files: int
+
+
+class Spared(NamedTuple):
+    """A job that was due and left alone."""
+
+    job_id: int
+    why: str
+
+
+class PruneReport(NamedTuple):
+    """What a prune did."""
+
+    pruned: list[Pruned]
+    spared: list[Spared]
+
+
+def prune_older(
+    db: Database, older_than_s: float, *, dry_run: bool = False, selected_too: bool = False
+) -> PruneReport:
+    """Prune every job that ended more than `older_than_s` seconds ago. Raises PruneError."""
+    cutoff = time.time() - older_than_s
+    due = (
+        select(job)
+        .where(job.c.state.in_(_OVER), job.c.pruned_at.is_(None), job.c.finished_at < cutoff)
+        .order_by(job.c.id)
+    )
+    with db.read() as conn:
+        rows = conn.execute(due).all()
+    if not dry_run:
+        for aside in db.settings.runs_dir.glob(f"*/{_ASIDE}"):  # of a prune that was interrupted
+            shutil.rmtree(aside, ignore_errors=True)
+    report = PruneReport([], [])
+    readers = list(_paths_read(db))
+    for row in rows:
+        reader = _reader_of(db, row, readers)
+        if reader is not None:
+            report.spared.append(Spared(row.id, f"job {reader} reads from it"))
+            continue
+        try:
+            report.pruned.append(_prune(db, row, dry_run=dry_run, selected_too=selected_too))
+        except WrongStateError:
+            report.spared.append(Spared(row.id, "somebody tried it again meanwhile"))
+    return report
+
+
+def prune_one(
+    db: Database, job_id: int, *, dry_run: bool = False, selected_too: bool = False
+) -> Pruned:
+    """Prune one job whatever its age.
+
+    Raises JobNotFoundError, WrongStateError when it is not over or another job reads from it,
+    PruneError.
+    """
+    with db.read() as conn:
+        row = conn.execute(select(job).where(job.c.id == job_id)).one_or_none()
+    if row is None:
+        raise JobNotFoundError(job_id)
+    if not State(row.state).final:
+        raise WrongStateError(job_id, row.state, "only a job that is over can be pruned")
+    reader = _reader_of(db, row, list(_paths_read(db)))
+    if reader is not None:
+        remedy = f"let that one end first, or cancel it: cockpit cancel {reader}"
+        raise WrongStateError(job_id, f"read by job {reader}", remedy)
+    return _prune(db, row, dry_run=dry_run, selected_too=selected_too)
+
+
+def _prune(db: Database, row: Row[Any], *, dry_run: bool, selected_too: bool) -> Pruned:
+    run = RunDir(db.settings.runs_dir / str(row.id))
+    heavy = _heavy(run, selected_too=selected_too)
+    files = [file for path in heavy for file in _files_in(path)]
+    found = Pruned(row.id, sum(file.lstat().st_size for file in files), len(files))
+    if dry_run:
+        return found
+    with db.write_tx() as conn:
+        # First the word, then the deed: a job that somebody retries meanwhile is not touched.
+        mine = update(job).where(job.c.id == row.id, job.c.state == row.state)
+        if conn.execute(mine.values(pruned_at=time.time())).rowcount != 1:
+            raise WrongStateError(row.id, "not over any more", "it was left alone")
+        numbers = metric.c.series.not_like(HELDOUT_SERIES)
+        conn.execute(delete(metric).where(metric.c.job_id == row.id, numbers))
+        announce(conn, "job", row.id)
+        _put_aside(row.id, run, heavy)
+    shutil.rmtree(run.root / _ASIDE, ignore_errors=True)
+    return found
+
+
+def _put_aside(job_id: int, run: RunDir, heavy: Sequence[Path]) -> None:
+    """Out of an engine's sight at once; throwing gigabytes away would keep the database locked."""
+    try:
+        for number, path in enumerate(heavy):
+            (run.root / _ASIDE).mkdir(exist_ok=True)
+            path.rename(run.root / _ASIDE / f"{time.time_ns()}-{number}")
+    except OSError as error:
+        raise PruneError(job_id, error) from error
+
+
+def _heavy(run: RunDir, *, selected_too: bool) -> list[Path]:
+    """Checkpoints and rollouts; links are looked at, never followed out of the run directory."""
+    kept = None if selected_too else _selected(run)
+    entries = sorted(run.checkpoints.iterdir()) if run.checkpoints.is_dir() else []
+    found = [entry for entry in entries if kept is None or entry.name != kept]
+    if run.rollouts.is_dir() and not run.rollouts.is_symlink():
+        found.append(run.rollouts)
+    if selected_too and run.selected.is_symlink():
+        found.append(run.selected)
+    return found
+
+
+def _selected(run: RunDir) -> str | None:
+    """Name of the checkpoint that held-out picked."""
+    return run.selected.readlink().name if run.selected.is_symlink() else None
+
+
+def _files_in(path: Path) -> Iterator[Path]:
+    if path.is_symlink() or path.is_file():
+        yield path
+        return
+    for folder, _, names in os.walk(path):
+        yield from (Path(folder, name) for name in names)
+
+
+def _paths_read(db: Database) -> Iterator[tuple[int, str]]:
+    """(job, its config as text) of every job that has yet to read what its config names."""
+    alive = select(job.c.id, job.c.config).where(or_(*(job.c.state == state for state in _ALIVE)))
+    with db.read() as conn:
+        for row in conn.execute(alive):
+            yield row.id, json.dumps(row.config, ensure_ascii=False)
+
+
+def _reader_of(db: Database, row: Row[Any], readers: Sequence[tuple[int, str]]) -> int | None:
+    """A job that is not over and whose config names a path inside this one's run directory."""
+    root = json.dumps(str(db.settings.runs_dir / str(row.id)), ensure_ascii=False)[1:-1]
+    for reader, config in readers:
+        if reader != row.id and (f"{root}/" in config or f'{root}"' in config):
+            return reader
+    return None

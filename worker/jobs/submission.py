@@ -1,0 +1,112 @@
+"""What a caller may ask of the queue besides a config: one closed model for every door.
+
+Browser, REST and command line fill it; `problems_of` gives each the same words. Knows no database.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator
+
+from engine.contract.errors import ConfigError, ConfigProblem
+from engine.contract.kinds import MAX_CONFIG_BYTES, problems_of, text_problems
+from worker.jobs.dependencies import IfParentFails
+from worker.jobs.tried import canonical_hash
+
+MAX_NAME = 120
+MAX_TAG = 40
+MAX_KEY = 200
+MAX_PRIORITY = 100
+LARGEST_ID = 2**31 - 1
+"""The largest number that the id column of every database holds."""
+
+JobNumber = Annotated[int, Field(strict=True, ge=1, le=LARGEST_ID)]
+Priority = Annotated[int, Field(strict=True, ge=-MAX_PRIORITY, le=MAX_PRIORITY)]
+
+
+def _time_or_text(given: object) -> object:
+    number = isinstance(given, int | float) and not isinstance(given, bool) and abs(given) < 1e15
+    if number or given is None or isinstance(given, str):
+        return given
+    raise ValueError("is no time; write 2026-11-22T22:00+01:00, Unix seconds, or +2h")
+
+
+StartTime = Annotated[float | str | None, BeforeValidator(_time_or_text)]
+
+
+def checked_tags(tags: list[str]) -> list[str]:
+    """Each tag once, in order. Raises ValueError for what nobody could type."""
+    for tag in tags:
+        if not 0 < len(tag) <= MAX_TAG or not tag.isprintable() or tag != tag.strip():
+            raise ValueError(
+                f"holds {tag[:MAX_TAG]!r}; a tag is 1 to {MAX_TAG} printable characters"
+            )
+    return sorted(set(tags))
+
+
+class Submission(BaseModel):
+    """One job, or with a `sweep` several, as somebody asks for it."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+    kind: str = Field(max_length=100)
+    """Name of a registered kind."""
+    config: dict[str, Any] = {}
+    """The settings."""
+    sweep: dict[str, list[Any]] | None = None
+    """Dotted names of settings, each with a list of values: a job for every combination."""
+    name: str | None = None
+    """What people call the job."""
+    priority: Priority = 0
+    """Higher runs first: -100 to 100."""
+    not_before: StartTime = None
+    """Earliest start: ISO 8601, local time with a zone's name, Unix seconds, or `+2h`."""
+    after: list[JobNumber] = Field(default=[], max_length=100)
+    """Jobs that must have ended before."""
+    if_parent_fails: IfParentFails = IfParentFails.CANCEL
+    """When one of those ends without success: cancel this one, run it all the same, or wait."""
+    tags: list[str] = Field(default=[], max_length=20)
+    """Words to find it by."""
+    force: bool = Field(default=False, strict=True)
+    """Queue it although the same job has a finished result."""
+
+    @field_validator("name")
+    @classmethod
+    def _readable_name(cls, name: str | None) -> str | None:
+        if name is not None and not 0 < len(name.strip()) <= MAX_NAME:
+            raise ValueError(f"must have 1 to {MAX_NAME} characters; shorten it, or leave it out")
+        return name.strip() if name else name
+
+    _plain_tags = field_validator("tags")(checked_tags)
+
+    def body_hash(self) -> str:
+        """The same for the same request, however it was sent."""
+        return canonical_hash({name: getattr(self, name) for name in Submission.model_fields})
+
+
+def submission(raw: dict[str, Any]) -> Submission:
+    """Raises ConfigError with every field that is wrong."""
+    if unwritable := text_problems(raw):
+        raise ConfigError(unwritable)
+    try:
+        wanted = Submission.model_validate(raw)
+    except ValidationError as error:
+        raise ConfigError(problems_of(error, Submission)) from error
+    size = len(json.dumps(wanted.config, default=str))
+    if size > MAX_CONFIG_BYTES:
+        remedy = f"keep it under {MAX_CONFIG_BYTES} bytes and name data by path"
+        raise ConfigError(
+            [ConfigProblem("config", f"{size} bytes", "is too large for a config", remedy)]
+        )
+    return wanted
+
+
+def checked_key(key: str | None) -> str | None:
+    """An idempotency key, or None. Raises ConfigError when it cannot be one."""
+    if key is not None and not (0 < len(key) <= MAX_KEY and key.isascii() and key.isprintable()):
+        problem = f"must be 1 to {MAX_KEY} printable ASCII characters"
+        remedy = "use a UUID, one for each request"
+        raise ConfigError([ConfigProblem("key", key[:40], problem, remedy)])
+    return key

@@ -1,0 +1,297 @@
+"""The ledger (metering): money and lane time of each local day, in rows that are only appended.
+
+    reserve   what an attempt is expected to use; held while it runs, never spent
+    meter     what it used since the row before it
+    settle    the rest, when it ended: the attempt's rows now sum up to what it was charged
+    external  money that was spent elsewhere
+
+An attempt that runs over midnight is charged to both days, each with its part. All of it hangs on
+the local day of the policy's time zone: nothing is ever summed over all time.
+Knows no cap; that is the governor's.
+"""
+
+from __future__ import annotations
+
+import datetime
+import zoneinfo
+from collections.abc import Iterator
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from sqlalchemy import ColumnElement, Connection, Row, and_, bindparam, func, insert, or_, select
+
+from engine.contract.errors import ConfigError
+from engine.contract.kinds import problems_of
+from worker.database import Database
+from worker.jobs.states import State
+from worker.jobs.tables import job
+from worker.lane import policy
+from worker.lane.tables import ledger
+from worker.lane.window import day_ends, local_day, zone_named
+
+SECONDS_PER_HOUR = 3600.0
+
+
+class Entry(StrEnum):
+    """What a row stands for."""
+
+    RESERVE = "reserve"
+    METER = "meter"
+    SETTLE = "settle"
+    EXTERNAL = "external"
+
+
+USED = (Entry.METER, Entry.SETTLE)
+
+
+class Spent(NamedTuple):
+    """Of one local day and one lane."""
+
+    usd: float
+    """Of runs, and what was spent elsewhere."""
+    seconds: float
+    """Of the lane."""
+
+
+NOTHING = Spent(0.0, 0.0)
+
+
+class Meter(NamedTuple):
+    """Whose time a row counts."""
+
+    lane: str
+    job_id: int
+    attempt: int
+    price_usd_h: float
+    zone: zoneinfo.ZoneInfo
+    actor: str
+
+
+class ExternalSpend(BaseModel):
+    """Money that was spent elsewhere and counts against the day's cap."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    usd: float = Field(gt=0, le=1_000_000)
+    note: str = Field("", max_length=200)
+    day: datetime.date | None = None
+
+
+def zone_of(conn: Connection, lane: str) -> zoneinfo.ZoneInfo:
+    """The time zone in which the lane's days are counted: its policy's, else the machine's."""
+    found = policy.standing_in(conn, lane)
+    return zone_named(found.zone if found else None)
+
+
+def reserve(conn: Connection, meter: Meter, seconds: float, *, at: float) -> None:
+    """Hold what an attempt is expected to use."""
+    day = local_day(at, meter.zone)
+    _append(conn, meter, Entry.RESERVE, day, seconds, at=at, note="expected")
+
+
+def use(
+    conn: Connection,
+    meter: Meter,
+    *,
+    begin: float,
+    seconds: float,
+    at: float,
+    joules: float | None = None,
+) -> None:
+    """Charge a piece of an attempt that began at `begin` and took `seconds`, and its energy."""
+    for day, part in _by_day(begin, seconds, meter.zone):
+        energy = None if joules is None else joules * part / seconds
+        _append(conn, meter, Entry.METER, day, part, at=at, note="used", joules=energy)
+
+
+def settle(conn: Connection, ended: Row[Any], *, lane: str, price_usd_h: float, actor: str) -> None:
+    """Charge what is missing of an attempt that has ended: `ended` is its row in `attempt`."""
+    found = _metered(conn, ended.job_id, ended.n)
+    meter = Meter(lane, ended.job_id, ended.n, price_usd_h, zone_of(conn, lane), actor)
+    rest = ended.seconds - found
+    # Less than was metered: the supervisor died between its last heartbeat and its last row.
+    begin = ended.ended_at - max(rest, 0.0)
+    for day, part in _by_day(begin, rest, meter.zone):
+        note = f"{ended.outcome}, settled"
+        _append(conn, meter, Entry.SETTLE, day, part, at=ended.ended_at, note=note)
+
+
+def spend_elsewhere(db: Database, raw: dict[str, Any], *, actor: str, now: float) -> ExternalSpend:
+    """Write an external spend of today or a day before. Raises ConfigError."""
+    try:
+        spend = ExternalSpend.model_validate({k: v for k, v in raw.items() if v is not None})
+    except ValidationError as error:
+        raise ConfigError(problems_of(error, ExternalSpend)) from error
+    with db.write_tx() as conn:
+        zone = zone_of(conn, db.settings.lane)
+        day = spend.day or local_day(now, zone)
+        conn.execute(
+            insert(ledger).values(
+                at=now,
+                day=day.isoformat(),
+                entry=Entry.EXTERNAL,
+                seconds=0.0,
+                usd=spend.usd,
+                price_usd_h=0.0,
+                actor=actor,
+                note=spend.note or "spent elsewhere",
+            )
+        )
+    return spend.model_copy(update={"day": day})
+
+
+def spent(conn: Connection, lane: str, day: datetime.date) -> Spent:
+    """What was used on a local day, with what was spent elsewhere."""
+    statement = select(
+        func.coalesce(func.sum(ledger.c.usd), 0.0), func.coalesce(func.sum(ledger.c.seconds), 0.0)
+    ).where(_counts(lane), ledger.c.day == day.isoformat(), ledger.c.entry != Entry.RESERVE)
+    usd, seconds = conn.execute(statement).one()
+    return Spent(float(usd), float(seconds))
+
+
+def held(conn: Connection, lane: str, *, but: int | None = None) -> Spent:
+    """What running attempts have reserved and not used yet; `but` leaves one job out."""
+    reserved = and_(
+        job.c.id == ledger.c.job_id,
+        job.c.attempt == ledger.c.attempt,
+        job.c.state == State.RUNNING,
+    )
+    statement = (
+        select(ledger.c.job_id, ledger.c.attempt, ledger.c.usd, ledger.c.seconds)
+        .join(job, reserved)
+        .where(ledger.c.lane == lane, ledger.c.entry == Entry.RESERVE)
+    )
+    usd = seconds = 0.0
+    for row in conn.execute(statement):
+        if row.job_id != but:
+            used = _metered(conn, row.job_id, row.attempt)
+            left = max(0.0, row.seconds - used)
+            seconds += left
+            usd += row.usd * (left / row.seconds if row.seconds else 0.0)
+    return Spent(usd, seconds)
+
+
+class LedgerView(BaseModel):
+    """One row."""
+
+    model_config = ConfigDict(frozen=True)
+
+    id: int
+    at: float
+    day: str
+    lane: str | None
+    job_id: int | None
+    attempt: int | None
+    entry: Entry
+    seconds: float
+    usd: float
+    joules: float | None
+    price_usd_h: float
+    actor: str
+    note: str
+
+
+class DayView(BaseModel):
+    """One local day of the lane."""
+
+    model_config = ConfigDict(frozen=True)
+
+    day: datetime.date
+    spent_usd: float
+    used_hours: float
+    held_usd: float
+    """Of that, running attempts have reserved so much more."""
+    rows: list[LedgerView]
+
+
+def day_view(db: Database, day: datetime.date | None, now: float) -> DayView:
+    """A local day's sums and rows, oldest first; today by default."""
+    lane = db.settings.lane
+    with db.read() as conn:
+        day = day or local_day(now, zone_of(conn, lane))
+        found = spent(conn, lane, day)
+        statement = (
+            select(ledger)
+            .where(_counts(lane), ledger.c.day == day.isoformat())
+            .order_by(ledger.c.id)
+        )
+        rows = [LedgerView.model_validate(row) for row in conn.execute(statement).mappings()]
+        waiting = held(conn, lane)
+    return DayView(
+        day=day,
+        spent_usd=found.usd,
+        used_hours=found.seconds / SECONDS_PER_HOUR,
+        held_usd=waiting.usd,
+        rows=rows,
+    )
+
+
+def external_between(db: Database, begin: float, end: float) -> float:
+    """US dollars spent elsewhere that were written down in a stretch of time."""
+    statement = select(func.coalesce(func.sum(ledger.c.usd), 0.0)).where(
+        ledger.c.entry == Entry.EXTERNAL, ledger.c.at >= begin, ledger.c.at < end
+    )
+    with db.read() as conn:
+        return float(conn.execute(statement).scalar_one())
+
+
+def _counts(lane: str) -> ColumnElement[bool]:
+    return or_(ledger.c.lane == lane, ledger.c.lane.is_(None))
+
+
+# Built once: to build a statement takes longer than to run it, and each settlement runs these.
+_ROW = insert(ledger)
+_METERED = select(func.coalesce(func.sum(ledger.c.seconds), 0.0)).where(
+    ledger.c.job_id == bindparam("of_job"),
+    ledger.c.attempt == bindparam("of_attempt"),
+    ledger.c.entry.in_(USED),
+)
+
+
+def _metered(conn: Connection, job_id: int, attempt: int) -> float:
+    """Seconds charged to an attempt so far."""
+    found = conn.execute(_METERED, {"of_job": job_id, "of_attempt": attempt})
+    return float(found.scalar_one())
+
+
+def _by_day(
+    begin: float, seconds: float, zone: zoneinfo.ZoneInfo
+) -> Iterator[tuple[datetime.date, float]]:
+    """A stretch of time cut at the midnights in it: [(local day, seconds of it), …]."""
+    if seconds <= 0:
+        yield local_day(begin, zone), seconds
+        return
+    while seconds > 0:
+        day = local_day(begin, zone)
+        part = min(seconds, day_ends(day, zone) - begin)
+        yield day, part
+        begin, seconds = begin + part, seconds - part
+
+
+def _append(
+    conn: Connection,
+    meter: Meter,
+    entry: Entry,
+    day: datetime.date,
+    seconds: float,
+    *,
+    at: float,
+    note: str,
+    joules: float | None = None,
+) -> None:
+    row = {
+        "at": at,
+        "day": day.isoformat(),
+        "lane": meter.lane,
+        "job_id": meter.job_id,
+        "attempt": meter.attempt,
+        "entry": entry,
+        "seconds": seconds,
+        "usd": seconds / SECONDS_PER_HOUR * meter.price_usd_h,
+        "joules": joules,
+        "price_usd_h": meter.price_usd_h,
+        "actor": meter.actor,
+        "note": note,
+    }
+    conn.execute(_ROW, row)

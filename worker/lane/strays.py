@@ -1,0 +1,105 @@
+"""Strays: what an engine started that left its process group (`setsid`, a double fork).
+
+Three nets, each with its own mesh:
+
+- *mark*: the engine's environment names its log (`NIGHTLANE_ATTEMPT`), and children inherit it.
+  It outlives the supervisor: the next drain finds by it what a killed one left.
+- *log*: a process whose output still goes to the attempt's log, environment cleared or not.
+- *adoption*: the supervisor is a subreaper, so whoever loses its parent becomes its child. It
+  catches all, for as long as the supervisor lives.
+
+What clears its environment, redirects its output and then survives a `kill -9` of the supervisor
+slips through; only a control group would hold that. Knows no job and no lane.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Collection, Iterator
+from pathlib import Path
+
+from worker.lane.identity import ProcessIdentity, children, kill_all, members
+
+MARK = "NIGHTLANE_ATTEMPT"
+"""Environment variable of an engine: the path of its attempt's log."""
+
+_PROC = Path("/proc")
+_PR_SET_CHILD_SUBREAPER = 36
+_LIBC = ctypes.CDLL(None, use_errno=True)
+
+
+def mark(log: Path) -> str:
+    """The value of `NIGHTLANE_ATTEMPT`, whichever way the data directory was named."""
+    return str(log.resolve())
+
+
+def adopt_orphans() -> frozenset[ProcessIdentity]:
+    """Become the parent of every descendant that loses its own; returns the children so far."""
+    _LIBC.prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    return frozenset(children(os.getpid()))
+
+
+def end_attempt(
+    engine: ProcessIdentity | None,
+    log: Path,
+    *,
+    own: Collection[ProcessIdentity] | None = None,
+    patience_s: float,
+) -> None:
+    """Kill an engine, its group and its strays, and wait until all of them are gone.
+
+    `own`: children of this process that are none of the engine's; every other one, with all below
+    it, was adopted and dies too. None: this process adopted nothing of that engine. Raises
+    StillAliveError.
+    """
+
+    def found() -> list[ProcessIdentity]:
+        group = [] if engine is None else [engine, *members(engine)]
+        adopted = [] if own is None else list(_adopted(own))
+        return [process for process in {*group, *marked(log), *adopted} if process.alive()]
+
+    kill_all(found, patience_s=patience_s)
+
+
+def reap(own: Collection[ProcessIdentity]) -> None:
+    """Collect the dead among what was adopted; the caller waits for its `own` by itself."""
+    for child in children(os.getpid()):
+        if child not in own and not child.alive():
+            os.waitpid(child.pid, os.WNOHANG)
+
+
+def marked(log: Path) -> Iterator[ProcessIdentity]:
+    """Living processes that carry the mark of this log, or write to it; never this one."""
+    entry, target = f"{MARK}={mark(log)}".encode(), log.resolve()
+    for folder in _PROC.iterdir():
+        if folder.name.isdecimal() and int(folder.name) != os.getpid():
+            process = ProcessIdentity.of(int(folder.name))
+            if process and (_has(folder, entry) or _writes_to(folder, target)):
+                yield process
+
+
+def _adopted(own: Collection[ProcessIdentity]) -> Iterator[ProcessIdentity]:
+    """Children of this process that it did not start, and all below them."""
+    waiting = [child for child in children(os.getpid()) if child not in own]
+    while waiting:
+        process = waiting.pop()
+        yield process
+        waiting += children(process.pid)
+
+
+def _has(folder: Path, entry: bytes) -> bool:
+    try:
+        return entry in (folder / "environ").read_bytes().split(b"\0")
+    except OSError:  # gone, or another user's
+        return False
+
+
+def _writes_to(folder: Path, log: Path) -> bool:
+    for number in ("1", "2"):
+        try:
+            if (folder / "fd" / number).readlink() == log:
+                return True
+        except OSError:
+            continue
+    return False

@@ -1,0 +1,194 @@
+"""What ran in a night, a line a job: verdict with interval and n, time, money, memory, failure.
+
+A job stands here when one of its attempts ended in the night; what its attempts of other nights
+took is not counted. Knows no sentence.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict
+from sqlalchemy import RowMapping, func, select
+
+from worker.database import Database
+from worker.jobs.states import State
+from worker.jobs.tables import attempt, job
+from worker.lane.ledger import USED
+from worker.lane.tables import ledger
+from worker.report.night import Night
+
+MEMORY, LOST = "MEMORY", "LOST"
+"""Causes of attempts: stopped for memory, left behind by a dead supervisor."""
+
+VERDICTS: Mapping[str, str] = {
+    "gain": "better",
+    "loss": "worse",
+    "no gain proven": "no difference",
+    "pool only": "pool only",
+    "no verdict": "invalid",
+}
+"""The run's own word → the report's."""
+
+_LOG_LINES = 5
+_LOG_BYTES = 16 * 1024
+
+
+class AttemptLine(BaseModel):
+    """One attempt that ended in the night."""
+
+    model_config = ConfigDict(frozen=True)
+
+    n: int
+    started_at: float
+    ended_at: float
+    seconds: float
+    usd: float
+    joules: float | None
+    outcome: State
+    cause: str | None
+
+
+class RunLine(BaseModel):
+    """One job that ran in the night."""
+
+    model_config = ConfigDict(frozen=True)
+
+    job_id: int
+    name: str
+    kind: str
+    state: State
+    """As it is when the report is made."""
+    attempts: list[AttemptLine]
+    seconds: float
+    usd: float
+    joules: float | None
+    """Energy of those attempts; None where no counter could be read."""
+    verdict: str | None
+    """better · worse · no difference · pool only · invalid; None while it is not finished."""
+    lift: float | None
+    """Held-out difference of the picked checkpoint to step 0, a share of one."""
+    low: float | None
+    high: float | None
+    """Its 95 % interval."""
+    n: int | None
+    """Rows behind it."""
+    peak_gb: float | None
+    """Of the whole machine, over all of the job's attempts."""
+    mem_trace: dict[str, Any] | None
+    """Peak, headroom and the most of each phase, as the supervisor measured them."""
+    cause: str | None
+    error: str | None
+    last_lines: list[str]
+    """Of the engine's log, when it failed."""
+
+    @property
+    def failed(self) -> bool:
+        """Whether it ended without success, and not by a person's word."""
+        return self.state in {State.FAILED, State.ABORTED}
+
+
+def runs_of(db: Database, lane: str, night: Night) -> list[RunLine]:
+    """In the order in which they first ended in the night."""
+    with db.read() as conn:
+        ended = (
+            conn.execute(
+                select(attempt)
+                .where(
+                    attempt.c.lane == lane,
+                    attempt.c.ended_at >= night.begin,
+                    attempt.c.ended_at < night.end,
+                )
+                .order_by(attempt.c.ended_at, attempt.c.job_id)
+            )
+            .mappings()
+            .all()
+        )
+        numbers = list(dict.fromkeys(row["job_id"] for row in ended))
+        jobs = {
+            row["id"]: row
+            for row in conn.execute(select(job).where(job.c.id.in_(numbers))).mappings()
+        }
+        charged = (
+            select(
+                ledger.c.job_id,
+                ledger.c.attempt,
+                func.sum(ledger.c.usd).label("usd"),
+                func.sum(ledger.c.joules).label("joules"),
+            )
+            .where(ledger.c.job_id.in_(numbers), ledger.c.entry.in_(USED))
+            .group_by(ledger.c.job_id, ledger.c.attempt)
+        )
+        sums = {(row.job_id, row.attempt): (row.usd, row.joules) for row in conn.execute(charged)}
+    lines = []
+    for number in numbers:
+        mine = [row for row in ended if row["job_id"] == number]
+        attempts = [_attempt(row, *sums.get((number, row["n"]), (0.0, None))) for row in mine]
+        lines.append(_line(jobs[number], attempts, db.settings.runs_dir / str(number)))
+    return lines
+
+
+def _attempt(row: RowMapping, usd: float, joules: float | None) -> AttemptLine:
+    names = ("n", "started_at", "ended_at", "seconds", "outcome", "cause")
+    return AttemptLine(usd=usd, joules=joules, **{name: row[name] for name in names})
+
+
+def _line(row: RowMapping, attempts: Sequence[AttemptLine], run_dir: Path) -> RunLine:
+    result: Mapping[str, Any] = row["result"]
+    finished = row["state"] == State.SUCCEEDED
+    low, high = _pair(result.get("lift_ci95")) if finished else (None, None)
+    trace = result.get("mem_trace")
+    failed = row["state"] in {State.FAILED, State.ABORTED}
+    return RunLine(
+        job_id=row["id"],
+        name=row["name"],
+        kind=row["kind"],
+        state=row["state"],
+        attempts=list(attempts),
+        seconds=sum(entry.seconds for entry in attempts),
+        usd=sum(entry.usd for entry in attempts),
+        joules=_known_sum(entry.joules for entry in attempts),
+        verdict=VERDICTS.get(str(result.get("verdict"))) if finished else None,
+        lift=_real(result.get("lift")) if finished else None,
+        low=low,
+        high=high,
+        n=result.get("report_n") if finished else None,
+        peak_gb=_real(trace.get("peak_used_gb")) if isinstance(trace, Mapping) else None,
+        mem_trace=dict(trace) if isinstance(trace, Mapping) else None,
+        cause=row["cause"],
+        error=row["error"],
+        last_lines=_tail(run_dir, attempts[-1].n) if failed else [],
+    )
+
+
+def _known_sum(values: Iterable[float | None]) -> float | None:
+    """The sum of those that are known; None when none is."""
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None
+
+
+def _tail(run_dir: Path, number: int) -> list[str]:
+    """What the failed attempt's engine said last."""
+    log = run_dir / "attempts" / f"{number:03d}" / "engine.log"
+    try:
+        with log.open("rb") as stream:
+            stream.seek(max(0, log.stat().st_size - _LOG_BYTES))
+            text = stream.read().decode("utf-8", errors="replace")
+    except OSError:
+        return []
+    return [line[:300] for line in text.splitlines() if line.strip()][-_LOG_LINES:]
+
+
+def _real(value: Any) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        return None
+    return float(value)
+
+
+def _pair(value: Any) -> tuple[float | None, float | None]:
+    if isinstance(value, list | tuple) and len(value) == 2:
+        return _real(value[0]), _real(value[1])
+    return None, None

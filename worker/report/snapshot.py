@@ -1,0 +1,87 @@
+"""The snapshot (immutable record): a night's report as it was when the night was over.
+
+Made once, by whoever asks first after the night's end, and read ever after: later prunings, retries
+and corrected settings change nothing in it. Its hash is of the body as canonical JSON.
+"""
+
+from __future__ import annotations
+
+import datetime
+import hashlib
+import json
+from typing import Any
+
+from sqlalchemy import Connection, Row, insert, select
+
+from engine.contract.errors import NightlaneError
+from worker.database import Database
+from worker.lane.ledger import zone_of
+from worker.lane.tables import report_snapshot
+from worker.lane.window import local_day
+from worker.report.night import night_of
+from worker.report.standup import Report, build
+
+
+class SnapshotError(NightlaneError):
+    """A snapshot that is not what it was when it was made."""
+
+    def __init__(self, day: str) -> None:
+        self.day = day
+        super().__init__(
+            f"the report of {day} was changed after it was made (its hash does not fit); "
+            "bring the database back from a backup"
+        )
+
+
+def report_of(db: Database, day: datetime.date | None, now: float) -> Report:
+    """The report of a morning, today's by default; a night that is over is kept as it is.
+
+    Raises SnapshotError.
+    """
+    with db.read() as conn:
+        zone = zone_of(conn, db.settings.lane)
+        day = day or local_day(now, zone)
+        kept = _kept(conn, db.settings.lane, day)
+    if kept is not None:
+        return _checked(kept)
+    night = night_of(day, zone)
+    report = build(db, night, now)
+    return _keep(db, report) if night.over(now) else report
+
+
+def digest_of(body: dict[str, Any]) -> str:
+    """SHA-256 of a report's body."""
+    text = json.dumps(body, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _keep(db: Database, report: Report) -> Report:
+    """Write it, unless somebody was faster; what stands counts."""
+    body = report.model_dump(mode="json")
+    with db.write_tx() as conn:
+        kept = _kept(conn, report.lane, report.day)
+        if kept is not None:
+            return _checked(kept)
+        conn.execute(
+            insert(report_snapshot).values(
+                lane=report.lane,
+                day=report.day.isoformat(),
+                made_at=report.made_at,
+                sha256=digest_of(body),
+                body=body,
+            )
+        )
+    return report
+
+
+def _kept(conn: Connection, lane: str, day: datetime.date) -> Row[Any] | None:
+    statement = select(report_snapshot).where(
+        report_snapshot.c.lane == lane, report_snapshot.c.day == day.isoformat()
+    )
+    return conn.execute(statement).one_or_none()
+
+
+def _checked(kept: Row[Any]) -> Report:
+    if digest_of(kept.body) != kept.sha256:
+        raise SnapshotError(kept.day)
+    return Report.model_validate(kept.body)

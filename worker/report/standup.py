@@ -1,0 +1,182 @@
+"""The report of one night, built from rows, and the one sentence that stands first.
+
+    RAN 3 · +2.1 ± 1.3 held-out · peak 19.2 GB · 1 OOM-deferred · $1.84 of $5
+
+Points of held-out accuracy are those of the night's best verdict. Every figure is a sum over rows
+that stand in the report with it. Writes nothing.
+"""
+
+from __future__ import annotations
+
+import datetime
+import time
+from collections.abc import Sequence
+
+from pydantic import BaseModel, ConfigDict
+
+from worker.database import Database
+from worker.lane import decisions, ledger, policy
+from worker.lane.decisions import DEFER, DecisionView
+from worker.lane.ledger import SECONDS_PER_HOUR
+from worker.lane.policy import Policy
+from worker.lane.window import local_day, zone_named
+from worker.report.gaps import Gap, gaps_of
+from worker.report.night import Night
+from worker.report.proposals import Proposal, proposals_of
+from worker.report.runs import MEMORY, RunLine, runs_of
+
+_JOULES_PER_KWH = 3.6e6
+
+
+class DayMoney(BaseModel):
+    """The ledger of one local day that the night touches."""
+
+    model_config = ConfigDict(frozen=True)
+
+    day: datetime.date
+    spent_usd: float
+    used_hours: float
+    cap_usd: float | None
+    cap_gpu_hours: float | None
+
+
+class Report(BaseModel):
+    """A night. Times are Unix seconds."""
+
+    model_config = ConfigDict(frozen=True)
+
+    lane: str
+    day: datetime.date
+    """Of its morning."""
+    begin: float
+    end: float
+    made_at: float
+    over: bool
+    """Whether nothing can be added to it."""
+    sentence: str
+    runs: list[RunLine]
+    ran: int
+    failed: int
+    oom_deferred: int
+    """Attempts that the watchdog stopped."""
+    deferred: dict[str, list[int]]
+    """Reason → jobs that were put off for it."""
+    peak_gb: float | None
+    lane_hours: float
+    energy_kwh: float | None
+    """Of processor packages and accelerator while jobs ran; None where no counter can be read."""
+    spent_usd: float
+    """By the attempts of the night, and elsewhere on its days."""
+    external_usd: float
+    cap_usd: float | None
+    days: list[DayMoney]
+    gaps: list[Gap]
+    idle_hours: float
+    decisions: list[DecisionView]
+    proposals: list[Proposal]
+
+
+def build(db: Database, night: Night, now: float | None = None) -> Report:
+    """The night as the rows tell it now."""
+    now = time.time() if now is None else now
+    lane = db.settings.lane
+    runs = runs_of(db, lane, night)
+    found = decisions.between(db, lane, night.begin, night.end)
+    armed = policy.in_force(db, night.begin, min(night.end, now))
+    terms = armed[-1].terms if armed else None
+    gaps = gaps_of(night, now, runs, found, armed)
+    days = _days(db, night, terms)
+    external = ledger.external_between(db, night.begin, night.end)
+    spent = sum(run.usd for run in runs) + external
+    oom = sum(entry.cause == MEMORY for run in runs for entry in run.attempts)
+    peaks = [run.peak_gb for run in runs if run.peak_gb is not None]
+    cap = terms.cap_usd if terms else None
+    peak = max(peaks, default=None)
+    return Report(
+        lane=lane,
+        day=night.day,
+        begin=night.begin,
+        end=night.end,
+        made_at=now,
+        over=night.over(now),
+        sentence=sentence(runs, peak, oom, spent, cap),
+        runs=runs,
+        ran=len(runs),
+        failed=sum(run.failed for run in runs),
+        oom_deferred=oom,
+        deferred=_deferred(found),
+        peak_gb=peak,
+        energy_kwh=_kilowatt_hours(runs),
+        lane_hours=sum(run.seconds for run in runs) / SECONDS_PER_HOUR,
+        spent_usd=spent,
+        external_usd=external,
+        cap_usd=cap,
+        days=days,
+        gaps=gaps,
+        idle_hours=sum(gap.seconds for gap in gaps) / SECONDS_PER_HOUR,
+        decisions=found,
+        proposals=proposals_of(runs, found),
+    )
+
+
+def sentence(
+    runs: Sequence[RunLine], peak_gb: float | None, oom: int, spent: float, cap: float | None
+) -> str:
+    """The standup line."""
+    failed = sum(run.failed for run in runs)
+    parts = [f"RAN {len(runs)}"]
+    if failed:
+        parts.append(f"{failed} FAILED")
+    if heldout := _heldout(runs):
+        parts.append(heldout)
+    if peak_gb is not None:
+        parts.append(f"peak {peak_gb:.1f} GB")
+    parts.append(f"{oom} OOM-deferred")
+    parts.append(f"${spent:.2f}" + ("" if cap is None else f" of ${cap:g}"))
+    return " · ".join(parts)
+
+
+def _heldout(runs: Sequence[RunLine]) -> str | None:
+    """The best verdict in points; the words alone when none is a gain."""
+    judged = [run for run in runs if run.verdict is not None]
+    better = [run for run in judged if run.verdict == "better" and run.lift is not None]
+    if better:
+        best = max(better, key=lambda run: run.lift or 0.0)
+        half = ((best.high or 0.0) - (best.low or 0.0)) / 2
+        return f"{(best.lift or 0.0) * 100:+.1f} ± {half * 100:.1f} held-out"
+    if judged:
+        words = dict.fromkeys(run.verdict for run in judged)
+        return "held-out: " + ", ".join(filter(None, words))
+    return None
+
+
+def _kilowatt_hours(runs: Sequence[RunLine]) -> float | None:
+    known = [run.joules for run in runs if run.joules is not None]
+    return sum(known) / _JOULES_PER_KWH if known else None
+
+
+def _deferred(found: Sequence[DecisionView]) -> dict[str, list[int]]:
+    reasons: dict[str, list[int]] = {}
+    for entry in found:
+        if entry.what == DEFER and entry.rule and entry.job_id is not None:
+            jobs = reasons.setdefault(entry.rule, [])
+            if entry.job_id not in jobs:
+                jobs.append(entry.job_id)
+    return reasons
+
+
+def _days(db: Database, night: Night, terms: Policy | None) -> list[DayMoney]:
+    """Plan and use of the local days that the night touches."""
+    zone = zone_named(terms.zone if terms else None)
+    touched = dict.fromkeys(local_day(moment, zone) for moment in (night.begin, night.end))
+    views = [ledger.day_view(db, day, night.end) for day in touched]
+    return [
+        DayMoney(
+            day=view.day,
+            spent_usd=view.spent_usd,
+            used_hours=view.used_hours,
+            cap_usd=terms.cap_usd if terms else None,
+            cap_gpu_hours=terms.cap_gpu_hours if terms else None,
+        )
+        for view in views
+    ]
