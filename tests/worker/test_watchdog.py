@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from engine.contract.run_dir import AbortReason, RunDir
+from engine.contract.run_dir import AbortReason, RunDir, write_json
 from tests.worker.shortage import Shortage
 from worker.database import Database
 from worker.jobs import views
@@ -143,6 +144,8 @@ def test_memory_under_the_floor_stops_the_run_with_its_evidence(
     number = tally(pace=str(tmp_path / "go"), steps=9)
     run = RunDir(views.get_job(db, number).run_dir)
 
+    write_json(run.lineage, {"trials": []})  # as an engine writes one
+
     first = shortage.drain(run.checkpoint(1).exists, then_gb=3.5)
     second = shortage.drain(run.checkpoint(2).exists, then_gb=3.5, plenty_gb=30.0)
 
@@ -153,6 +156,7 @@ def test_memory_under_the_floor_stops_the_run_with_its_evidence(
     assert (abort.reason, abort.headroom_gb, abort.floor_gb) == (AbortReason.MEMORY, 3.5, 4.0)
     assert abort.tripped_at is not None
     trace = views.get_job(db, number).result["mem_trace"]
+    assert json.loads(run.lineage.read_bytes()) == {"trials": [], "mem_trace": trace}
     assert trace["phase_used_gb"] == {"training": 96.5}
     assert {key: trace[key] for key in trace if key != "phase_used_gb"} == {
         "total_gb": 100.0,

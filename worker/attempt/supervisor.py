@@ -32,6 +32,7 @@ from worker.jobs.queue import Claim
 from worker.jobs.states import State
 from worker.jobs.tables import job
 from worker.lane.lock import Lease
+from worker.lane.mem_trace import note_on_lineage
 
 _LOG = logging.getLogger(__name__)
 _T = TypeVar("_T")
@@ -144,6 +145,7 @@ class Supervisor:
             return self._guarded(ingest, memory)
         finally:
             memory.close()
+            note_on_lineage(self._run)
 
     def _guarded(self, ingest: Ingest, memory: MemoryGuard) -> Ending:
         engine = EngineProcess.start(ENGINE, self._run.root, self._attempt.log)

@@ -123,6 +123,15 @@ def mem_trace_of(run: RunDir) -> dict[str, Any] | None:
     }
 
 
+def note_on_lineage(run: RunDir) -> None:
+    """Put the trace beside the trials in `lineage.json`, where the engine wrote one."""
+    trace = mem_trace_of(run)
+    with contextlib.suppress(OSError, ValueError):  # no lineage, a torn one, or a full disk
+        lineage = json.loads(run.lineage.read_bytes())
+        if trace is not None:
+            write_json(run.lineage, lineage | {"mem_trace": trace})
+
+
 def _display(peak: float, least: float, total: float, aborts: int) -> str:
     """`peak 9.1 of 25.2 GB, 16.1 GB left at least`."""
     text = f"peak {peak:.1f} of {total:.1f} GB, {least:.1f} GB left at least"
