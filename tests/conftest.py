@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import tomllib
 from collections.abc import Sequence
@@ -12,6 +13,10 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
+
+# Before torch is imported, here and in every child: the models are tiny, and threads that wait for
+# each other on a busy machine make them ten times slower.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -23,7 +23,7 @@ from engine.stage2.evaluation import Evaluation
 from engine.stage2.judge import JudgedRollout
 from engine.stage2.ranks import Ranks
 from engine.stage2.records import Record
-from engine.stage2.trainer import Stage2Trainer, StepLog
+from engine.stage2.trainer import RandomState, Stage2Trainer, StepLog
 
 _SHOWN = 600
 """Characters of a text in a sample event."""
@@ -104,6 +104,7 @@ class RunBridge(TrainerCallback):
         self.trainer.first_step = state.global_step
         self.phase("training", state.global_step, state.max_steps)
         if self.is_new:
+            self.trainer.random_state = RandomState.take()
             self.trainer.save_now()
         return control
 
@@ -120,6 +121,7 @@ class RunBridge(TrainerCallback):
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> Any:  # noqa: ARG002
         """A request to stop is heard here, by every rank at once."""
+        self.trainer.random_state = RandomState.take()
         if self._ranks.any(self._should_abort()):
             self.aborted = True
             control.should_save = True

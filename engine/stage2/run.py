@@ -48,6 +48,8 @@ from engine.stage2.trainer import Stage2Parts, Stage2Trainer
 from engine.stage2.warmup import Warmup, WarmupReport, cached, recipe_hash
 
 Made = TypeVar("Made")
+SAVE_STEPS = 100
+"""Steps between two checkpoints, and evaluations, where the config says nothing."""
 
 
 def run(attempt: Attempt) -> dict[str, Any]:
@@ -224,8 +226,7 @@ class _Run:
             self.config,
             output_dir=self.run_dir.checkpoints,
             evaluates=bool(self.val),
-            # a resumed run has this step's score already
-            eval_at_start=0 not in bridge.scores and self._starts_at_zero,
+            eval_at_start=self._score_is_missing(bridge),
         )
         self.vlm.model.to(arguments.device)
         trainer = Stage2Trainer(
@@ -241,9 +242,13 @@ class _Run:
         trainer.remove_callback(PrinterCallback)  # the bridge writes events instead
         return trainer
 
-    @property
-    def _starts_at_zero(self) -> bool:
-        return self.resumed is None or self.resumed.step == 0
+    def _score_is_missing(self, bridge: RunBridge) -> bool:
+        """Whether the step we begin behind should have been scored, and a stop came first."""
+        step = 0 if self.resumed is None else self.resumed.step
+        given = self.config.training.model_extra or {}
+        rhythm = evaluation_rhythm(given)
+        due = step == given.get("max_steps") or not rhythm or step % rhythm == 0
+        return due and step not in bridge.scores
 
     def _parts(self, ranks: Ranks) -> Stage2Parts:
         rollouts = self.config.custom.extra.rollout_matching
@@ -424,6 +429,11 @@ class _Run:
         }
 
 
+def evaluation_rhythm(given: Mapping[str, Any]) -> int:
+    """Steps between two evaluations; 0 where they are given as a share of the run."""
+    return int(given.get("eval_steps", given.get("save_steps", SAVE_STEPS)))
+
+
 def training_arguments(
     config: Stage2Config, *, output_dir: Path, evaluates: bool, eval_at_start: bool
 ) -> TrainingArguments:
@@ -431,7 +441,7 @@ def training_arguments(
     training = config.training
     given = dict(training.model_extra or {})
     given.setdefault("logging_steps", 1)
-    given.setdefault("save_steps", 100)
+    given.setdefault("save_steps", SAVE_STEPS)
     given.setdefault("eval_steps", given["save_steps"])
     given.setdefault("report_to", "none")
     world_size = int(os.environ.get("WORLD_SIZE", "1"))

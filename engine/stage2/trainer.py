@@ -84,7 +84,7 @@ class Stage2Trainer(Trainer):
         self.first_step = 0
         """Updates that earlier attempts had made."""
         self.random_state = RandomState.take()
-        """Of the last window's begin: what a checkpoint of the step before must hold."""
+        """After the last whole step: what a checkpoint of it must hold."""
 
     # --- the Trainer's open places ---
 
@@ -95,8 +95,6 @@ class Stage2Trainer(Trainer):
         num_items_in_batch: Any = None,  # noqa: ARG002 - its contract; a window counts samples
     ) -> Tensor:
         """Collect; on the window's last micro-step learn. The window's loss, 0 before that."""
-        if not self._window:
-            self.random_state = RandomState.take()
         self._window += inputs
         if not self.accelerator.sync_gradients:
             return torch.zeros((), device=self.args.device)
