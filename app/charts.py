@@ -165,6 +165,7 @@ def drawing(
 ) -> dict[str, Any]:
     """What the browser draws: x and one column a series, aligned, null where there is no value.
 
+    A series that this kind of run does not have is left out, its name in the legend too.
     `gates` are the steps at which held-out was asked, `selected` the step that it picked.
     """
     thin = {name: thinned(metrics.get(name, ())) for name in chart.series}
@@ -184,6 +185,7 @@ def drawing(
                 "values": [columns[line.series].get(step) for step in steps],
             }
             for line in chart.lines
+            if thin[line.series]
         ],
         "gates": [step for step, _ in metrics.get(HELDOUT, ())],
         "gaps": gaps(metrics),

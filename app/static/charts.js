@@ -126,10 +126,13 @@ window.nightlaneCharts = (() => {
     entry.drawing = drawing;
     node.classList.toggle("has-values", drawing.x.length > 0);
     if (!drawing.x.length) return;
-    if (entry.plot) {
+    const shape = drawing.lines.map((line) => line.label).join();
+    if (entry.plot && entry.shape === shape) {
       entry.plot.setData(columns(drawing));
       return;
     }
+    entry.plot?.destroy(); // a line has got its first value
+    entry.shape = shape;
     entry.plot = new uPlot(options(node, entry), columns(drawing), node);
   }
 

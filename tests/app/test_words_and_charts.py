@@ -199,3 +199,13 @@ def test_a_job_that_never_ran_has_no_log(tmp_path: Path) -> None:
 def test_a_large_number_is_written_without_an_exponent(value: float, words: str) -> None:
     """Nobody reads 2.254e+04 tokens a second at seven in the morning."""
     assert wording.number(value) == words
+
+
+@pytest.mark.requirement("UI-02")
+def test_a_series_without_values_is_not_in_the_legend() -> None:
+    """What a kind of run never measures is not drawn as an empty name."""
+    chart = charts.CHARTS["learning"]
+
+    drawing = charts.drawing(chart, {charts.HELDOUT: [(0, 0.5)]})
+
+    assert [line["label"] for line in drawing["lines"]] == ["held-out (select rows)"]
