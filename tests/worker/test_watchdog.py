@@ -16,7 +16,7 @@ from tests.worker.shortage import Shortage
 from worker.database import Database
 from worker.jobs import views
 from worker.jobs.states import State
-from worker.lane.mem_trace import MemTrace, mem_trace_of
+from worker.lane.mem_trace import MemTrace, mem_trace_of, memory_points
 from worker.lane.watchdog import (
     FAR_S,
     FIRST_GUESS_GB_S,
@@ -136,7 +136,7 @@ def test_the_limits_are_read_from_the_environment(
     assert limits(WorkerSettings(), total=128) == Limits(10, 5, 2.5)
 
 
-@pytest.mark.requirement("LN-07", "LN-09")
+@pytest.mark.requirement("LN-07", "LN-09", "UI-07")
 def test_memory_under_the_floor_stops_the_run_with_its_evidence(
     shortage: Shortage, db: Database, tally: Callable[..., int], tmp_path: Path
 ) -> None:
@@ -155,6 +155,8 @@ def test_memory_under_the_floor_stops_the_run_with_its_evidence(
     assert abort is not None
     assert (abort.reason, abort.headroom_gb, abort.floor_gb) == (AbortReason.MEMORY, 3.5, 4.0)
     assert abort.tripped_at is not None
+    readings = list(memory_points(run.attempt(1).root))
+    assert min(point.free_gb for point in readings) == 3.5, "once a second, for the machine page"
     trace = views.get_job(db, number).result["mem_trace"]
     assert json.loads(run.lineage.read_bytes()) == {"trials": [], "mem_trace": trace}
     assert trace["phase_used_gb"] == {"training": 96.5}
