@@ -58,7 +58,14 @@ def measure(lengths: Sequence[int]) -> dict[str, tuple[float, str]]:
     rollout = f"{tokens} tokens, 60 objects"
     return {
         "mean fill, carried over (micro)": (carried_fill(lengths, CAPACITY, BUFFER), ""),
-        "mean fill, windows of 64 (window)": (window_fill(lengths, CAPACITY, 64), ""),
+        **{
+            f"mean fill, windows of {size} (window){what}": (fill, "")
+            for size in (64, 128, BUFFER)
+            for what, fill in (
+                ("", window_fill(lengths, CAPACITY, size)),
+                (", the most that is possible", bound_fill(lengths, CAPACITY, size)),
+            )
+        },
         "mean fill, first in first out": (fifo_fill(lengths, CAPACITY), ""),
         "mean fill, first in first out, windows of 64": (fifo_window_fill(lengths, 64), ""),
         **medians_ms("one pack from 256 segments", lambda: fullest(window, CAPACITY)),
@@ -95,6 +102,12 @@ def window_fill(lengths: Sequence[int], capacity: int, window: int) -> float:
         )
     ]
     return statistics.fmean(pack.fill for pack in packs)
+
+
+def bound_fill(lengths: Sequence[int], capacity: int, window: int) -> float:
+    """No packing does better: each window needs as many packs as its tokens fill."""
+    windows = [sum(lengths[start : start + window]) for start in range(0, len(lengths), window)]
+    return sum(windows) / (sum(-(-tokens // capacity) for tokens in windows) * capacity)
 
 
 def fifo_fill(lengths: Sequence[int], capacity: int) -> float:
