@@ -13,7 +13,9 @@ import http.server
 import json
 import signal
 import sqlite3
+import subprocess
 import threading
+import time
 import zoneinfo
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -200,13 +202,19 @@ class Night:
         """Why the waiting jobs were put off."""
         return {row[0] for row in self.rows("SELECT defer_reason FROM job WHERE state = 'queued'")}
 
+    def tick(self) -> subprocess.Popen[str]:
+        """A scheduled drain, once everything that was put off for a while is due again."""
+        due = "SELECT 1 FROM job WHERE state = 'queued' AND next_eligible_at > ?"
+        eventually(lambda: not self.rows(due, time.time()), "the queue is due")
+        return self.lane.start("drain", "--scheduled")
+
     def states(self) -> dict[int, str]:
         return dict(self.rows("SELECT id, state FROM job"))
 
-    def rows(self, sql: str) -> list[Any]:
+    def rows(self, sql: str, *values: float) -> list[Any]:
         """A look without a process."""
         with sqlite3.connect(self.lane.data_dir / "nightlane.db") as conn:
-            return conn.execute(sql).fetchall()
+            return conn.execute(sql, values).fetchall()
 
     def runs(self, number: int, attempt: int) -> bool:
         """Whether an attempt has shown its first step."""
@@ -242,7 +250,7 @@ def test_an_armed_night_and_its_morning(  # noqa: PLR0915 - a night is one story
     (lives.home / "hang").unlink()
 
     # The supervisor is killed in the second job; the next tick goes on with it.
-    doomed = lane.start("drain", "--scheduled")
+    doomed = night.tick()
     eventually(lambda: night.runs(killed, 1), "the second job runs")
     doomed.send_signal(signal.SIGKILL)
     doomed.communicate()

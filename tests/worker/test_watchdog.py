@@ -76,6 +76,19 @@ def test_a_fall_that_reaches_the_hard_floor_within_a_second_kills() -> None:
 
 
 @pytest.mark.requirement("LN-07")
+@pytest.mark.parametrize("since_the_last_look", [0.001, 0.02, 0.3])
+def test_one_large_allocation_is_no_fall(since_the_last_look: float) -> None:
+    """However short a time before the last look was."""
+    watchdog = Watchdog(SEED)
+    looks = [(0.0, 20.0), (0.5, 20.0), (0.5 + since_the_last_look, 8.5)]
+    looks += [(1.0 + n * 0.05, 8.5) for n in range(10)]
+
+    said = {watchdog.look(now, free).action for now, free in looks}
+
+    assert said == {Action.NONE}
+
+
+@pytest.mark.requirement("LN-07")
 @hypothesis_settings(max_examples=300, deadline=None, derandomize=True, database=None)
 @given(
     start=st.floats(4.5, 200),

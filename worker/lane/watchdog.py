@@ -120,11 +120,15 @@ class Watchdog:
             del self._samples[0]
 
     def _fall(self, now: float, free_gb: float) -> float:
-        """GB/s since the highest reading of the window, or the last one where that is older."""
+        """GB/s since the highest reading of the window, or the last one where that is older.
+
+        Never over less than the window: a moment after the last look, one allocation would pass
+        for a fall that leaves no time.
+        """
         if not self._samples:
             return 0.0
         then, before = max(self._samples, key=lambda sample: sample[1])
-        fall = max(0.0, before - free_gb) / max(now - then, NEAR_S)
+        fall = max(0.0, before - free_gb) / max(now - then, WINDOW_S)
         self.fastest_gb_s = max(self.fastest_gb_s, fall)
         return fall
 
