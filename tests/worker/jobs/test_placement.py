@@ -40,11 +40,13 @@ def test_a_job_with_a_start_time_blocks_nobody_and_runs_when_it_has_come(db: Dat
     """The most urgent job of tomorrow leaves the lane to the least urgent one of today."""
     later = put(db, priority=100, not_before="+1h")
     now = put(db, priority=-100)
+    due = views.get_job(db, later).not_before
+    assert due is not None
 
     with by_hand(db) as hand:
         assert hand.run() == now
-        assert hand.claim(now=time.time() + 3599) is None
-        taken = hand.claim(now=time.time() + 3601)
+        assert hand.claim(now=due - 1) is None
+        taken = hand.claim(now=due)
 
     assert taken is not None
     assert taken.job_id == later
