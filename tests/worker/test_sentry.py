@@ -17,7 +17,8 @@ from tests.deadline import eventually
 from tests.worker.shortage import TOTAL_GB, write_meminfo
 from worker.attempt.memory import MemoryGuard
 from worker.lane.readings import HostMemory
-from worker.lane.sentry import DECISIONS
+from worker.lane.sentry import DECISIONS, Plan, Sentry
+from worker.lane.watchdog import limits
 from worker.settings import WorkerSettings
 
 CHURN = """
@@ -78,6 +79,18 @@ class Guarded:
         self.guard.guard(child.pid)
         return self.guard
 
+    def plan(self) -> Plan:
+        """What a sentry over this machine is told."""
+        return Plan(
+            attempt=str(self.attempt.root),
+            limits=limits(self.settings, TOTAL_GB),
+            meminfo=str(self.meminfo),
+            total_gb=None,
+            device=None,
+            device_floor_gb=0.0,
+            fastest_file=str(self.settings.data_dir / "fastest_fall.json"),
+        )
+
     @property
     def decisions(self) -> list[dict[str, Any]]:
         path = self.attempt.root / DECISIONS
@@ -97,6 +110,28 @@ def box(settings: WorkerSettings, tmp_path: Path) -> Iterator[Guarded]:
     guarded = Guarded(settings, tmp_path)
     yield guarded
     guarded.close()
+
+
+@pytest.mark.requirement("LN-07")
+def test_a_kill_is_written_down_when_the_supervisor_reaps_the_engine_at_once(
+    box: Guarded, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the signal to the engine and that to its group the group may be gone already."""
+    engine = subprocess.Popen([sys.executable, "-c", ENGINE], start_new_session=True)
+    send = signal.pidfd_send_signal
+
+    def send_and_reap(pidfd: int, number: signal.Signals) -> None:
+        send(pidfd, number)
+        engine.wait()
+
+    monkeypatch.setattr(signal, "pidfd_send_signal", send_and_reap)
+    sentry = Sentry(box.plan())
+    sentry._take_over(engine.pid)
+
+    box.free(1.5)
+    sentry._look(0.0)
+
+    assert [decision["action"] for decision in box.decisions] == ["kill"]
 
 
 @pytest.mark.requirement("LN-07")

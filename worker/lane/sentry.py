@@ -124,7 +124,8 @@ class Sentry:
             return
         with suppress(ProcessLookupError):
             signal.pidfd_send_signal(self._engine, signal.SIGKILL)
-            os.killpg(self._group, signal.SIGKILL)
+            with suppress(ProcessLookupError):  # it had no children, and is dead and reaped by now
+                os.killpg(self._group, signal.SIGKILL)
             took = time.monotonic() - seen_at
             self._done.add(Action.KILL)
             self._request_stop(self._watchdog.limits.hard_gb, free)
