@@ -34,6 +34,8 @@ class WorkerSettings(BaseSettings):
 
     data_dir: Path = Path("~/.nightlane")
     """Where the database, the run directories and the caches live."""
+    work_dir: Path | None = Field(None, validation_alias=_names("work_dir"))
+    """Where the run directories live instead: rollouts and checkpoints take the most room."""
     database_url: str | None = None
     """A SQLAlchemy URL; without one, the SQLite file `nightlane.db` in the data directory."""
     lane: str = Field(default_factory=_default_lane, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")
@@ -97,7 +99,7 @@ class WorkerSettings(BaseSettings):
     meminfo: Path = Path("/proc/meminfo")
     """Where free memory is read; another file of that form rehearses a shortage."""
 
-    @field_validator("data_dir", "lock_dir", "notify_file")
+    @field_validator("data_dir", "work_dir", "lock_dir", "notify_file")
     @classmethod
     def _absolute(cls, path: Path | None) -> Path | None:
         """A drain may run in another directory than the one that was configured from."""
@@ -106,7 +108,7 @@ class WorkerSettings(BaseSettings):
     @property
     def runs_dir(self) -> Path:
         """One directory a job, named by its id."""
-        return self.data_dir / "runs"
+        return self.work_dir or self.data_dir / "runs"
 
     @property
     def cache_dir(self) -> Path:

@@ -111,6 +111,31 @@ def test_a_corpus_under_its_floor_is_refused_at_enqueue(tmp_path: Path) -> None:
     assert "has 42 rows, under the floor corpus_min=100" in found["data"]
 
 
+def test_the_operators_environment_fills_what_a_config_leaves_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """FK_RL_BASE_MODEL and FK_RL_HELDOUT_TEMP are defaults: a config that speaks is obeyed."""
+    monkeypatch.setenv("FK_RL_BASE_MODEL", "Qwen/Qwen2.5-7B-Instruct")
+    monkeypatch.setenv("FK_RL_HELDOUT_TEMP", "0.35")
+
+    told = RLRunConfig.model_validate({"data": {"source": "embedded:word_problems"}})
+    own = RLRunConfig.model_validate(GOOD | {"heldout_temp": 0})
+
+    assert (told.base, told.heldout_temp) == ("Qwen/Qwen2.5-7B-Instruct", 0.35)
+    assert (own.base, own.heldout_temp) == ("embedded:qwen3-tiny", 0.0)
+
+
+def test_a_bad_default_of_the_operator_is_named_by_its_variable(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its reader never wrote `heldout_temp`."""
+    monkeypatch.setenv("FK_RL_HELDOUT_TEMP", "warm")
+
+    (said,) = _problems(GOOD).values()
+
+    assert "FK_RL_HELDOUT_TEMP is 'warm'" in said
+
+
 @pytest.mark.requirement("RL-01")
 def test_grpo_config_has_the_proven_defaults() -> None:
     """The knobs that the loop was proven with."""

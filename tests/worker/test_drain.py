@@ -61,6 +61,20 @@ def test_a_drain_runs_every_queued_job_in_order_and_ends(
     assert not views.lane_status(db, "cpu").held
 
 
+def test_run_directories_may_live_on_another_disk(
+    settings: WorkerSettings, tally: Tally, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """FK_RL_WORK_DIR takes rollouts and checkpoints; the database stays where it is."""
+    monkeypatch.setenv("FK_RL_WORK_DIR", str(tmp_path / "large"))
+    number = tally()
+
+    (settled,) = drain(WorkerSettings()).ran
+
+    assert settled.state is State.SUCCEEDED
+    assert RunDir(tmp_path / "large" / str(number)).attempt(1).log.exists()
+    assert not settings.runs_dir.exists()
+
+
 @pytest.mark.requirement("JB-06")
 def test_each_transition_of_a_run_stands_in_the_audit(
     settings: WorkerSettings, db: Database, tally: Tally

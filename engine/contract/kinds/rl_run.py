@@ -33,8 +33,11 @@ from engine.contract.rl.sampling import SamplingConfig
 from engine.contract.rl.section import Section
 from engine.contract.verifiers import verifier_problem
 
+BASE_VARIABLE = "FK_RL_BASE_MODEL"
 ADAPTER_VARIABLE = "FK_RL_ADAPTER_INIT"
-"""Environment of whoever enqueues: the adapter that LoRA runs start from by default."""
+HELDOUT_TEMP_VARIABLE = "FK_RL_HELDOUT_TEMP"
+"""Environment of whoever enqueues: what a config that does not say it itself takes for the model,
+the adapter that LoRA runs start from, and the temperature of the held-out gate."""
 
 EMBEDDED_BASES = ("embedded:qwen3-tiny",)
 """Models built on the spot, with random weights: no download."""
@@ -160,7 +163,10 @@ class RLRunConfig(GRPOConfig):
     max_new_tokens: int = Field(16, ge=1, le=131_072)
     """Longest completion, in tokens."""
     heldout_temp: float = Field(0.2, ge=0, le=10)
-    """Sampling temperature of the held-out gate; 0 is greedy."""
+    """Sampling temperature of the held-out gate; 0 is greedy.
+
+    Without one FK_RL_HELDOUT_TEMP counts, where the operator set that.
+    """
     select_frac: float = Field(0.5, gt=0, lt=1)
     """Share of the held-out rows that pick the checkpoint (`select`); the rest is scored once."""
     report_min: int = Field(30, ge=1)
@@ -182,12 +188,16 @@ class RLRunConfig(GRPOConfig):
 
     @model_validator(mode="before")
     @classmethod
-    def _operators_adapter(cls, data: Any) -> Any:
+    def _operators_defaults(cls, data: Any) -> Any:
         """What the operator's environment says, unless the config says anything itself."""
-        path = os.environ.get(ADAPTER_VARIABLE)
-        if path and isinstance(data, dict) and data.get("tuning", "lora") in {"lora", "dora"}:
-            return {"adapter_init": path, **data}
-        return data
+        if not isinstance(data, dict):
+            return data
+        told: dict[str, Any] = {"base": os.environ.get(BASE_VARIABLE)}
+        if data.get("tuning", "lora") in {"lora", "dora"}:
+            told["adapter_init"] = os.environ.get(ADAPTER_VARIABLE)
+        if "heldout_temp" not in data:
+            told["heldout_temp"] = _temperature(os.environ.get(HELDOUT_TEMP_VARIABLE))
+        return {name: value for name, value in told.items() if value not in {None, ""}} | data
 
     @field_validator("base")
     @classmethod
@@ -218,6 +228,16 @@ class RLRunConfig(GRPOConfig):
         if self.adapter_init and self.tuning == "full":
             raise ValueError("adapter_init needs LoRA; set tuning to lora, or remove adapter_init")
         return self
+
+
+def _temperature(told: str | None) -> float | None:
+    """Raises ValueError that names the variable: its reader never wrote the field."""
+    try:
+        return float(told) if told else None
+    except ValueError:
+        raise ValueError(
+            f"{HELDOUT_TEMP_VARIABLE} is {told!r}; set it to a number from 0 to 10, or unset it"
+        ) from None
 
 
 def _model_reference(base: str) -> str:
