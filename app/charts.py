@@ -1,197 +1,181 @@
-"""Charts of a run: which series stand on which chart, in columns that uPlot draws.
+"""Charts of a run: curves in columns that uPlot draws, in sentences, and as rows of a table.
 
-Each chart also has a sentence and a table, for those who read rather than look. A long series is
-thinned to the lowest and highest value of each stretch, so that no spike is lost. Knows no pixel.
+A long curve comes in stretches: each keeps its lowest and highest value as an envelope around the
+line, so that no spike is lost. Knows no pixel.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import Any
 
 from app import wording
+from app.panels import HELDOUT, POOL, Chart, Line
+from worker.jobs.series import Curve, Point, Summary
 
 Points = Sequence[tuple[int, float]]
 
 MOST_POINTS = 1200
 """More than a chart has pixels."""
 MOST_TABLE_ROWS = 300
+MOST_GAPS = 200
+"""More gates than that stand closer than their marks are wide."""
+RECENT = 5
+"""One step's pool score is noisy: the gap takes the mean of so many."""
+HOURS_FROM_S = 3 * 3600.0
 
 
 @dataclass(frozen=True)
-class Line:
-    """One series on a chart."""
+class Axis:
+    """Where a step stands from left to right."""
 
-    series: str
+    name: str = "step"
+    label: str = "step"
+    marks: Sequence[tuple[int, float]] = ()
+    """Known places as (step, x), both rising; none: a step stands at its number."""
+    _steps: Sequence[int] = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_steps", [step for step, _ in self.marks])
+
+    def at(self, step: int) -> float:
+        """The place of a step; between two known ones, in proportion."""
+        if not self.marks:
+            return step
+        place = bisect_right(self._steps, step)
+        if place == 0:
+            return self.marks[0][1]
+        if place == len(self.marks):
+            return self.marks[-1][1]
+        (low, begin), (high, end) = self.marks[place - 1], self.marks[place]
+        return begin + (end - begin) * (step - low) / (high - low)
+
+
+@dataclass(frozen=True)
+class Shade:
+    """A part of the axis with a meaning: an attempt, the warm-up, a gate."""
+
     label: str
-    unit: str = ""
-    """`share` prints as per cent; anything else stands behind the number."""
-    colour: str = "a"
-    """Which of the style sheet's chart colours: `--chart-a` …"""
-    axis: str = "left"
-    marks: bool = False
-    """Draw each point: they are rare and each one counts."""
-
-    def text(self, value: float | None) -> str:
-        """One value in words."""
-        if value is None:
-            return wording.UNKNOWN
-        if self.unit == "share":
-            return wording.percent(value)
-        return f"{wording.number(value)} {self.unit}".rstrip()
+    first: float
+    last: float
 
 
-@dataclass(frozen=True)
-class Chart:
-    """One drawing."""
+def time_axis(curves: Mapping[str, Curve], began: float, seconds: float) -> Axis | None:
+    """Minutes since the first start, hours in a long run; None without a moment to each value."""
+    moments: dict[int, float] = {}
+    for curve in curves.values():
+        for point in curve.points:
+            if point.at is not None:
+                moments[point.step] = min(point.at, moments.get(point.step, point.at))
+    if not moments:
+        return None
+    unit, name = time_unit(seconds)
+    steps = sorted(moments)
+    rising = accumulate((moments[step] for step in steps), max)
+    marks = [(step, (at - began) / unit) for step, at in zip(steps, rising, strict=True)]
+    return Axis("time", f"{name} since the first start", marks)
 
-    name: str
-    title: str
-    lines: Sequence[Line]
-    band: tuple[str, str] | None = None
-    """Series of the lower and upper end of an interval, drawn behind the lines."""
-    x_label: str = "step"
 
-    @property
-    def series(self) -> list[str]:
-        """Every series the chart reads."""
-        return [line.series for line in self.lines] + list(self.band or ())
+def time_unit(seconds: float) -> tuple[float, str]:
+    """What an axis of so many seconds counts in."""
+    return (3600.0, "hours") if seconds >= HOURS_FROM_S else (60.0, "minutes")
 
 
-HELDOUT = "heldout/select"
-POOL = "pool/score"
-
-CHARTS: Mapping[str, Chart] = {
-    chart.name: chart
-    for chart in (
-        Chart(
-            "learning",
-            "Pool and held-out success",
-            (
-                Line(POOL, "pool (training prompts)", "share", "a"),
-                Line(HELDOUT, "held-out (select rows)", "share", "b", marks=True),
-            ),
-            band=(f"{HELDOUT}/low", f"{HELDOUT}/high"),
-        ),
-        Chart(
-            "reward",
-            "Reward",
-            (
-                Line("pool/reward_mean", "mean reward", "", "a"),
-                Line("pool/reward_std", "standard deviation", "", "d"),
-                Line("rollout/zero_variance", "groups without variance", "share", "c", "right"),
-            ),
-        ),
-        Chart(
-            "kl",
-            "KL and entropy",
-            (
-                Line("train/kl", "KL to the step-0 policy", "nats", "a"),
-                Line("train/entropy", "entropy", "nats", "c", "right"),
-            ),
-        ),
-        Chart(
-            "length",
-            "Length and truncation",
-            (
-                Line("rollout/length_mean", "mean length", "tokens", "a"),
-                Line("rollout/truncated", "truncated", "share", "c", "right"),
-            ),
-        ),
-        Chart(
-            "throughput",
-            "Throughput and memory",
-            (
-                Line("rollout/tokens_per_s", "sampling", "tokens/s", "a"),
-                Line("mem/rss_gb", "engine's memory", "GB", "c", "right"),
-            ),
-        ),
-        Chart(
-            "detection",
-            "Rollouts against the ground truth",
-            (
-                Line("rollout/precision", "precision", "share", "a", marks=True),
-                Line("rollout/recall", "recall", "share", "b", marks=True),
-                Line("rollout/f1", "F1", "share", "c", marks=True),
-            ),
-        ),
-        Chart(
-            "stage2_loss",
-            "Losses by term",
-            (
-                Line("loss/ce", "text", "", "a"),
-                Line("loss/bbox_smoothl1", "SmoothL1 of boxes", "", "b"),
-                Line("loss/bbox_ciou", "CIoU of boxes", "", "c", "right"),
-            ),
-        ),
-        Chart(
-            "drops",
-            "Entries dropped from rollouts",
-            (
-                Line("stage2_ab/channel_b/strict_drop/N_valid_pred", "kept", "", "a", marks=True),
-                Line(
-                    "stage2_ab/channel_b/strict_drop/N_drop_invalid", "dropped", "", "c", marks=True
-                ),
-                Line("stage2/invalid_rollout", "invalid rollouts", "", "d", marks=True),
-            ),
-        ),
-        Chart(
-            "packing",
-            "Packing",
-            (
-                Line("packing/post_rollout_fill", "fill of packs", "share", "a"),
-                Line("train/forwards", "forwards of a step", "", "c", "right"),
-            ),
-        ),
-        Chart(
-            "warmup",
-            "Warm-up",
-            (
-                Line("warmup/heldout", "held-out (select rows)", "share", "b", marks=True),
-                Line("warmup/loss", "loss", "", "c", axis="right"),
-                Line("format/well_formed", "well-formed, form taught first", "share", "d"),
-            ),
-            x_label="warm-up step",
-        ),
-    )
-}
-
-EVERY_SERIES = sorted({name for chart in CHARTS.values() for name in chart.series})
+def token_axis(tokens: Curve | None) -> Axis | None:
+    """Sampled tokens, added up; None for a run that does not record them."""
+    if tokens is None or not tokens.points:
+        return None
+    sums = accumulate(point.mean * point.n for point in tokens.points)
+    before = [(tokens.points[0].first_step - 1, 0.0)]
+    marks = before + [(point.step, total) for point, total in zip(tokens.points, sums, strict=True)]
+    return Axis("tokens", "tokens sampled", marks)
 
 
 def drawing(
-    chart: Chart, metrics: Mapping[str, Points], selected_step: int | None = None
+    chart: Chart,
+    curves: Mapping[str, Curve],
+    selected_step: int | None = None,
+    axis: Axis | None = None,
+    shades: Sequence[Shade] = (),
 ) -> dict[str, Any]:
     """What the browser draws: x and one column a series, aligned, null where there is no value.
 
-    A series that this kind of run does not have is left out, its name in the legend too.
-    `gates` are the steps at which held-out was asked, `selected` the step that it picked.
+    A series that this kind of run does not have is left out, its name in the legend too. `steps`
+    are the steps of x; `low` and `high` of a line its envelope, where a point is a stretch of
+    steps; `gates` where held-out was asked, `selected` what it picked.
     """
-    thin = {name: thinned(metrics.get(name, ())) for name in chart.series}
-    steps = sorted({step for points in thin.values() for step, _ in points})
-    columns = {name: dict(points) for name, points in thin.items()}
+    axis = axis or Axis(label=chart.x_label)
+    mine = {name: curves[name] for name in chart.series if name in curves}
+    places = {name: {point.step: point for point in curve.points} for name, curve in mine.items()}
+    steps = sorted({step for points in places.values() for step in points})
+    gates = [point.step for point in mine[HELDOUT].points] if HELDOUT in mine else []
+    picked = selected_step if HELDOUT in chart.series else None
     return {
         "title": chart.title,
-        "x_label": chart.x_label,
-        "x": steps,
+        "x_label": axis.label,
+        "x": [axis.at(step) for step in steps],
+        "steps": steps,
         "lines": [
-            {
-                "label": line.label,
-                "unit": line.unit,
-                "colour": line.colour,
-                "axis": line.axis,
-                "marks": line.marks,
-                "values": [columns[line.series].get(step) for step in steps],
-            }
+            _column(line, mine[line.series], places[line.series], steps)
             for line in chart.lines
-            if thin[line.series]
+            if line.series in mine
         ],
-        "gates": [step for step, _ in metrics.get(HELDOUT, ())],
-        "gaps": gaps(metrics),
-        "selected": selected_step if HELDOUT in chart.series else None,
-        "band": [[columns[name].get(step) for step in steps] for name in chart.band or ()],
+        "gates": [axis.at(step) for step in gates],
+        "gaps": [(axis.at(step), pool, heldout) for step, pool, heldout in gaps(mine)],
+        "selected": None if picked is None else axis.at(picked),
+        "band": [
+            [_value(places.get(name, {}).get(step)) for step in steps] for name in chart.band or ()
+        ],
+        "shades": [[shade.label, shade.first, shade.last] for shade in shades],
+        "said": drawn_of(mine),
     }
+
+
+def _column(
+    line: Line, curve: Curve, places: Mapping[int, Point], steps: Sequence[int]
+) -> dict[str, Any]:
+    found = [places.get(step) for step in steps]
+    envelope = {}
+    if curve.size > 1:
+        envelope = {
+            "low": [None if point is None else _seven(point.low) for point in found],
+            "high": [None if point is None else _seven(point.high) for point in found],
+        }
+    return {
+        "label": line.label,
+        "unit": line.unit,
+        "colour": line.colour,
+        "axis": line.axis,
+        "marks": line.marks,
+        "values": [_value(point) for point in found],
+        **envelope,
+    }
+
+
+def _value(point: Point | None) -> float | None:
+    return None if point is None else _seven(point.value)
+
+
+def _seven(value: float) -> float:
+    """Seven digits: more than a screen shows, half of what a float prints."""
+    return float(f"{value:.7g}")
+
+
+def drawn_of(curves: Mapping[str, Curve]) -> str:
+    """How many points stand for how many values, where they are not the same."""
+    curve = max(curves.values(), key=lambda curve: curve.n, default=None)
+    if curve is None:
+        return ""
+    points, values = len(curve.points), curve.n
+    if curve.size == 1:
+        return f"all {values} points"
+    return (
+        f"{points} of {values} points: each stands for {curve.size} steps, "
+        "the shade around it from their lowest to their highest value"
+    )
 
 
 def thinned(points: Points, most: int = MOST_POINTS) -> Points:
@@ -207,54 +191,59 @@ def thinned(points: Points, most: int = MOST_POINTS) -> Points:
     return sorted(kept)
 
 
-def summary(chart: Chart, metrics: Mapping[str, Points]) -> str:
+def summary(chart: Chart, known: Mapping[str, Summary], gap: float | None = None) -> str:
     """The chart in sentences: where each line began, its range, where it stands."""
-    said = [_told(line, points) for line in chart.lines if (points := metrics.get(line.series))]
+    said = [_told(line, known[line.series]) for line in chart.lines if line.series in known]
     if not said:
         return "No values yet."
-    if chart.name == "learning" and (gap := latest_gap(metrics)) is not None:
+    if HELDOUT in chart.series and gap is not None:
         side = "above" if gap >= 0 else "below"
         said.append(f"Pool stands {wording.points(abs(gap)).lstrip('+±')} {side} held-out.")
     return " ".join(said)
 
 
-def _told(line: Line, points: Points) -> str:
+def _told(line: Line, known: Summary) -> str:
     name = line.label[:1].upper() + line.label[1:]
-    first, last = points[0], points[-1]
-    if len(points) == 1:
-        return f"{name}: {line.text(last[1])} at step {last[0]}."
-    low, high = min(value for _, value in points), max(value for _, value in points)
+    if known.n == 1:
+        return f"{name}: {line.text(known.last)} at step {known.last_step}."
     return (
-        f"{name}: {line.text(first[1])} at step {first[0]}, {line.text(last[1])} at step {last[0]} "
-        f"(between {line.text(low)} and {line.text(high)})."
+        f"{name}: {line.text(known.first)} at step {known.first_step}, "
+        f"{line.text(known.last)} at step {known.last_step} "
+        f"(between {line.text(known.low)} and {line.text(known.high)})."
     )
 
 
-def gaps(metrics: Mapping[str, Points]) -> list[tuple[int, float, float]]:
-    """(step, pool, held-out) at each gate: a growing gap between the two is learning by heart.
+def gaps(curves: Mapping[str, Curve]) -> list[tuple[int, float, float]]:
+    """(step, pool, held-out) at the gates: a growing gap between the two is learning by heart.
 
-    One step's pool score is noisy, so it is the mean of the last five up to that gate.
+    Pool is the mean of the last five steps up to a gate; in a long run, that of its stretch.
     """
-    pool = metrics.get(POOL, ())
+    if POOL not in curves or HELDOUT not in curves:
+        return []
+    pool = curves[POOL]
+    begins = [point.first_step for point in pool.points]
+    recent = RECENT if pool.size == 1 else 1
     found = []
-    for step, score in metrics.get(HELDOUT, ()):
-        recent = [value for at, value in pool if at <= step][-5:]
-        if recent:
-            found.append((step, sum(recent) / len(recent), score))
+    for gate in curves[HELDOUT].points[-MOST_GAPS:]:
+        place = bisect_right(begins, gate.step)
+        before = pool.points[max(0, place - recent) : place]
+        if before:
+            mean = sum(point.mean for point in before) / len(before)
+            found.append((gate.step, mean, gate.value))
     return found
 
 
-def latest_gap(metrics: Mapping[str, Points]) -> float | None:
-    """Pool minus held-out at the newest gate that has both."""
-    found = gaps(metrics)
-    return found[-1][1] - found[-1][2] if found else None
+def latest_gap(pool: Points, heldout: float) -> float | None:
+    """Pool minus held-out at a gate: `pool` are the last steps' scores up to it."""
+    if not pool:
+        return None
+    return sum(value for _, value in pool) / len(pool) - heldout
 
 
-def table(chart: Chart, metrics: Mapping[str, Points]) -> dict[str, Any]:
-    """The same values as rows of text, newest last; says how many it leaves out."""
+def table(chart: Chart, metrics: Mapping[str, Points], n: int) -> dict[str, Any]:
+    """The newest values as rows of text, newest last; says how many of the `n` it leaves out."""
     columns = {line.series: dict(metrics.get(line.series, ())) for line in chart.lines}
-    steps = sorted({step for values in columns.values() for step in values})
-    shown = steps[-MOST_TABLE_ROWS:]
+    shown = sorted({step for values in columns.values() for step in values})[-MOST_TABLE_ROWS:]
     low, high = (dict(metrics.get(name, ())) for name in chart.band) if chart.band else ({}, {})
     rows = [
         [str(step)]
@@ -266,11 +255,14 @@ def table(chart: Chart, metrics: Mapping[str, Points]) -> dict[str, Any]:
     if chart.band:
         head.append("95 % interval")
     if HELDOUT in columns:
-        distance = {step: pool - heldout for step, pool, heldout in gaps(metrics)}
         head.append("gap, pool − held-out")
+        pool = metrics.get(POOL, ())
         for row, step in zip(rows, shown, strict=True):
-            row.append(wording.points(distance.get(step)))
-    return {"title": chart.title, "head": head, "rows": rows, "left_out": len(steps) - len(shown)}
+            score = columns[HELDOUT].get(step)
+            recent = [pair for pair in pool if pair[0] <= step][-RECENT:]
+            gap = None if score is None else latest_gap(recent, score)
+            row.append(wording.points(gap))
+    return {"title": chart.title, "head": head, "rows": rows, "left_out": max(0, n - len(shown))}
 
 
 def _band_text(low: float | None, high: float | None) -> str:

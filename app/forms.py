@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
-from app.schema import Section, Setting, flattened, sections
+import yaml
+
+from app.schema import Section, Setting, defaults, flattened, leaves, schema_of, sections
 from engine.contract.errors import ConfigError, ConfigProblem
 from engine.contract.kinds import Kind, parse_yaml
 
@@ -52,7 +54,7 @@ class Form:
 
 def build(kind: Kind, typed: Mapping[str, str], problems: Sequence[ConfigProblem] = ()) -> Form:
     """The form of a kind, with the answers so far and each problem beside its field."""
-    schema = kind.config.model_json_schema()
+    schema = schema_of(kind.config)
     leaves = flattened(schema)
     places = sections(schema)
     by_field: dict[str, list[ConfigProblem]] = {}
@@ -84,7 +86,7 @@ def _group(
 
 def raw_config(kind: Kind, typed: Mapping[str, str]) -> dict[str, Any]:
     """What the answers say, as a config document."""
-    schema = kind.config.model_json_schema()
+    schema = schema_of(kind.config)
     raw: dict[str, Any] = {}
     for place in sections(schema):
         if SWITCH + place.name in typed:
@@ -94,6 +96,44 @@ def raw_config(kind: Kind, typed: Mapping[str, str]) -> dict[str, Any]:
         if text:
             _put(raw, leaf.name, _value(leaf, text))
     return raw
+
+
+class Retyped(NamedTuple):
+    """A config document as the answers of a form."""
+
+    typed: dict[str, str]
+    unshown: list[str]
+    """What of it the form has no field for, by dotted name."""
+
+
+def retyped(kind: Kind, raw: Mapping[str, Any]) -> Retyped:
+    """The other way round: `raw_config(kind, retyped(kind, raw).typed)` is `raw` again."""
+    schema = schema_of(kind.config)
+    given = leaves(raw)
+    known = defaults(schema)
+    # A null that is the default anyway says nothing.
+    given = {
+        name: value for name, value in given.items() if value is not None or known.get(name, 0)
+    }
+    typed = {
+        PREFIX + leaf.name: _text(leaf, given[leaf.name])
+        for leaf in flattened(schema)
+        if leaf.name in given
+    }
+    for place in sections(schema):
+        if place.optional and any(f"{name}.".startswith(f"{place.name}.") for name in given):
+            typed[SWITCH + place.name] = "on"
+    again = leaves(raw_config(kind, typed))
+    unshown = [name for name, value in given.items() if name not in again or again[name] != value]
+    # Leaving an empty section out changes no config.
+    return Retyped(typed, [name for name in unshown if given[name] != {}])
+
+
+def _text(leaf: Setting, value: Any) -> str:
+    if leaf.type == "string" and isinstance(value, str):
+        return value
+    dumped = yaml.safe_dump(value, default_flow_style=True, width=10_000, allow_unicode=True)
+    return dumped.removesuffix("\n").removesuffix("...").strip()
 
 
 def _put(raw: dict[str, Any], dotted: str, value: Any) -> None:

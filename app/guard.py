@@ -27,6 +27,7 @@ CONTENT_SECURITY_POLICY = "; ".join(
     (
         "default-src 'none'",
         "script-src 'self'",
+        "worker-src 'self'",
         "style-src 'self'",
         "img-src 'self' data:",
         "connect-src 'self'",
@@ -57,7 +58,7 @@ class Guard:
             # Lifespan passes; a websocket finds no route and is closed.
             await self._app(scope, receive, send)
             return
-        guarded = _with_headers(send, scope["path"])
+        guarded = _with_headers(send, _kept(scope))
         refusal = self._refusal(scope["method"], Headers(scope=scope))
         if refusal:
             status, detail = refusal
@@ -104,14 +105,21 @@ def _same_origin(headers: Headers, host: str) -> bool:
     return origin is None or urlsplit(origin).netloc.lower() == host.lower()
 
 
-def _with_headers(send: Send, path: str) -> Send:
+def _kept(scope: Scope) -> str:
+    """How long a browser may keep an answer: a static file asked for by its hash, for good."""
+    if not scope["path"].startswith("/static/"):
+        return "no-store"
+    return "private, max-age=31536000, immutable" if scope["query_string"] else "no-cache"
+
+
+def _with_headers(send: Send, kept: str) -> Send:
     async def guarded(message: Message) -> None:
         if message["type"] == "http.response.start":
             headers = MutableHeaders(scope=message)
             for name, value in _HEADERS.items():
                 headers[name] = value
-            # Static files carry an ETag and are asked for again; the rest is never kept.
-            headers["Cache-Control"] = "no-cache" if path.startswith("/static/") else "no-store"
+            refused = message["status"] >= HTTPStatus.BAD_REQUEST
+            headers["Cache-Control"] = "no-store" if refused else kept
         await send(message)
 
     return guarded

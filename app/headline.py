@@ -7,12 +7,24 @@ type reads as not known. Knows no page.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from engine.contract.events import PHASES
 from worker.jobs.states import State
 from worker.jobs.views import JobView
+
+
+class HasResult(Protocol):
+    """A job, or a row of a table that shows one."""
+
+    @property
+    def result(self) -> Mapping[str, Any]: ...
+    @property
+    def started_at(self) -> float | None: ...
+    @property
+    def finished_at(self) -> float | None: ...
 
 
 @dataclass(frozen=True)
@@ -41,7 +53,7 @@ class Headline:
     peak_gb: float | None = None
 
     @classmethod
-    def of(cls, job: JobView) -> Headline:
+    def of(cls, job: HasResult) -> Headline:
         """Read a job's live or final result."""
         result = job.result
         low, high = _pair(result.get("lift_ci95"))
@@ -90,7 +102,7 @@ def label(job: JobView) -> str:
     return f"job {job.id}" if job.name == job.kind else f"{job.name} (job {job.id})"
 
 
-def _lasted(job: JobView) -> float | None:
+def _lasted(job: HasResult) -> float | None:
     if job.started_at is None or job.finished_at is None:
         return None
     return job.finished_at - job.started_at

@@ -1,8 +1,9 @@
-"""The live stream: one shared poller of the change table, one bounded queue a client.
+"""The live stream: one shared poller of the change table, a bounded set of events a client.
 
 A client says which change it saw last (Last-Event-ID) and gets what came after it, the newest
-change of each job once; a client that was away too long, or reads too slowly, gets one `resync`
-and asks for its page's parts again. So no client can be left silently behind. Knows no page.
+change of each job once and at most `RATE_HZ` times a second; a client that was away too long, or
+reads too slowly, gets one `resync` and asks for its page's parts again. So no client can be left
+silently behind. Knows no page.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import time
 from collections.abc import AsyncGenerator, Iterable, Sequence
 from dataclasses import dataclass, field
 
+import anyio
 import anyio.to_thread
 from sqlalchemy.exc import SQLAlchemyError
 from sse_starlette import ServerSentEvent
@@ -27,9 +29,13 @@ _LOG = logging.getLogger(__name__)
 POLL_S = 0.15
 BEAT_S = 5.0
 """A page that hears nothing for three beats calls itself stale."""
+RATE_HZ = 2.0
+"""Bursts a second to one client: what comes between two of them is told together."""
 REPLAY_LIMIT = 500
 QUEUE_LIMIT = 64
+"""Different events that may wait for one client."""
 CLIENT_LIMIT = 200
+_RESYNC = ("resync", None)
 
 
 class TooManyViewersError(NightlaneError):
@@ -49,11 +55,20 @@ class Frame:
     job_id: int | None
     data: bytes
 
+    @property
+    def key(self) -> tuple[str, int | None]:
+        """Events of one key say the same: look again."""
+        return self.topic, self.job_id if self.topic == "job" else None
+
 
 @dataclass(eq=False)
 class _Client:
     job_id: int | None
-    queue: asyncio.Queue[Frame] = field(default_factory=lambda: asyncio.Queue(QUEUE_LIMIT))
+    waiting: dict[tuple[str, int | None], Frame] = field(default_factory=dict)
+    """Of each topic, and of each job under `job`, the newest event; in the order of their ids."""
+    called: asyncio.Event = field(default_factory=asyncio.Event)
+    closed: bool = False
+    """The server goes down: the stream ends as an answer does, instead of being cut."""
 
     def wants(self, frame: Frame) -> bool:
         if self.job_id is None or frame.topic in {"beat", "resync"}:
@@ -64,12 +79,24 @@ class _Client:
         """Never waits: who cannot follow starts again from the page."""
         if not self.wants(frame):
             return
-        try:
-            self.queue.put_nowait(frame)
-        except asyncio.QueueFull:
-            while not self.queue.empty():
-                self.queue.get_nowait()
-            self.queue.put_nowait(_resync(position))
+        self.waiting.pop(frame.key, None)
+        if _RESYNC in self.waiting or len(self.waiting) >= QUEUE_LIMIT:
+            self.waiting.clear()
+            frame = _resync(position)
+        self.waiting[frame.key] = frame
+        self.called.set()
+
+    def close(self) -> None:
+        self.closed = True
+        self.called.set()
+
+    async def burst(self) -> bytes:
+        """All that waits, as soon as something does."""
+        await self.called.wait()
+        self.called.clear()
+        frames = list(self.waiting.values())
+        self.waiting.clear()
+        return b"".join(frame.data for frame in frames)
 
 
 class Live:
@@ -114,18 +141,36 @@ class Live:
         if len(self._clients) >= CLIENT_LIMIT:
             raise TooManyViewersError
 
-    async def follow(self, after: int | None, job_id: int | None) -> AsyncGenerator[bytes]:
-        """Events behind change `after` (None: from now on), for all jobs or for one."""
+    @property
+    def viewers(self) -> int:
+        """Open streams; a browser has one, however many tabs it shows."""
+        return len(self._clients)
+
+    async def follow(
+        self, after: int | None, job_id: int | None, until: anyio.Event | None = None
+    ) -> AsyncGenerator[bytes]:
+        """Events behind change `after` (None: from now on), for all jobs or for one.
+
+        Ends when `until` is set.
+        """
         client = _Client(job_id)
+        closing = asyncio.create_task(_close(client, until)) if until else None
         try:
             yield _beat().data  # the answer's head goes out with its first bytes
-            for frame in await self._join(client, after):
-                if client.wants(frame):
-                    yield frame.data
-            while True:
-                yield (await client.queue.get()).data
+            missed = [
+                frame.data for frame in await self._join(client, after) if client.wants(frame)
+            ]
+            if missed:
+                yield b"".join(missed)
+                await asyncio.sleep(1 / RATE_HZ)
+            while not client.closed:
+                yield await client.burst()
+                if not client.closed:
+                    await asyncio.sleep(1 / RATE_HZ)
         finally:
             self._clients.discard(client)
+            if closing:
+                closing.cancel()
 
     async def _join(self, client: _Client, after: int | None) -> Sequence[Frame]:
         async with self._turn:
@@ -143,6 +188,11 @@ class Live:
             return [_resync(self._position)]
         changes = await anyio.to_thread.run_sync(changes_after, self._database, after, REPLAY_LIMIT)
         return list(_frames(change for change in changes if change.id <= self._position))
+
+
+async def _close(client: _Client, until: anyio.Event) -> None:
+    await until.wait()
+    client.close()
 
 
 def _frames(changes: Iterable[ChangeView]) -> Iterable[Frame]:

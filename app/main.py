@@ -11,29 +11,43 @@ from contextlib import asynccontextmanager, suppress
 
 from fastapi import FastAPI
 from starlette.middleware import Middleware
+from starlette.middleware.gzip import GZipMiddleware
 from starlette.staticfiles import StaticFiles
 
 from app import problems
 from app.api import (
     autonomy,
     budget,
+    compare,
     health,
     jobs,
     kinds,
     lane,
     queue,
     report,
+    samples,
     stream,
     sweeps,
 )
 from app.guard import Guard
 from app.live import Live
-from app.pages import actions, board, machine, new_job, run
+from app.pages import actions, audit, board, machine, new_job, run, run_charts, strip
+from app.pages import budget as budget_page
+from app.pages import compare as compare_page
+from app.pages import help as help_page
+from app.pages import queue as queue_page
+from app.pages import report as report_page
+from app.pages import samples as samples_page
 from app.settings import AppSettings
+from app.strip import Strips
 from app.templating import STATIC_FOLDER
 from app.ticker import Drains, Ticker
 from worker.database import open_database
+from worker.lane.price import take_price
 from worker.settings import WorkerSettings
+
+GZIP_LEVEL = 5
+"""Two percent larger than the highest level, in a third of its time."""
 
 
 def create_app(settings: AppSettings, worker_settings: WorkerSettings) -> FastAPI:
@@ -47,17 +61,31 @@ def create_app(settings: AppSettings, worker_settings: WorkerSettings) -> FastAP
         docs_url=None,  # its page loads scripts from another host
         redoc_url=None,
         lifespan=_lifespan,
-        middleware=[Middleware(Guard, allowed_hosts=settings.allowed_hosts)],
+        middleware=[
+            Middleware(Guard, allowed_hosts=settings.allowed_hosts),
+            Middleware(GZipMiddleware, compresslevel=GZIP_LEVEL),  # lets event streams through
+        ],
     )
     app.state.worker_settings = worker_settings
     problems.install(app)
     for module in (
         board,
         actions,
+        queue_page,
+        budget_page,
+        report_page,
         new_job,
         run,
+        run_charts,
+        samples_page,
+        compare_page,
         machine,
+        strip,
+        audit,
+        help_page,
         jobs,
+        samples,
+        compare,
         sweeps,
         queue,
         autonomy,
@@ -76,8 +104,10 @@ def create_app(settings: AppSettings, worker_settings: WorkerSettings) -> FastAP
 @asynccontextmanager
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     with open_database(app.state.worker_settings) as database:
+        take_price(database)
         app.state.database = database
         app.state.live = Live(database)
+        app.state.strips = Strips(database)
         app.state.drains = Drains(database, app.state.worker_settings)
         ticker = Ticker(app.state.drains, database)
         ticker.start()

@@ -41,3 +41,5 @@ DrainsPart = Annotated[Drains, Depends(_drains)]
 SettingsPart = Annotated[WorkerSettings, Depends(_settings)]
 JobId = Annotated[int, Path(ge=1, le=2**63 - 1)]
 """A number the database can hold; any other path names nothing."""
+NO_NUL = r"^[^\x00]*$"
+"""Of a text in an address: what no database can compare with is a wrong query."""

@@ -16,6 +16,7 @@ from starlette.responses import JSONResponse, Response
 
 from app.templating import page
 from engine.contract.errors import ConfigError, ConfigProblem, NightlaneError
+from worker.comparison.compare import CompareError
 from worker.jobs.refusals import KeyReusedError, QueueRefusedError
 from worker.jobs.views import JobNotFoundError, SweepNotFoundError
 
@@ -66,7 +67,7 @@ def install(app: FastAPI) -> None:
 
 def status_of(error: NightlaneError) -> HTTPStatus:
     """The status of an error this project can explain."""
-    if isinstance(error, ConfigError):
+    if isinstance(error, ConfigError | CompareError):
         return HTTPStatus.UNPROCESSABLE_ENTITY
     if isinstance(error, JobNotFoundError | SweepNotFoundError):
         return HTTPStatus.NOT_FOUND

@@ -1,4 +1,4 @@
-"""What a request brings: its JSON body, its idempotency key, who asks. Knows no route."""
+"""What a request brings: its JSON body or form, its idempotency key, who asks. Knows no route."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ import json
 from typing import Any
 
 from fastapi import Request
+from starlette.datastructures import UploadFile
 from starlette.exceptions import HTTPException
 
 from engine.contract.errors import ConfigError, ConfigProblem
 from engine.contract.kinds import parse_yaml, text_problems
 from worker.jobs.submission import Submission, submission
 
+FORM_TYPES = frozenset({"application/x-www-form-urlencoded", "multipart/form-data"})
 KEY_HEADER = "idempotency-key"
 REST = "rest"
 """Who asked, as the audit names it."""
@@ -34,6 +36,22 @@ async def json_object(request: Request, example: str) -> dict[str, Any]:
     if unwritable := text_problems(value):
         raise ConfigError(unwritable)
     return value
+
+
+async def form_fields(request: Request) -> dict[str, str]:
+    """The fields of a posted form; of a name given twice the last one counts.
+
+    Raises HTTPException for a body that is no form.
+    """
+    media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if media_type not in FORM_TYPES:
+        raise HTTPException(415, f"the body is {media_type or 'of no type'}; send a form")
+    fields = await request.form(max_files=0)
+    return {
+        name: value.replace("\r\n", "\n")
+        for name, value in fields.multi_items()
+        if not isinstance(value, UploadFile)
+    }
 
 
 def wanted_job(body: dict[str, Any]) -> Submission:

@@ -7,7 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
+
+from pydantic import BaseModel
 
 
 @dataclass(frozen=True)
@@ -36,6 +39,12 @@ class Section:
     help: str
     optional: bool
     """Absent by default; naming any of its settings brings it in."""
+
+
+@cache
+def schema_of(config: type[BaseModel]) -> Mapping[str, Any]:
+    """The JSON schema of a kind's config, made once: a page asks for it several times."""
+    return config.model_json_schema()
 
 
 def flattened(schema: Mapping[str, Any]) -> list[Setting]:
@@ -106,3 +115,40 @@ _BOUNDS = {
 
 def _limits(part: Mapping[str, Any]) -> str:
     return ", ".join(f"{words} {part[key]}" for key, words in _BOUNDS.items() if key in part)
+
+
+def defaults(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """Dotted name → what an absent setting becomes; an optional section becomes null."""
+    absent = {section.name: None for section in sections(schema) if section.optional}
+    return absent | {leaf.name: leaf.default for leaf in flattened(schema) if not leaf.required}
+
+
+def leaves(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Dotted name → value of a config; an empty section is a leaf of its own."""
+    found: dict[str, Any] = {}
+    for name, value in config.items():
+        if isinstance(value, Mapping) and value:
+            found |= leaves(value, f"{prefix}{name}.")
+        else:
+            found[prefix + name] = value
+    return found
+
+
+def chosen(schema: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, Any]:
+    """A resolved config without what every config says anyway."""
+    known = defaults(schema)
+    optional = {section.name for section in sections(schema) if section.optional}
+
+    def walk(part: Mapping[str, Any], prefix: str) -> dict[str, Any]:
+        kept: dict[str, Any] = {}
+        for key, value in part.items():
+            name = f"{prefix}{key}"
+            if isinstance(value, Mapping) and value:
+                inner = walk(value, f"{name}.")
+                if inner or name in optional:
+                    kept[key] = inner
+            elif name not in known or known[name] != value:
+                kept[key] = value
+        return kept
+
+    return walk(config, "")

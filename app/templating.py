@@ -21,6 +21,8 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse
 
 from app import wording
+from app.navigation import NAVIGATION
+from app.strip import Strips
 
 _HERE = Path(__file__).parent
 STATIC_FOLDER = _HERE / "static"
@@ -41,7 +43,7 @@ def environment() -> jinja2.Environment:
         lstrip_blocks=True,
     )
     made.filters |= {**wording.FILTERS, "codes": _codes}
-    made.globals["asset"] = asset
+    made.globals |= {"asset": asset, "navigation": NAVIGATION}
     # A part is rendered without its page's imports, so what all pages share is global.
     made.globals["parts"] = made.get_template("parts.html").module
     return made
@@ -72,5 +74,9 @@ def page(
     wanted = request.query_params.get("part")
     part = wanted if wanted in found.blocks and request.method == "GET" else None
     known = {"now": time.time(), "path": request.url.path, "part": part, **context}
+    if part is None:
+        # Every whole page bears it; before the application has started there is none.
+        strips: Strips | None = getattr(request.app.state, "strips", None)
+        known["strip"] = strips.now() if strips else None
     text = "".join(found.blocks[part](found.new_context(known))) if part else found.render(known)
     return HTMLResponse(text, status, headers=headers)

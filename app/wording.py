@@ -78,6 +78,17 @@ def clock(moment: float | None) -> str:
     return local.strftime("%H:%M:%S" if local.date() == today else "%Y-%m-%d %H:%M")
 
 
+def when(moment: float | None) -> str:
+    """Local day and minute, short enough for a table: `14:05` today, else `Nov 19, 14:05`."""
+    if moment is None:
+        return UNKNOWN
+    local = datetime.datetime.fromtimestamp(moment).astimezone()
+    now = datetime.datetime.now().astimezone()
+    if local.date() == now.date():
+        return local.strftime("%H:%M")
+    return local.strftime("%b %-d, %H:%M" if local.year == now.year else "%b %-d, %Y")
+
+
 def iso(moment: float | None) -> str:
     """For machines: ISO 8601 in UTC, to the millisecond."""
     if moment is None:
@@ -103,6 +114,17 @@ def gigabytes(value: float | None) -> str:
     return UNKNOWN if value is None else f"{value:.1f} GB"
 
 
+def money(usd: float | None) -> str:
+    """US dollars, with cents where there are some below a hundred.
+
+    >>> [money(v) for v in (0.5, 12, 1234.5)]
+    ['$0.50', '$12', '$1234']
+    """
+    if usd is None:
+        return UNKNOWN
+    return f"${usd:.0f}" if usd >= 100 or usd == int(usd) else f"${usd:.2f}"
+
+
 def setting(value: Any) -> str:
     """A value of a config as its YAML would show it."""
     if value is None:
@@ -114,5 +136,17 @@ def setting(value: Any) -> str:
 
 FILTERS: Mapping[str, Callable[..., str]] = {
     function.__name__: function
-    for function in (percent, points, interval, duration, clock, iso, number, gigabytes, setting)
+    for function in (
+        percent,
+        points,
+        interval,
+        duration,
+        clock,
+        when,
+        iso,
+        number,
+        gigabytes,
+        money,
+        setting,
+    )
 }

@@ -16,6 +16,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -23,7 +24,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from sqlalchemy import insert, update
+from sqlalchemy import Insert, func, insert, literal, select, update
 
 from engine.contract import kinds
 from engine.contract.run_dir import RunDir
@@ -32,6 +33,7 @@ from worker.attempt.settlement import Verdict
 from worker.attempt.writing import actor, write_verdict
 from worker.database import Database, open_database
 from worker.jobs import views
+from worker.jobs.deferral import Reason
 from worker.jobs.queue import claim, enqueue, look
 from worker.jobs.states import State
 from worker.jobs.tables import job, state_count
@@ -43,7 +45,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PEERS = ROOT / ".venv-peers" / "bin" / "python"
 KINDS = ROOT / "bench" / "kinds"
 FINISHED, FUTURE = 1_000_000, 100_000
-_CHUNK = 20_000
+_CHUNK = 100_000
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -79,6 +81,7 @@ def side_by_side(rounds: int, count: int) -> dict[str, Any]:
     with postgres_server(durable=True) as server:
         contenders: dict[str, Callable[[], dict[str, float]]] = {
             "ours, SQLite": lambda: _ours(count),
+            "ours, SQLite, 10 threads": lambda: _ours(count, threads=10),
             "ours, PostgreSQL": lambda: _ours(count, server.new_database()),
             "huey, SQLite": lambda: _peer("huey", count),
             "procrastinate, PostgreSQL, 1": lambda: _procrastinate(server.new_database(), count, 1),
@@ -93,12 +96,21 @@ def side_by_side(rounds: int, count: int) -> dict[str, Any]:
     return _print_rates(measured)
 
 
-def _ours(count: int, url: str | None = None) -> dict[str, float]:
-    """The product's own functions; no engine is started."""
+def _ours(count: int, url: str | None = None, threads: int = 1) -> dict[str, float]:
+    """The product's own functions; no engine is started. One lane runs one job at a time, so that
+    threads are there for the enqueue alone.
+    """
     with _place(url) as db:
+        numbers = iter(range(count))
+
+        def put_in() -> None:
+            for number in numbers:
+                enqueue(db, "noop", {"number": number, "text": "text"}, actor="bench")
+
         began = time.perf_counter()
-        for number in range(count):
-            enqueue(db, "noop", {"number": number, "text": "text"}, actor="bench")
+        with ThreadPoolExecutor(threads) as pool:
+            for put_by_one in [pool.submit(put_in) for _ in range(threads)]:
+                put_by_one.result()
         put = time.perf_counter()
         with hold_lane(db, db.settings) as lease:
             for _ in range(count):
@@ -184,7 +196,8 @@ def history(share: float, claims: int) -> dict[str, Any]:
         looks: dict[str, Callable[[], object]] = {
             "list, newest page": lambda: views.list_jobs(full),
             "list, a page in the middle": lambda: views.list_jobs(full, before=newest // 2),
-            "list, one state": lambda: views.list_jobs(full, state=State.FAILED),
+            "list, what succeeded": lambda: views.list_jobs(full, state=State.SUCCEEDED),
+            "list, what waits": lambda: views.list_jobs(full, state=State.QUEUED),
             "next in the queue": lambda: views.next_jobs(full),
             "counts": lambda: views.counts(full),
             "look": lambda: look(full),
@@ -203,36 +216,44 @@ def hold_both(one: Database, two: Database) -> Iterator[tuple[Lease, Lease]]:
 
 
 def _fill(db: Database, finished: int, future: int) -> None:
-    """Rows as the product writes them, in bulk."""
+    """Rows as the product writes them, many at once."""
     enqueue(db, "noop", {"number": -1}, actor="bench")
-    with db.write_tx() as conn:
-        first = dict(conn.execute(job.select()).mappings().one())
-        conn.execute(update(job).values(state=State.SUCCEEDED))
-    plain = {key: value for key, value in first.items() if key != "id"}
     now = time.time()
-    done = plain | {
-        "state": State.SUCCEEDED,
+    done = {
+        "state": State.SUCCEEDED.value,
         "started_at": now,
         "finished_at": now,
         "attempt": 1,
         "result": {"status": "done", "step": 40, "pool_score": 0.8, "last_heldout": 0.75},
     }
-    later = plain | {
+    later = {
         "not_before": now + 9e6,
-        "defer_reason": "NOT_BEFORE",
+        "defer_reason": Reason.NOT_BEFORE.value,
         "next_eligible_at": now + 9e6,
     }
-    for row, count in ((done, finished), (later, future)):
+    with db.write_tx() as conn:
+        conn.execute(update(job).values(done))
+    for values, count in ((done, finished), (later | {"state": State.QUEUED.value}, future)):
         for start in range(0, count, _CHUNK):
-            rows = [
-                row | {"rank": float(start + n), "config_hash": f"{start + n:064x}"}
-                for n in range(min(_CHUNK, count - start))
-            ]
             with db.write_tx() as conn:
-                conn.execute(insert(job), rows)
+                conn.execute(_copies(start, min(_CHUNK, count - start), values))
     with db.write_tx() as conn:
         for state, n in ((State.SUCCEEDED, finished + 1), (State.QUEUED, future)):
             conn.execute(update(state_count).where(state_count.c.state == state).values(n=n))
+
+
+def _copies(start: int, count: int, values: dict[str, Any]) -> Insert:
+    """`count` copies of the first job, each with a rank and a fingerprint of its own."""
+    numbers = select(literal(start).label("n")).cte("numbers", recursive=True)
+    following = select(numbers.c.n + 1).where(numbers.c.n + 1 < start + count)
+    numbers = numbers.union_all(following)
+    n = numbers.c.n
+    differs: dict[str, Any] = {"rank": n, "config_hash": func.printf("%064x", n)}
+    given = {name: literal(value, job.c[name].type) for name, value in values.items()} | differs
+    names = [column.name for column in job.c if column.name != "id"]
+    rows = select(*(given.get(name, job.c[name]) for name in names))
+    rows = rows.select_from(numbers.join(job, job.c.id == 1))
+    return insert(job).from_select(names, rows)
 
 
 def _timed(act: Callable[[], object]) -> float:

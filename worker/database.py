@@ -7,6 +7,9 @@ from __future__ import annotations
 
 import fcntl
 import os
+import threading
+import time
+from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
@@ -18,6 +21,12 @@ from sqlalchemy import Connection, Engine
 from engine.contract.errors import NightlaneError
 from worker import dialects
 from worker.settings import WorkerSettings
+
+_KEPT = 8
+"""Connections to SQLite that stay open while nobody uses them."""
+
+_GLANCE_S = 0.02
+"""Seconds between two glances of who waits for a write."""
 
 
 class DatabaseError(NightlaneError):
@@ -35,12 +44,17 @@ class Database:
     def __init__(self, engine: Engine, settings: WorkerSettings) -> None:
         self.settings = settings
         self._engine = engine
-        self._writers: dict[float, Engine] = {}
+        self._idle: deque[Connection] = deque()
+        self._turn = threading.Lock()
+        self._watch: Connection | None = None
+        self._seen: int | None = None
 
     @contextmanager
     def read(self) -> Iterator[Connection]:
         """A consistent look: everything read in it is of one moment. Raises DatabaseError."""
-        with self._in_words(), self._reader.begin() as conn:
+        connection = self._sqlite if self.dialect == "sqlite" else self._reader.connect
+        with self._in_words(), connection() as conn, conn.begin():
+            dialects.begin_reading(conn)
             yield conn
 
     @contextmanager
@@ -52,11 +66,59 @@ class Database:
         then.
         """
         patience = dialects.PATIENCE_S if patience_s is None else patience_s
-        writer = self._writers.get(patience)
-        if writer is None:
-            writer = self._writers[patience] = dialects.for_writing(self._engine, patience)
-        with self._in_words(), writer.begin() as conn:
+        with self._in_words():
+            if self.dialect == "sqlite":
+                with self._as_only_thread(patience) as conn:
+                    yield conn
+            else:
+                with self._engine.connect() as conn, conn.begin():
+                    dialects.begin_writing(conn, patience)
+                    yield conn
+
+    @contextmanager
+    def _as_only_thread(self, patience_s: float) -> Iterator[Connection]:
+        """The threads of a process take turns here: SQLite lets who waits sleep up to 100 ms, and
+        whoever comes next overtakes it.
+        """
+        if not self._turn.acquire(timeout=patience_s):
+            raise self._locked(patience_s)
+        try:
+            # Inside the turn: the connection that wrote last knows the pages of now.
+            with self._sqlite() as conn, conn.begin():
+                dialects.begin_writing(conn, patience_s)
+                yield conn
+        finally:
+            self._turn.release()
+
+    @contextmanager
+    def _sqlite(self) -> Iterator[Connection]:
+        """A connection, kept open: to take one out of SQLAlchemy's pool and put it back costs more
+        than the transaction itself.
+        """
+        conn = self._kept() or self._engine.connect()
+        try:
             yield conn
+        except BaseException:
+            conn.close()
+            raise
+        if len(self._idle) < _KEPT:
+            self._idle.append(conn)
+        else:
+            conn.close()
+
+    def _kept(self) -> Connection | None:
+        """One that nobody uses. Taken without a look: another thread may be faster."""
+        try:
+            return self._idle.pop()
+        except IndexError:
+            return None
+
+    def _locked(self, patience_s: float) -> DatabaseError:
+        return DatabaseError(
+            f"{shown(self.settings)}: another thread of this program has kept it locked for "
+            f"{patience_s:g} s; {dialects.LOCKED.remedy}",
+            retryable=dialects.LOCKED.retryable,
+        )
 
     @contextmanager
     def _in_words(self) -> Iterator[None]:
@@ -71,12 +133,36 @@ class Database:
     def _reader(self) -> Engine:
         return dialects.for_reading(self._engine)
 
+    def await_write(self, patience_s: float) -> None:
+        """Sleep until somebody has written since the call before, and `patience_s` at most.
+
+        For one thread. On PostgreSQL, which does not say, it always sleeps for so long. Raises
+        DatabaseError.
+        """
+        if self.dialect != "sqlite":
+            time.sleep(patience_s)
+            return
+        deadline = time.monotonic() + patience_s
+        with self._in_words():
+            self._watch = self._watch or self._engine.connect()
+            while (left := deadline - time.monotonic()) > 0:
+                seen, self._seen = self._seen, dialects.writes_seen(self._watch)
+                if seen is not None and self._seen != seen:
+                    return
+                time.sleep(min(left, _GLANCE_S))
+
     @property
     def dialect(self) -> str:
         """`sqlite` or `postgresql`."""
         return self._engine.dialect.name
 
     def close(self) -> None:
+        """Close every connection that nobody uses; the next use opens new ones."""
+        while self._idle:
+            self._idle.pop().close()
+        if self._watch is not None:
+            self._watch.close()
+            self._watch = None
         self._engine.dispose()
 
     def __enter__(self) -> Database:
@@ -96,7 +182,8 @@ def open_database(settings: WorkerSettings) -> Database:
     try:
         with db.read() as conn:
             version = _version(conn, settings)
-        if version != known_versions()[-1]:
+            is_copy = dialects.readers_wait(conn)
+        if version != known_versions()[-1] or is_copy:
             _bring_forward(db)
     except BaseException:
         db.close()

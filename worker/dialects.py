@@ -16,12 +16,14 @@ from __future__ import annotations
 
 import importlib
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 from sqlalchemy import Connection, Engine, event
+from sqlalchemy.exc import DBAPIError
 
 _LOG = logging.getLogger(__name__)
 
@@ -31,8 +33,8 @@ PATIENCE_S = 10.0
 SAFE_SQLITE = (3, 51, 3)
 """Under WAL with several connections, earlier versions can lose pages (the WAL-reset defect)."""
 
-WRITES = "nightlane_write"
-"""Execution option of a writing transaction; its value is the patience in seconds."""
+_PATIENCE = "nightlane_patience"
+"""Where a connection to SQLite remembers for how long it waits now, in seconds."""
 
 _ONE_WRITER = 0x6E696768746C616E
 """Key of the advisory lock, the same for every Nightlane on one PostgreSQL database."""
@@ -55,11 +57,10 @@ class _Wording:
     means: Means
 
 
+LOCKED = Means("look at which program keeps it locked, end that, and try again", True)
+
 _WORDINGS = (
-    _Wording(
-        ("database is locked", "lock timeout", "lock_timeout"),
-        Means("look at which program keeps it locked, end that, and try again", True),
-    ),
+    _Wording(("database is locked", "lock timeout", "lock_timeout"), LOCKED),
     _Wording(
         ("is full", "no space left", "disk i/o error", "could not extend file"),
         Means("nothing of this step was written; make room on its disk and try again", True),
@@ -116,9 +117,48 @@ def for_reading(engine: Engine) -> Engine:
     return engine.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
 
 
-def for_writing(engine: Engine, patience_s: float) -> Engine:
-    """The same connections, for one writing transaction after the other."""
-    return engine.execution_options(**{WRITES: patience_s})
+def readers_wait(conn: Connection) -> bool:
+    """Whether this is a SQLite file without WAL, as a backup is: readers wait for the writer."""
+    if conn.dialect.name != "sqlite":
+        return False
+    return str(conn.exec_driver_sql("PRAGMA journal_mode").scalar_one()) != "wal"
+
+
+def writes_seen(conn: Connection) -> int:
+    """SQLite's number that changes when another connection has written. For a connection of its
+    own, outside of any transaction; it costs less than a look.
+    """
+    return int(execute(conn, "PRAGMA data_version").fetchone()[0])
+
+
+def begin_reading(conn: Connection) -> None:
+    """The first statement of a transaction that only looks."""
+    if conn.dialect.name == "sqlite":
+        execute(conn, "BEGIN")
+
+
+def begin_writing(conn: Connection, patience_s: float) -> None:
+    """The first statement of a writing transaction: from here on it is the only one."""
+    if conn.dialect.name == "sqlite":
+        _sqlite_begin_writing(conn, patience_s)
+    else:
+        _postgresql_begin_writing(conn, patience_s)
+
+
+def execute(conn: Connection, sql: str, values: Sequence[Any] | dict[str, Any] = ()) -> Any:
+    """Hand a statement to the driver as it is; returns the driver's cursor.
+
+    Raises the errors that SQLAlchemy makes of the driver's.
+    """
+    driver: Any = conn.connection.dbapi_connection
+    try:
+        return driver.execute(sql, values)
+    except conn.dialect.loaded_dbapi.Error as error:
+        if conn.dialect.is_disconnect(error, driver, None):
+            conn.invalidate(error)
+        raise DBAPIError.instance(
+            sql, None, error, conn.dialect.loaded_dbapi.Error, dialect=conn.dialect
+        ) from error
 
 
 # --- SQLite ---
@@ -158,29 +198,25 @@ def _sqlite(url: sa.URL) -> Engine:
         module=sqlite_module(),
         # The transactions are ours: the module must not begin any by itself.
         connect_args={"isolation_level": None, "timeout": PATIENCE_S},
+        max_overflow=-1,  # a thread that waits for a connection waits for nothing
     )
     event.listen(engine, "connect", _sqlite_connected)
-    event.listen(engine, "begin", _sqlite_begin)
     return engine
 
 
 def _sqlite_connected(connection: Any, record: Any) -> None:
-    record.info[WRITES] = PATIENCE_S
+    record.info[_PATIENCE] = PATIENCE_S
     cursor = connection.cursor()
     cursor.execute("PRAGMA synchronous=FULL")
     cursor.execute("PRAGMA foreign_keys=ON")
     cursor.close()
 
 
-def _sqlite_begin(conn: Connection) -> None:
-    patience_s = conn.get_execution_options().get(WRITES)
-    if patience_s is None:
-        conn.exec_driver_sql("BEGIN")
-        return
-    if conn.info[WRITES] != patience_s:
-        conn.exec_driver_sql(f"PRAGMA busy_timeout={round(patience_s * 1000)}")
-        conn.info[WRITES] = patience_s
-    conn.exec_driver_sql("BEGIN IMMEDIATE")
+def _sqlite_begin_writing(conn: Connection, patience_s: float) -> None:
+    if conn.info[_PATIENCE] != patience_s:
+        execute(conn, f"PRAGMA busy_timeout={round(patience_s * 1000)}")
+        conn.info[_PATIENCE] = patience_s
+    execute(conn, "BEGIN IMMEDIATE")
 
 
 # --- PostgreSQL ---
@@ -195,7 +231,6 @@ def _postgresql(url: sa.URL) -> Engine:
         connect_args={"connect_timeout": 10, "application_name": "nightlane"},
     )
     event.listen(engine, "connect", _postgresql_connected)
-    event.listen(engine, "begin", _postgresql_begin)
     return engine
 
 
@@ -219,12 +254,10 @@ def _nul_free_dumper() -> type[Any]:
     return NulFree
 
 
-def _postgresql_begin(conn: Connection) -> None:
+def _postgresql_begin_writing(conn: Connection, patience_s: float) -> None:
     """One writer at a time, as on SQLite: counters, change ids and claims need no other lock."""
-    patience_s = conn.get_execution_options().get(WRITES)
-    if patience_s is not None:
-        # READ COMMITTED: each statement behind this one sees what the writer before committed.
-        conn.exec_driver_sql(
-            f"SET LOCAL lock_timeout = {round(patience_s * 1000)}; "
-            f"SELECT pg_advisory_xact_lock({_ONE_WRITER})"
-        )
+    # READ COMMITTED: each statement behind this one sees what the writer before committed.
+    conn.exec_driver_sql(
+        f"SET LOCAL lock_timeout = {round(patience_s * 1000)}; "
+        f"SELECT pg_advisory_xact_lock({_ONE_WRITER})"
+    )

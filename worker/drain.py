@@ -23,6 +23,7 @@ from worker.jobs.deferral import wake_due
 from worker.jobs.queue import Claim, claim, look
 from worker.lane.accelerator import require_accelerator
 from worker.lane.lock import Lease, hold_lane
+from worker.lane.price import take_price
 from worker.report.digest import send_once
 from worker.settings import WorkerSettings
 
@@ -63,6 +64,7 @@ def drain(
     """
     report = DrainReport()
     with _stop_requests() as stop, open_database(settings) as db:
+        take_price(db)
         with hold_lane(db, settings) as lease:
             report.rescued += rescue(lease)
             with Admission(lease, scheduled=scheduled, clock=clock) as admission:
@@ -74,7 +76,7 @@ def drain(
                         admission.after(report.ran[-1])
                     elif wait:
                         admission.hand_back()
-                        time.sleep(settings.poll_s)
+                        db.await_write(settings.poll_s)
                         lease.keep()
                     else:
                         break

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from fastapi import APIRouter
 
-from app.parts import DatabasePart
+from app.parts import DatabasePart, LivePart
 from worker.jobs.views import last_change_id
 
 router = APIRouter()
 
 
 @router.get("/healthz")
-def healthz() -> dict[str, str]:
-    """The process answers."""
-    return {"status": "ok"}
+async def healthz(live: LivePart) -> dict[str, str | int]:
+    """The process answers, and says how many browsers listen to its stream."""
+    return {"status": "ok", "viewers": live.viewers}
 
 
 @router.get("/readyz")

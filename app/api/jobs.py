@@ -17,6 +17,7 @@ from worker.database import Database
 from worker.jobs import control, order, queue, views
 from worker.jobs.control import Done, Edit
 from worker.jobs.order import Move
+from worker.jobs.series import MOST_POINTS, Curve, Steps, curves, summaries, values
 from worker.jobs.states import State
 from worker.jobs.submission import Submission
 
@@ -46,6 +47,19 @@ class Stopped(BaseModel):
     """at once: it is over · asked: its engine ends at the next checkpoint · before: it was asked
     already."""
     job: views.JobView
+
+
+class DrawnSeries(BaseModel):
+    """A curve in few points: for each its last step, its lowest, highest and last value."""
+
+    model_config = ConfigDict(use_attribute_docstrings=True)
+
+    n: int
+    """How many values the points stand for."""
+    stretch: int
+    """Steps in a point; 1: the values themselves."""
+    points: list[tuple[int, float, float, float]]
+    """[last step, lowest, highest, last value], …"""
 
 
 def takes(model: type[BaseModel], *, required: bool = True) -> dict[str, Any]:
@@ -132,15 +146,31 @@ async def move_job(request: Request, job_id: JobId, database: DatabasePart) -> v
     return await anyio.to_thread.run_sync(_move, database, job_id, body)
 
 
-@router.get("/{job_id}/metrics")
+@router.get(
+    "/{job_id}/metrics",
+    response_model=dict[str, list[tuple[int, float]]] | dict[str, DrawnSeries],
+)
 def get_metrics(
     job_id: JobId,
     database: DatabasePart,
+    *,
     series: Annotated[list[str] | None, Query(max_length=50)] = None,
-) -> dict[str, list[tuple[int, float]]]:
-    """Measured values as {series: [[step, value], …]}; `?series=` (repeatable) picks some."""
+    first: Annotated[int | None, Query(alias="from", ge=0, le=2**31 - 1)] = None,
+    last: Annotated[int | None, Query(alias="to", ge=0, le=2**31 - 1)] = None,
+    points: Annotated[int | None, Query(ge=10, le=MOST_POINTS)] = None,
+) -> JSONResponse:
+    """Measured values as {series: [[step, value], …]}; `?series=` (repeatable) picks some.
+
+    With `?points=` each series comes as a curve of at most so many points, whatever its length.
+    """
     views.get_job(database, job_id)
-    return views.metrics(database, job_id, series)
+    steps = Steps(first, last)
+    if points is None:
+        return JSONResponse(values(database, job_id, series, steps))
+    names = series if series is not None else list(summaries(database, job_id))
+    found = curves(database, job_id, names, steps, points)
+    # As it is: checking each point against its model would take most of the time.
+    return JSONResponse({name: _drawn(curve) for name, curve in found.items()})
 
 
 @router.get("/{job_id}/events")
@@ -154,6 +184,11 @@ def get_events(job_id: JobId, database: DatabasePart) -> list[views.AuditView]:
 def get_attempts(job_id: JobId, database: DatabasePart) -> list[views.AttemptView]:
     """Every ended attempt: what it held the lane for, and what came of it."""
     return views.attempts(database, job_id)
+
+
+def _drawn(curve: Curve) -> dict[str, Any]:
+    points = [(point.step, point.low, point.high, point.value) for point in curve.points]
+    return {"n": curve.n, "stretch": curve.size, "points": points}
 
 
 def _enqueue(database: Database, wanted: Submission, key: str | None) -> tuple[views.JobView, bool]:

@@ -54,7 +54,7 @@ def pause_queue(
 @router.post("/resume")
 def resume_queue(database: DatabasePart) -> QueueView:
     """Go on claiming; nothing happens to a queue that is not paused."""
-    pausing.resume(database)
+    pausing.resume(database, actor=REST)
     return _view(database, 50)
 
 

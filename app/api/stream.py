@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
+import anyio
 from fastapi import APIRouter, Header, Query
 from sse_starlette import EventSourceResponse
 
@@ -14,6 +15,8 @@ router = APIRouter(prefix="/api/v1", tags=["stream"])
 
 _SILENCE_S = 15
 """A comment line goes out after this long, so that no proxy takes the stream for dead."""
+_FAREWELL_S = 1.0
+"""What a stream may take to end by itself when the server goes down."""
 
 
 @router.get("/stream", response_class=EventSourceResponse)
@@ -39,4 +42,11 @@ def _position(last_event_id: str | None, after: int | None) -> int | None:
 
 
 def _answer(live: Live, after: int | None, job: int | None) -> EventSourceResponse:
-    return EventSourceResponse(live.follow(after, job), ping=_SILENCE_S, send_timeout=30)
+    going_down = anyio.Event()
+    return EventSourceResponse(
+        live.follow(after, job, going_down),
+        ping=_SILENCE_S,
+        send_timeout=30,
+        shutdown_event=going_down,
+        shutdown_grace_period=_FAREWELL_S,
+    )

@@ -76,6 +76,25 @@ def add(
     note(f"${done.usd:.2f} counts for {done.day}")
 
 
+@group.command()
+def price(
+    context: typer.Context,
+    usd_h: Annotated[float, typer.Argument(help="US dollars that one hour of the lane costs.")],
+    *,
+    as_json: AsJson = False,
+    data_dir: DataDir = None,
+) -> None:
+    """Set the price of the lane's hour; it counts from the next drain on."""
+    from worker.lane.price import set_price  # noqa: PLC0415 - keeps --help light
+
+    with opened(context, data_dir) as database:
+        done = set_price(database, {"usd_h": usd_h}, actor=who(), now=time.time())
+        lane = database.settings.lane
+    if as_json:
+        print_json({"lane": lane, "usd_h": done.usd_h})
+    note(f"an hour of lane {lane} costs ${done.usd_h:g}")
+
+
 def _day(text: str | None) -> datetime.date | None:
     if text is None:
         return None

@@ -36,6 +36,8 @@ def worker_settings(context: typer.Context, data_dir: Path | None) -> WorkerSett
 def opened(context: typer.Context, data_dir: Path | None) -> Iterator[Database]:
     """The database there, created or migrated where needed."""
     from worker.database import open_database  # noqa: PLC0415 - keeps --help light
+    from worker.lane.price import take_price  # noqa: PLC0415 - keeps --help light
 
     with open_database(worker_settings(context, data_dir)) as database:
+        take_price(database)
         yield database

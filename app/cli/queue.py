@@ -43,7 +43,7 @@ def resume(context: typer.Context, *, as_json: AsJson = False, data_dir: DataDir
     from worker.jobs import pausing  # noqa: PLC0415 - keeps --help light
 
     with opened(context, data_dir) as database:
-        changed = pausing.resume(database)
+        changed = pausing.resume(database, actor=who())
     if as_json:
         print_json({"paused": False, "changed": changed})
     note("the queue goes on; run it with: cockpit drain" if changed else "the queue was not paused")

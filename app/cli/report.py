@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import time
 from collections.abc import Iterable
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -14,6 +15,7 @@ from app.cli.place import AsJson, DataDir, opened
 from engine.contract.errors import ConfigError, ConfigProblem
 
 if TYPE_CHECKING:
+    from worker.database import Database
     from worker.report.gaps import Gap
     from worker.report.runs import RunLine
     from worker.report.standup import DayMoney, Report
@@ -31,6 +33,10 @@ def report(
         str | None,
         typer.Option(metavar="YYYY-MM-DD", help="The morning; today's by default, noon to noon."),
     ] = None,
+    html: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write it as one HTML file that needs nothing else."),
+    ] = None,
     as_json: AsJson = False,
     data_dir: DataDir = None,
 ) -> None:
@@ -38,12 +44,32 @@ def report(
     from worker.report.snapshot import report_of  # noqa: PLC0415 - keeps --help light
 
     with opened(context, data_dir) as database:
-        found = report_of(database, _day(date), time.time())
+        now = time.time()
+        found = report_of(database, _day(date), now)
+        if html is not None:
+            _write(database, found, now, html)
     if as_json:
         print_json(found.model_dump(mode="json"))
         return
     typer.echo(found.sentence)
     _print_details(found)
+
+
+def _write(database: Database, found: Report, now: float, target: Path) -> None:
+    """The report as a file, whole or not at all."""
+    from app.report_file import render_file  # noqa: PLC0415 - keeps --help light
+
+    text = render_file(database, found, now)
+    unfinished = target.with_name(f".{target.name}.part")
+    try:
+        unfinished.write_text(text, encoding="utf-8")
+        unfinished.replace(target)
+    except OSError as error:
+        unfinished.unlink(missing_ok=True)
+        problem = f"cannot be written: {error.strerror}"
+        remedy = "name a file in a folder that exists"
+        raise ConfigError([ConfigProblem("--html", str(target), problem, remedy)]) from None
+    note(f"written: {target}")
 
 
 def _print_details(found: Report) -> None:

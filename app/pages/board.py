@@ -1,28 +1,41 @@
-"""The board: what runs and is it healthy, what is next and why it waits, what came out lately."""
+"""The board: what runs and is it healthy, what is next and why it waits, what came out."""
 
 from __future__ import annotations
 
-import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
+from typing import Annotated, Literal
+from urllib.parse import urlencode
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Query, Request
 from starlette.responses import HTMLResponse, RedirectResponse
 
-from app.charts import HELDOUT
 from app.headline import Headline, label
-from app.parts import DatabasePart, DrainsPart, SettingsPart
+from app.panels import HELDOUT
+from app.parts import NO_NUL, DatabasePart, DrainsPart, SettingsPart
+from app.sparkline import Sparkline, sparkline
 from app.templating import page
+from engine.contract.kinds import kinds
 from worker.database import Database
 from worker.jobs import views
+from worker.jobs.board import LOOKED_THROUGH, MAX_TEXT, BoardRow, Filter, board_page
 from worker.jobs.deferral import Reason
 from worker.jobs.states import State
+from worker.jobs.submission import MAX_TAG
 from worker.jobs.views import JobView
 
 router = APIRouter(include_in_schema=False)
 
-RECENT = 20
-NEXT = 20
+NEXT = 5
+"""The queue has a page of its own."""
+
+STATES = {"runs": tuple(state for state in State if state is not State.QUEUED), "all": tuple(State)}
+"""Views beside the six states; `runs` is what the board shows first."""
+
+StateName = Literal[
+    "runs", "all", "queued", "running", "succeeded", "failed", "cancelled", "aborted"
+]
 
 
 @dataclass(frozen=True)
@@ -47,22 +60,81 @@ class Queued:
     """When it may run, where that is known and its own."""
 
 
+@dataclass(frozen=True)
+class Line:
+    """One row of the table."""
+
+    job: BoardRow
+    headline: Headline
+    spark: Sparkline | None
+
+
+@dataclass(frozen=True)
+class View:
+    """What the address says: which rows are shown."""
+
+    state: StateName = "runs"
+    kind: str | None = None
+    tag: str | None = None
+    q: str | None = None
+    before: int | None = None
+
+    def address(self, **changed: object) -> str:
+        """The address of this view with some of it changed; a page of rows begins anew."""
+        known: dict[str, object] = {
+            "state": None if self.state == "runs" else self.state,
+            "kind": self.kind,
+            "tag": self.tag,
+            "q": self.q,
+        }
+        given = {name: value for name, value in {**known, **changed}.items() if value}
+        return f"/?{urlencode(given)}" if given else "/"
+
+    def filter(self) -> Filter:
+        """The same for the database."""
+        states = STATES.get(self.state) or (State(self.state),)
+        return Filter(states, self.kind, self.tag, self.q, self.before)
+
+    @property
+    def narrowed(self) -> bool:
+        """Whether it shows less than all runs."""
+        return self != View(before=self.before)
+
+
 @router.get("/")
 def board(
-    request: Request, database: DatabasePart, settings: SettingsPart, drains: DrainsPart
+    request: Request,
+    database: DatabasePart,
+    settings: SettingsPart,
+    drains: DrainsPart,
+    *,
+    state: StateName = "runs",
+    kind: Annotated[str, Query(max_length=60, pattern=NO_NUL)] = "",
+    tag: Annotated[str, Query(max_length=MAX_TAG, pattern=NO_NUL)] = "",
+    q: Annotated[str, Query(max_length=MAX_TEXT, pattern=NO_NUL)] = "",
+    before: Annotated[int | None, Query(ge=1, le=2**63 - 1)] = None,
 ) -> HTMLResponse:
     """The page, or with `?part=live` what changes on it."""
+    view = View(state, kind or None, tag.strip() or None, q.strip() or None, before)
     # Read before the rest: what changes in between comes once more by the stream, never less.
     position = views.last_change_id(database)
     running = [_running(database, job) for job in views.running(database)]
     lane = views.lane_status(database, settings.lane)
     counts = views.counts(database)
+    found = board_page(database, view.filter(), HELDOUT)
     context = {
         "position": position,
         "running": running,
         "waiting": _queued(views.next_jobs(database, limit=NEXT)),
         "waiting_more": max(0, counts[State.QUEUED] - NEXT),
-        "recent": [(job, Headline.of(job)) for job in _recent(database)],
+        "view": view,
+        "chips": _chips(view, counts),
+        "kinds": sorted(kinds()),
+        "lines": [_line(row) for row in found.rows],
+        "older": view.address(before=found.older) if found.older else None,
+        "looked_to": found.looked_to,
+        "looked_through": LOOKED_THROUGH,
+        "live": view.address(before=before, part="live"),
         "empty": not any(counts.values()),
         "title": _title(running, counts[State.QUEUED]),
         "lane": lane,
@@ -106,15 +178,19 @@ def _queued(jobs: list[JobView]) -> list[Queued]:
     return found
 
 
-def _recent(database: Database) -> list[JobView]:
-    """The last finished jobs of every outcome, newest end first."""
-    found = [
-        job
-        for state in State
-        if state.final
-        for job in views.list_jobs(database, state=state, limit=RECENT)
+def _line(row: BoardRow) -> Line:
+    return Line(row, Headline.of(row), sparkline(row.gates))
+
+
+def _chips(view: View, counts: Mapping[State, int]) -> list[tuple[str, str, int, bool]]:
+    """(words, address, jobs, whether it is shown) of each view by state."""
+    sums = {name: sum(counts[state] for state in states) for name, states in STATES.items()}
+    sums |= {state.value: counts[state] for state in State}
+    return [
+        (name, view.address(state=None if name == "runs" else name), n, name == view.state)
+        for name, n in sums.items()
+        if n or name in STATES or name == view.state
     ]
-    return sorted(found, key=lambda job: job.finished_at or time.time(), reverse=True)[:RECENT]
 
 
 def _title(running: list[Running], queued: int) -> str:

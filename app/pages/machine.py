@@ -63,7 +63,7 @@ def machine(
     lane = views.lane_status(database, settings.lane)
     shown = views.get_job(database, job) if job else _last_run(database)
     now = machine_now(settings)
-    memory = _attempts(shown) if shown else []
+    memory = attempts_of(shown) if shown else []
     context = {
         "position": position,
         "title": "Machine",
@@ -71,8 +71,8 @@ def machine(
         "lease_s": settings.lease_s,
         "machine": now,
         "job": shown,
-        "summary": _summary(memory, now.limits),
-        "decided": [found for attempt in memory for found in _decided(attempt)][::-1],
+        "summary": summary_of(memory, now.limits),
+        "decided": [found for attempt in memory for found in decisions_of(attempt)][::-1],
     }
     return page(request, "machine.html", context)
 
@@ -80,7 +80,7 @@ def machine(
 @router.get("/machine/{job_id}/memory.json")
 def memory_drawing(job_id: JobId, database: DatabasePart, settings: SettingsPart) -> JSONResponse:
     """The columns of the memory chart of one job's attempts."""
-    memory = _attempts(views.get_job(database, job_id))
+    memory = attempts_of(views.get_job(database, job_id))
     return JSONResponse(_drawing(memory, machine_now(settings).limits))
 
 
@@ -90,7 +90,7 @@ def memory_table(
 ) -> HTMLResponse:
     """The same values as a table."""
     job = views.get_job(database, job_id)
-    drawing = _drawing(_attempts(job), machine_now(settings).limits)
+    drawing = _drawing(attempts_of(job), machine_now(settings).limits)
     head = [drawing["x_label"], *(line["label"] for line in drawing["lines"])]
     columns = [drawing["x"], *(line["values"] for line in drawing["lines"])]
     rows = [[wording.number(value) for value in row] for row in zip(*columns, strict=True)]
@@ -108,12 +108,13 @@ def _last_run(database: Database) -> JobView | None:
     return max(started, key=lambda job: job.heartbeat_at or job.started_at or 0.0, default=None)
 
 
-def _attempts(job: JobView) -> list[AttemptMemory]:
+def attempts_of(job: JobView) -> list[AttemptMemory]:
+    """The memory of each attempt that a job had, the first one first."""
     run = RunDir(job.run_dir)
     return [attempt_memory(run, number) for number in range(1, job.attempt + 1)]
 
 
-def _summary(memory: Sequence[AttemptMemory], limits: Limits) -> str:
+def summary_of(memory: Sequence[AttemptMemory], limits: Limits) -> str:
     """The chart in a sentence."""
     free = [point.free_gb for attempt in memory for point in attempt.points]
     if not free:
@@ -133,7 +134,8 @@ def _summary(memory: Sequence[AttemptMemory], limits: Limits) -> str:
     )
 
 
-def _decided(memory: AttemptMemory) -> list[Decided]:
+def decisions_of(memory: AttemptMemory) -> list[Decided]:
+    """What the watchdog decided in an attempt, in the order of its looks."""
     found = []
     for entry in memory.decisions:
         step, phase = entry.get("step"), entry.get("phase")

@@ -1,82 +1,267 @@
-"""New job: a form made from the kind's schema, or a pasted YAML; the same path, the same errors."""
+"""New job: will it fit? A form made from the kind's schema, or its YAML; one config behind both.
+
+Whatever is typed becomes a submission on the one path that every door takes; what it would need,
+cost and meet is shown before it is sent, and again at every change.
+"""
 
 from __future__ import annotations
 
+import datetime
+import time
 from collections.abc import Mapping, Sequence
 from http import HTTPStatus
-from typing import Any
+from typing import Annotated, Any
 
 import anyio.to_thread
-from fastapi import APIRouter, Request
-from starlette.datastructures import UploadFile
-from starlette.exceptions import HTTPException
+import yaml
+from fastapi import APIRouter, Query, Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
-from app.forms import build, raw_config
+from app.forms import PREFIX, build, raw_config, retyped
+from app.job_check import Check, check
 from app.parts import DatabasePart
+from app.requests import form_fields
+from app.schema import chosen, schema_of
 from app.templating import page
 from engine.contract.errors import ConfigError, ConfigProblem
-from engine.contract.kinds import Kind, get_kind, kinds, parse_yaml, text_problems
+from engine.contract.kinds import Kind, get_kind, kinds, parse_yaml, text_problems, validate
 from worker.database import Database
-from worker.jobs import queue
+from worker.jobs import queue, sweeps, views
+from worker.jobs.refusals import AlreadyTriedError
+from worker.jobs.submission import LARGEST_ID, Submission, submission
+from worker.jobs.views import JobView
+from worker.report import choices
+from worker.report.snapshot import report_of
 
 router = APIRouter(prefix="/new", include_in_schema=False)
 
+BROWSER = "browser"
 DEFAULT_KIND = "rl_run"
-FORM_TYPES = frozenset({"application/x-www-form-urlencoded", "multipart/form-data"})
+PLACE = ("name", "priority", "not_before", "tags")
+"""What is asked besides the config."""
+YAML_EDITOR, FORM_EDITOR = "yaml", "form"
 
 
 @router.get("")
-def new_job(request: Request, kind: str = DEFAULT_KIND) -> HTMLResponse:
-    """The empty form of a kind."""
-    return _page(request, get_kind(kind), {})
+def new_job(
+    request: Request,
+    database: DatabasePart,
+    *,
+    kind: Annotated[str | None, Query(max_length=100)] = None,
+    editor: Annotated[str, Query(alias="as", max_length=10)] = FORM_EDITOR,
+    clone: Annotated[int | None, Query(ge=1, le=LARGEST_ID)] = None,
+    proposal: Annotated[str | None, Query(max_length=60)] = None,
+    date: datetime.date | None = None,
+) -> HTMLResponse:
+    """The form of a kind: empty, as a job of before was, or as a report proposes."""
+    typed: dict[str, str] = {}
+    raw: dict[str, Any] = {}
+    if proposal is not None and date is not None:
+        found = choices.proposal_of(report_of(database, date, time.time()), proposal)
+        if found.kind is not None and found.config is not None:
+            kind, raw, clone = found.kind, _shortened(found.kind, found.config), found.job_id
+            typed = {"name": found.name or "", "proposal": proposal, "date": date.isoformat()}
+    elif clone is not None:
+        job = views.get_job(database, clone)
+        kind, raw = job.kind, _shortened(job.kind, job.config)
+        typed = {"name": "" if job.name == job.kind else job.name}
+    wanted = get_kind(kind or DEFAULT_KIND)
+    if clone is not None:
+        typed["clone"] = str(clone)
+    answers = retyped(wanted, raw)
+    if editor == YAML_EDITOR or answers.unshown:
+        typed["yaml"] = _dumped(raw)
+    else:
+        typed |= answers.typed
+    return _page(request, database, wanted, typed)
 
 
 @router.post("")
 async def create(request: Request, database: DatabasePart) -> Response:
     """Enqueue and go to the run's page; or the form again, each problem beside its field."""
-    typed = await _typed(request)
+    typed = await form_fields(request)
     kind = get_kind(typed.get("kind", ""))
+    return await anyio.to_thread.run_sync(_create, request, database, kind, typed)
+
+
+@router.post("/check")
+async def check_typed(request: Request, database: DatabasePart) -> HTMLResponse:
+    """What is known about a job as it is typed so far, and each field's own problems."""
+    typed = await form_fields(request)
+    kind = get_kind(typed.get("kind", ""))
+    return await anyio.to_thread.run_sync(_checked, request, database, kind, typed)
+
+
+def _create(request: Request, database: Database, kind: Kind, typed: Mapping[str, str]) -> Response:
+    wish = typed.get("do", "queue")
+    if wish in {YAML_EDITOR, FORM_EDITOR}:
+        return _switched(request, database, kind, typed, wish)
     try:
-        job_id = await anyio.to_thread.run_sync(_enqueue, database, kind, typed)
+        wanted = _wanted(kind, typed, force=wish == "force")
+        return RedirectResponse(_enqueue(database, wanted, typed), HTTPStatus.SEE_OTHER)
     except ConfigError as error:
-        return _page(request, kind, typed, error.problems)
-    return RedirectResponse(f"/jobs/{job_id}", HTTPStatus.SEE_OTHER)
+        return _page(request, database, kind, typed, error.problems, sent=True)
+    except AlreadyTriedError as error:
+        return _page(request, database, kind, typed, tried=str(error), sent=True)
 
 
-def _enqueue(database: Database, kind: Kind, typed: Mapping[str, str]) -> int:
+def _enqueue(database: Database, wanted: Submission, typed: Mapping[str, str]) -> str:
+    """Queue it; the address of what came of it."""
+    if wanted.sweep is not None:
+        done = sweeps.submit_sweep(database, wanted, actor=BROWSER)
+        return f"/queue#q-{done.job_ids[0]}"
+    job_id = queue.submit(database, wanted, actor=BROWSER).job_id
+    _remember_edit(database, typed, job_id)
+    return f"/jobs/{job_id}"
+
+
+def _remember_edit(database: Database, typed: Mapping[str, str], job_id: int) -> None:
+    """The report's proposal that this job came from is answered by it."""
+    key, day = typed.get("proposal"), typed.get("date")
+    if not key or not day:
+        return
+    try:
+        report = report_of(database, datetime.date.fromisoformat(day), time.time())
+        choices.edited(database, report, key, job_id, actor=BROWSER)
+    except (ValueError, ConfigError, choices.NoProposalError):
+        return  # a hidden field that was tampered with; the job itself is queued
+
+
+def _switched(
+    request: Request, database: Database, kind: Kind, typed: Mapping[str, str], to: str
+) -> Response:
+    """The other editor with the same values; the same one with the reason where that cannot be."""
+    kept = {name: text for name, text in typed.items() if not name.startswith((PREFIX, "with:"))}
+    kept.pop("do", None)
+    if to == YAML_EDITOR:
+        if "yaml" not in typed:
+            kept["yaml"] = _dumped(raw_config(kind, typed))
+        return _page(request, database, kind, kept)
+    try:
+        raw = parse_yaml(typed.get("yaml", ""))
+    except ConfigError as error:
+        return _page(request, database, kind, typed, error.problems, sent=True)
+    answers = retyped(kind, raw)
+    if answers.unshown:
+        shown = ", ".join(answers.unshown[:5])
+        remedy = "take it out to go on in the form, or stay with the YAML"
+        problem = ConfigProblem(shown, None, "has no field in the form", remedy)
+        return _page(request, database, kind, typed, [problem], sent=True)
+    kept.pop("yaml", None)
+    return _page(request, database, kind, {**kept, **answers.typed})
+
+
+def _wanted(kind: Kind, typed: Mapping[str, str], *, force: bool = False) -> Submission:
+    """The one submission behind both editors. Raises ConfigError."""
     if unwritable := text_problems(dict(typed)):
         raise ConfigError(unwritable)
     raw = parse_yaml(typed["yaml"]) if "yaml" in typed else raw_config(kind, typed)
-    name = typed.get("name", "").strip() or None
-    return queue.enqueue(database, kind.name, raw, actor="browser", name=name)
-
-
-async def _typed(request: Request) -> dict[str, str]:
-    """The form's fields; of a name given twice the last one counts."""
-    media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if media_type not in FORM_TYPES:
-        raise HTTPException(415, f"the body is {media_type or 'of no type'}; send a form")
-    fields = await request.form(max_files=0)
-    return {
-        name: value.replace("\r\n", "\n")
-        for name, value in fields.multi_items()
-        if not isinstance(value, UploadFile)
+    place: dict[str, Any] = {
+        name: typed[name].strip() for name in PLACE if typed.get(name, "").strip()
     }
+    if "priority" in place:
+        place["priority"] = _whole(place["priority"])
+    if "tags" in place:
+        place["tags"] = [tag.strip() for tag in place["tags"].split(",") if tag.strip()]
+    sweep = raw.pop("sweep") if "yaml" in typed and "sweep" in raw else None
+    return submission({"kind": kind.name, "config": raw, "sweep": sweep, "force": force, **place})
+
+
+def _whole(text: str) -> int | str:
+    try:
+        return int(text)
+    except ValueError:
+        return text
+
+
+def _looked(database: Database, kind: Kind, typed: Mapping[str, str]) -> Check:
+    try:
+        wanted = _wanted(kind, typed)
+    except ConfigError as error:
+        return Check(problems=error.problems)
+    return check(database, wanted, _original(database, typed))
+
+
+def _original(database: Database, typed: Mapping[str, str]) -> JobView | None:
+    """The job that this one began from."""
+    number = typed.get("clone", "")
+    if not (number.isdecimal() and len(number) < 10):
+        return None
+    try:
+        return views.get_job(database, int(number))
+    except views.JobNotFoundError:
+        return None
+
+
+def _shortened(kind: str, config: Mapping[str, Any]) -> dict[str, Any]:
+    """A resolved config without its defaults, where that stands for the same."""
+    try:
+        short = chosen(schema_of(get_kind(kind).config), config)
+        same = validate(kind, short).model_dump(mode="json") == config
+    except ConfigError:  # its data are gone, or the kind has changed: the page says so
+        return dict(config)
+    return short if same else dict(config)
+
+
+def _dumped(raw: Mapping[str, Any]) -> str:
+    return yaml.safe_dump(dict(raw), sort_keys=False, allow_unicode=True) if raw else ""
+
+
+def _checked(
+    request: Request, database: Database, kind: Kind, typed: Mapping[str, str]
+) -> HTMLResponse:
+    """The panel, and the words beside each field that has an answer or had a problem."""
+    found = _looked(database, kind, typed)
+    form = build(kind, typed, found.wrong)
+    told = set(typed.get("told", "").split())
+    fields = [
+        field
+        for group in form.groups
+        for field in group.fields
+        if field.typed or field.problems or field.setting.name in told
+    ]
+    context = _context(kind, typed, form=form, found=found) | {"fields": fields, "oob": True}
+    return page(request, "new_job_check.html", context)
 
 
 def _page(
     request: Request,
+    database: Database,
     kind: Kind,
     typed: Mapping[str, str],
     problems: Sequence[ConfigProblem] = (),
+    *,
+    tried: str | None = None,
+    sent: bool = False,
 ) -> HTMLResponse:
-    context: dict[str, Any] = {
+    found = Check(problems=problems) if problems else _looked(database, kind, typed)
+    context = _context(kind, typed, form=build(kind, typed, problems), found=found) | {
         "title": f"{'Problems · ' if problems else ''}New job",
         "kinds": list(kinds().values()),
-        "form": build(kind, typed, problems),
-        "typed": typed,
         "problems": problems,
+        "original": _original(database, typed),
+        "oob": False,
+        "fields": [],
+        "refused": tried,
     }
-    status = HTTPStatus.UNPROCESSABLE_ENTITY if problems else HTTPStatus.OK
+    status = HTTPStatus.OK
+    if sent and problems:
+        status = HTTPStatus.UNPROCESSABLE_ENTITY
+    elif tried:
+        status = HTTPStatus.CONFLICT
     return page(request, "new_job.html", context, status=status)
+
+
+def _context(kind: Kind, typed: Mapping[str, str], *, form: Any, found: Check) -> dict[str, Any]:
+    by_field: dict[str, list[ConfigProblem]] = {}
+    for problem in found.wrong:
+        by_field.setdefault(problem.field.partition(".")[0], []).append(problem)
+    return {
+        "form": form,
+        "kind": kind,
+        "typed": typed,
+        "check": found,
+        "by_place": {name: by_field.get(name, []) for name in PLACE},
+        "as_yaml": "yaml" in typed,
+        "told": " ".join(problem.field for problem in found.wrong),
+    }

@@ -1,38 +1,82 @@
-"""The run page: how one job goes, what it learnt, whether to believe it, and how it ended."""
+"""The run page: how one job goes, what it learnt, whether to believe it, and how it ended.
+
+Each tab is an address of its own, and only what it shows is read.
+"""
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from functools import lru_cache
+from http import HTTPStatus
+from typing import Annotated, Any, Literal, NamedTuple
+from urllib.parse import urlencode
 
-from fastapi import APIRouter, Request
-from pydantic import ValidationError
+from fastapi import APIRouter, Query, Request
+from pydantic import BaseModel, Field, ValidationError
 from starlette.exceptions import HTTPException
-from starlette.responses import FileResponse, HTMLResponse, JSONResponse
+from starlette.responses import FileResponse, RedirectResponse, Response
 
-from app import charts
+from app.event_log import TYPES, read_events
 from app.findings import Findings, trace_of
 from app.headline import Headline, title
-from app.log_tail import read_log_tail
-from app.parts import DatabasePart, JobId, SettingsPart
+from app.log_reader import read_log
+from app.pages import run_charts
+from app.pages.machine import attempts_of, decisions_of, summary_of
+from app.panels import HELDOUT
+from app.parts import NO_NUL, DatabasePart, JobId, SettingsPart
+from app.repro import repro_of
 from app.schema import flattened, sections
 from app.templating import page
 from engine.contract.errors import ConfigError
 from engine.contract.kinds import cautions, get_kind
-from worker.jobs import views
+from worker.database import Database
+from worker.jobs import series, views
 from worker.jobs.states import State
 from worker.jobs.views import JobView
+from worker.lane.machine import machine_now
+from worker.settings import WorkerSettings
 
 router = APIRouter(prefix="/jobs", include_in_schema=False)
 
+SMOOTHINGS = ("0", "0.5", "0.8", "0.9", "0.95", "0.99")
+MOST_AUDIT = 100
+NOT_SET = "not set"
 
-@dataclass(frozen=True)
-class Panel:
-    """A chart with its sentence."""
 
-    chart: charts.Chart
-    summary: str
+class Tab(enum.StrEnum):
+    """The parts of the page."""
+
+    CHARTS = "charts"
+    SAMPLES = "samples"
+    LOG = "log"
+    MEMORY = "memory"
+    CONFIG = "config"
+    EVENTS = "events"
+    REPRO = "repro"
+
+
+class Wanted(BaseModel):
+    """What the address asks for."""
+
+    tab: Tab = Tab.CHARTS
+    find: str = Field("", max_length=200, pattern=NO_NUL)
+    """Words in the names of series, or in the log."""
+    attempt: int | None = Field(None, ge=1, le=10**6)
+    at: int | None = Field(None, ge=0, le=2**62)
+    """A byte of the log."""
+    jump: Literal["error"] | None = None
+    before: int | None = Field(None, ge=0, le=2**62)
+    """A byte of the events."""
+    type: str | None = Field(None, max_length=40)
+    """Only events of this type."""
+    axis: run_charts.AxisName = "step"
+    smooth: str = Field("0", pattern=r"^0(\.\d{1,3})?$")
+    first: int | None = Field(None, ge=0, le=2**31 - 1, alias="from")
+    last: int | None = Field(None, ge=0, le=2**31 - 1, alias="to")
+    show: list[str] = Field([], max_length=50)
+    """Series that stand open in the list of all of them."""
 
 
 @dataclass(frozen=True)
@@ -52,36 +96,148 @@ class ConfigRow:
 
 @router.get("/{job_id}")
 def run(
-    request: Request, job_id: JobId, database: DatabasePart, settings: SettingsPart
-) -> HTMLResponse:
-    """The page, or with `?part=live` what changes on it."""
+    request: Request,
+    job_id: JobId,
+    database: DatabasePart,
+    settings: SettingsPart,
+    wanted: Annotated[Wanted, Query()],
+) -> Response:
+    """One tab of the page, or with `?part=live` what changes on it."""
     # Read before the rest: what changes in between comes once more by the stream, never less.
     position = views.last_change_id(database)
     job = views.get_job(database, job_id)
-    metrics = views.metrics(database, job_id, charts.EVERY_SERIES)
+    if wanted.tab is Tab.SAMPLES:
+        return RedirectResponse(_address(job_id, Tab.SAMPLES), HTTPStatus.SEE_OTHER)
     headline = Headline.of(job)
-    config = _config_rows(job)
     context = {
         "position": position,
         "job": job,
         "headline": headline,
-        "found": Findings.of(job),
-        "cautions": _cautions(job),
         "title": title(job, headline),
-        "panels": _panels(job, metrics),
-        "gates": metrics.get(charts.HELDOUT, []),
-        "warmup": metrics.get("warmup/heldout", []),
-        "warmup_target": _warmup_target(job),
-        "peak_gb": headline.peak_gb or _highest(metrics.get("mem/rss_gb", [])),
-        "gap": charts.latest_gap(metrics),
-        "chosen": [row for row in config if row.chosen],
-        "untouched": [row for row in config if not row.chosen],
-        "audit": views.audit(database, job_id),
-        "log": read_log_tail(job.run_dir),
+        "wanted": wanted,
+        "tabs": [(tab.value, _address(job_id, tab)) for tab in Tab],
+        "query": urlencode(
+            [pair for pair in request.query_params.multi_items() if pair[0] != "part"]
+            + [("part", "live")]
+        ),
         "lease_s": settings.lease_s,
         "State": State,
+        **_LOADERS[wanted.tab](Asked(database, settings, job, wanted)),
     }
     return page(request, "run.html", context)
+
+
+def _address(job_id: int, tab: Tab) -> str:
+    if tab is Tab.SAMPLES:
+        return f"/jobs/{job_id}/samples"
+    return f"/jobs/{job_id}" + ("" if tab is Tab.CHARTS else f"?tab={tab}")
+
+
+class Asked(NamedTuple):
+    """What a tab is made from."""
+
+    database: Database
+    settings: WorkerSettings
+    job: JobView
+    wanted: Wanted
+
+
+def _charts(asked: Asked) -> dict[str, Any]:
+    known = series.summaries(asked.database, asked.job.id)
+    gap = run_charts.latest_gap(asked.database, asked.job.id, known)
+    headline, memory = Headline.of(asked.job), known.get("mem/rss_gb")
+    return {
+        "found": Findings.of(asked.job),
+        "cautions": _cautions(asked.job),
+        "panels": run_charts.panels(asked.job, known, gap, _temperatures(asked.job)),
+        "listed": run_charts.listed(known, asked.wanted.find),
+        "smoothings": SMOOTHINGS,
+        "gates": known.get(HELDOUT),
+        "warmup": known.get("warmup/heldout"),
+        "warmup_target": _warmup_target(asked.job),
+        "peak_gb": headline.peak_gb or (memory.high if memory else None),
+        "gap": gap,
+    }
+
+
+def _log(asked: Asked) -> dict[str, Any]:
+    log = read_log(
+        asked.job.run_dir,
+        asked.wanted.attempt,
+        asked.wanted.at,
+        find=asked.wanted.find,
+        first_error=asked.wanted.jump == "error",
+    )
+    search = {"jump": asked.wanted.jump} if asked.wanted.jump else {"find": asked.wanted.find}
+    number = log.attempt if log else 0
+    return {"log": log, "search": urlencode({"tab": "log", "attempt": number, **search})}
+
+
+def _memory(asked: Asked) -> dict[str, Any]:
+    memory = attempts_of(asked.job)
+    limits = machine_now(asked.settings).limits
+    trace = asked.job.result.get("mem_trace")
+    return {
+        "limits": limits,
+        "memory": any(attempt.points for attempt in memory),
+        "summary": summary_of(memory, limits),
+        "decided": [found for attempt in memory for found in decisions_of(attempt)][::-1],
+        "phases": _phases(trace),
+    }
+
+
+def _phases(trace: Any) -> list[tuple[str, float]]:
+    """(phase, the most memory in use within it)."""
+    used = trace.get("phase_used_gb") if isinstance(trace, Mapping) else None
+    pairs = used.items() if isinstance(used, Mapping) else ()
+    return [(str(phase), float(gb)) for phase, gb in pairs if isinstance(gb, int | float)]
+
+
+def _config(asked: Asked) -> dict[str, Any]:
+    rows = _config_rows(asked.job)
+    parent = views.get_job(asked.database, asked.job.clone_of) if asked.job.clone_of else None
+    return {
+        "chosen": [row for row in rows if row.chosen],
+        "untouched": [row for row in rows if not row.chosen],
+        "parent": parent,
+        "changed": _changed(parent, asked.job) if parent else [],
+        "cautions": _cautions(asked.job),
+    }
+
+
+def _changed(parent: JobView, job: JobView) -> list[tuple[str, Any, Any]]:
+    """(setting, parent's value, this job's value) where they differ."""
+    before, now = dict(_leaves(parent.config)), dict(_leaves(job.config))
+    names = sorted({*before, *now})
+    return [
+        (name, before.get(name, NOT_SET), now.get(name, NOT_SET))
+        for name in names
+        if before.get(name, NOT_SET) != now.get(name, NOT_SET)
+    ]
+
+
+def _events(asked: Asked) -> dict[str, Any]:
+    audit = views.audit(asked.database, asked.job.id)[::-1]
+    return {
+        "audit": audit[:MOST_AUDIT],
+        "audit_n": len(audit),
+        "events": read_events(asked.job.run_dir, asked.wanted.before, asked.wanted.type),
+        "types": TYPES,
+    }
+
+
+def _repro(asked: Asked) -> dict[str, Any]:
+    return {"repro": repro_of(asked.job)}
+
+
+_LOADERS = {
+    Tab.CHARTS: _charts,
+    Tab.LOG: _log,
+    Tab.MEMORY: _memory,
+    Tab.CONFIG: _config,
+    Tab.EVENTS: _events,
+    Tab.REPRO: _repro,
+}
 
 
 @router.get("/{job_id}/trace.json")
@@ -93,54 +249,12 @@ def trace(job_id: JobId, database: DatabasePart) -> FileResponse:
     return FileResponse(path, media_type="application/json", filename=f"trace-job-{job_id}.json")
 
 
-@router.get("/{job_id}/charts/{name}.json")
-def chart_drawing(job_id: JobId, name: str, database: DatabasePart) -> JSONResponse:
-    """The columns of one chart."""
-    chart = _chart(name)
-    selected = Headline.of(views.get_job(database, job_id)).selected_step
-    metrics = views.metrics(database, job_id, chart.series)
-    return JSONResponse(charts.drawing(chart, metrics, selected))
-
-
-@router.get("/{job_id}/charts/{name}")
-def chart_table(request: Request, job_id: JobId, name: str, database: DatabasePart) -> HTMLResponse:
-    """The values of one chart as a table."""
-    chart = _chart(name)
-    job = views.get_job(database, job_id)
-    table = charts.table(chart, views.metrics(database, job_id, chart.series))
-    context = {"job": job, "table": table, "title": f"{chart.title} · job {job_id}"}
-    return page(request, "chart_table.html", context)
-
-
-def _chart(name: str) -> charts.Chart:
-    try:
-        return charts.CHARTS[name]
-    except KeyError:
-        known = ", ".join(charts.CHARTS)
-        raise HTTPException(404, f"{name[:100]!r} is no chart; known: {known}") from None
-
-
-def _panels(job: JobView, metrics: Mapping[str, charts.Points]) -> list[Panel]:
-    found = []
-    for chart in charts.CHARTS.values():
-        if chart.name == "learning":
-            said = f"{charts.summary(chart, metrics)} {_temperatures(job)}".rstrip()
-            found.append(Panel(chart, said))
-        elif any(metrics.get(name) for name in chart.series):
-            found.append(Panel(chart, charts.summary(chart, metrics)))
-    return found
-
-
 def _temperatures(job: JobView) -> str:
     """Two scores sampled at different temperatures cannot be read as one line."""
     pool, heldout = job.config.get("temp"), job.config.get("heldout_temp")
     if pool is None or heldout is None or pool == heldout:
         return ""
     return f"Pool is sampled at temperature {pool}, held-out at {heldout}."
-
-
-def _highest(points: charts.Points) -> float | None:
-    return max((value for _, value in points), default=None)
 
 
 def _cautions(job: JobView) -> list[str]:
@@ -171,9 +285,15 @@ def _config_rows(job: JobView) -> list[ConfigRow]:
 def _defaults(kind: str) -> Mapping[str, Any]:
     """Empty for a kind that is not registered any more: then every setting was chosen."""
     try:
-        schema = get_kind(kind).config.model_json_schema()
+        return _defaults_of(get_kind(kind).config)
     except ConfigError:
         return {}
+
+
+@lru_cache(maxsize=32)
+def _defaults_of(config: type[BaseModel]) -> Mapping[str, Any]:
+    """Kept: making the schema takes longer than the rest of the page."""
+    schema = config.model_json_schema()
     absent = {section.name: None for section in sections(schema) if section.optional}
     leaves = flattened(schema)
     return absent | {leaf.name: leaf.default for leaf in leaves if not leaf.required}

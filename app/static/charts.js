@@ -1,12 +1,17 @@
 // Charts: each [data-chart] names a JSON document of columns and is drawn by uPlot, with colours
-// from the style sheet. The sentence and the table beside a chart are the server's.
+// from the style sheet. One with data-follows-address takes axis, part and smoothing from the
+// page's address and says when somebody drags over it. Arrow keys read a chart value by value.
+// The sentence and the table beside a chart are the server's.
 "use strict";
 
 window.nightlaneCharts = (() => {
   const REFRESH_MS = 1000;
   const HEIGHT = { learning: 300 };
   const PLAIN_HEIGHT = 220;
+  let measured = false;
   const drawn = new Map(); // node → {plot, shape, busy, again}
+  const HIDDEN = { points: { show: false }, spanGaps: true, class: "edge" };
+  const PAGE_KEYS = 10; // values that Page Up and Page Down pass over
   const dark = matchMedia("(prefers-color-scheme: dark)");
 
   function colour(name) {
@@ -27,19 +32,56 @@ window.nightlaneCharts = (() => {
     return HEIGHT[node.closest("[data-name]").dataset.name] ?? PLAIN_HEIGHT;
   }
 
-  function lineOf(line, band) {
+  function lineOf(line, band, faint) {
     return {
       label: line.label,
       scale: line.axis,
       stroke: colour(line.colour),
+      alpha: faint ? 0.35 : 1,
       width: line.marks ? 2 : 1.5,
+      dash: line.dash,
       spanGaps: true,
       points: { show: line.marks, size: 7, fill: colour(line.colour) },
-      value: (_, value, __, index) => {
-        const ends = line.marks && index != null && value != null ? band.map((edge) => edge[index]) : [];
-        return text(value, line.unit) + (ends.length && ends[0] != null ? ` (${text(ends[0], line.unit)} to ${text(ends[1], line.unit)})` : "");
-      },
+      value: (_, value, __, index) => said(line, value, band, index),
     };
+  }
+
+  // Of a stretch of steps its lowest and highest value too, of a gate its interval.
+  function said(line, value, band, index) {
+    const edges = line.marks ? band : line.low ? [line.low, line.high] : [];
+    const ends = index != null && value != null ? edges.map((edge) => edge[index]) : [];
+    return text(value, line.unit) + (ends.length && ends[0] != null ? ` (${text(ends[0], line.unit)} to ${text(ends[1], line.unit)})` : "");
+  }
+
+  // The address says how; a chart of one moment (memory, a comparison) does not ask it.
+  function asked(node) {
+    return "followsAddress" in node.dataset ? new URL(location.href).searchParams : new URLSearchParams();
+  }
+
+  function addressOf(node) {
+    const address = new URL(node.dataset.chart, location.href);
+    const wanted = asked(node);
+    for (const name of ["axis", "from", "to"]) {
+      if (wanted.has(name)) address.searchParams.set(name, wanted.get(name));
+    }
+    return address;
+  }
+
+  function smoothing(node) {
+    const share = Number(asked(node).get("smooth") ?? 0);
+    return share > 0 && share < 1 ? share : 0;
+  }
+
+  // Exponential moving average, its beginning not pulled towards zero.
+  function smoothed(values, share) {
+    let mean = 0;
+    let weight = 0;
+    return values.map((value) => {
+      if (value == null) return null;
+      mean = share * mean + (1 - share) * value;
+      weight = share * weight + (1 - share);
+      return mean / weight;
+    });
   }
 
   function scaleOf(lines) {
@@ -84,8 +126,26 @@ window.nightlaneCharts = (() => {
     ctx.restore();
   }
 
+  // Attempts, warm-up, gates and waits: a paper behind the lines, its name where there is room.
+  function drawShades(plot, entry) {
+    const { ctx, bbox } = plot;
+    ctx.save();
+    ctx.font = `${11 * devicePixelRatio}px system-ui, sans-serif`;
+    for (const [label, first, last] of entry.drawing.shades ?? []) {
+      const begin = Math.max(bbox.left, plot.valToPos(first, "x", true));
+      const end = Math.min(bbox.left + bbox.width, plot.valToPos(last, "x", true));
+      if (end <= begin) continue;
+      ctx.fillStyle = colour("grid");
+      ctx.fillRect(begin, bbox.top, end - begin, bbox.height);
+      ctx.fillStyle = colour("ink");
+      if (ctx.measureText(label).width + 8 < end - begin) ctx.fillText(label, begin + 4, bbox.top + 13 * devicePixelRatio);
+    }
+    ctx.restore();
+  }
+
   function options(node, entry) {
     const { drawing } = entry;
+    const share = smoothing(node);
     const font = "12px system-ui, sans-serif";
     const axis = { stroke: colour("ink"), grid: { stroke: colour("grid"), width: 1 }, ticks: { show: false }, font };
     const axes = [{ ...axis, label: drawing.x_label, labelSize: 16, size: 30, labelFont: font }];
@@ -105,35 +165,127 @@ window.nightlaneCharts = (() => {
         values: (_, values) => values.map((value) => tick(value, lines[0].unit)),
       });
     }
-    const series = [{ label: drawing.x_label }, ...drawing.lines.map((line) => lineOf(line, drawing.band))];
+    const series = [{ label: drawing.x_label }, ...drawing.lines.map((line) => lineOf(line, drawing.band, share && !line.marks))];
     const bands = [];
-    if (drawing.band.length) {
+    const pair = (scale, fill) => {
       const [low, high] = [series.length, series.length + 1];
-      const edge = { scale: "left", stroke: "transparent", points: { show: false }, spanGaps: true, class: "edge" };
-      series.push({ ...edge }, { ...edge });
-      bands.push({ series: [high, low], fill: colour("band") });
+      series.push({ ...HIDDEN, scale, stroke: "transparent" }, { ...HIDDEN, scale, stroke: "transparent" });
+      bands.push({ series: [high, low], fill });
+    };
+    if (drawing.band.length) pair("left", colour("band"));
+    for (const line of drawing.lines) {
+      if (line.low) pair(line.axis, `color-mix(in srgb, ${colour(line.colour)} 28%, transparent)`);
     }
-    const hooks = drawing.band.length ? { drawAxes: [(plot) => drawGates(plot, entry)] } : {};
-    return { width: node.clientWidth, height: heightOf(node), axes, scales, series, bands, hooks, cursor: { y: false } };
+    for (const line of drawing.lines) {
+      if (share && !line.marks) series.push({ ...HIDDEN, scale: line.axis, stroke: colour(line.colour), width: 2 });
+    }
+    const hooks = {
+      drawAxes: [(plot) => drawShades(plot, entry), ...(drawing.band.length ? [(plot) => drawGates(plot, entry)] : [])],
+      setSelect: [(plot) => zoom(plot, entry)],
+    };
+    const drag = { x: Boolean(drawing.steps) && "followsAddress" in node.dataset, y: false, setScale: false };
+    return { width: node.clientWidth, height: heightOf(node), axes, scales, series, bands, hooks, cursor: { y: false, drag } };
   }
 
-  function columns(drawing) {
-    return [drawing.x, ...drawing.lines.map((line) => line.values), ...drawing.band];
+  function columns(drawing, share) {
+    return [
+      drawing.x,
+      ...drawing.lines.map((line) => line.values),
+      ...drawing.band,
+      ...drawing.lines.flatMap((line) => (line.low ? [line.low, line.high] : [])),
+      ...drawing.lines.flatMap((line) => (share && !line.marks ? [smoothed(line.values, share)] : [])),
+    ];
+  }
+
+  // --- zoom: the dragged part, in steps, is asked for again, with more detail ---
+
+  function zoom(plot, entry) {
+    const { left, width } = plot.select;
+    if (width < 8) return;
+    const { steps } = entry.drawing;
+    const [from, to] = [plot.posToIdx(left), plot.posToIdx(left + width)].map((index) => steps[index]);
+    plot.setSelect({ left: 0, top: 0, width: 0, height: 0 }, false);
+    if (to > from) document.dispatchEvent(new CustomEvent("nightlane:zoom", { detail: { from, to } }));
+  }
+
+  // --- keys: a line at one value, and what stands there in words ---
+
+  function frame(node, entry) {
+    if (entry.readout) return;
+    node.tabIndex = 0;
+    node.setAttribute("role", "group");
+    node.setAttribute("aria-roledescription", "chart");
+    node.setAttribute("aria-label", `${node.dataset.title ?? entry.drawing.title}: left and right arrow keys read the values`);
+    entry.said = document.createElement("p");
+    entry.said.className = "drawn quiet";
+    entry.readout = document.createElement("p");
+    entry.readout.className = "readout";
+    entry.readout.setAttribute("aria-live", "polite");
+    node.append(entry.said, entry.readout);
+    node.addEventListener("keydown", (event) => walk(event, entry));
+    node.addEventListener("blur", () => leave(entry));
+  }
+
+  function walk(event, entry) {
+    const { plot, drawing } = entry;
+    if (!plot || event.ctrlKey || event.metaKey || event.altKey) return;
+    const last = drawing.x.length - 1;
+    const now = entry.at ?? (event.key === "ArrowLeft" || event.key === "PageUp" ? last + 1 : -1);
+    const to = {
+      ArrowRight: now + 1,
+      ArrowLeft: now - 1,
+      PageDown: now + PAGE_KEYS,
+      PageUp: now - PAGE_KEYS,
+      Home: 0,
+      End: last,
+    }[event.key];
+    if (event.key === "Escape") leave(entry);
+    if (to === undefined) return;
+    event.preventDefault();
+    entry.at = Math.min(last, Math.max(0, to));
+    plot.setCursor({ left: plot.valToPos(drawing.x[entry.at], "x"), top: 0 });
+    const values = drawing.lines
+      .filter((line) => line.values[entry.at] != null)
+      .map((line) => `${line.label} ${said(line, line.values[entry.at], drawing.band, entry.at)}`);
+    const place = Number(drawing.x[entry.at].toPrecision(6));
+    entry.readout.textContent = `${drawing.x_label} ${place}: ${values.join(", ")}`;
+  }
+
+  function leave(entry) {
+    if (entry.at === undefined) return;
+    delete entry.at;
+    entry.plot?.setCursor({ left: -10, top: -10 });
+    entry.readout.textContent = "";
   }
 
   function draw(node, drawing) {
     const entry = drawn.get(node);
     entry.drawing = drawing;
     node.classList.toggle("has-values", drawing.x.length > 0);
-    if (!drawing.x.length) return;
-    const shape = drawing.lines.map((line) => line.label).join();
-    if (entry.plot && entry.shape === shape) {
-      entry.plot.setData(columns(drawing));
+    if (!drawing.x.length) {
+      entry.plot?.destroy();
+      delete entry.plot;
       return;
     }
-    entry.plot?.destroy(); // a line has got its first value
-    entry.shape = shape;
-    entry.plot = new uPlot(options(node, entry), columns(drawing), node);
+    const share = smoothing(node);
+    const shape = JSON.stringify([share, drawing.x_label, drawing.lines.map((line) => [line.label, Boolean(line.low)])]);
+    if (entry.plot && entry.shape === shape) {
+      entry.plot.setData(columns(drawing, share));
+    } else {
+      entry.plot?.destroy(); // a line has got its first value, or is drawn another way
+      entry.shape = shape;
+      entry.plot = new uPlot(options(node, entry), columns(drawing, share), node);
+    }
+    frame(node, entry);
+    entry.said.textContent = drawing.said ?? "";
+    node.append(entry.said, entry.readout);
+  }
+
+  // For who measures: when every chart that was there at first stood on the page.
+  function measure() {
+    if (measured || [...drawn.values()].some((entry) => !entry.drawing)) return;
+    measured = true;
+    performance.mark("charts-drawn");
   }
 
   async function load(node) {
@@ -144,8 +296,9 @@ window.nightlaneCharts = (() => {
     }
     entry.busy = true;
     try {
-      const answer = await fetch(node.dataset.chart, { headers: { Accept: "application/json" } });
+      const answer = await fetch(addressOf(node), { headers: { Accept: "application/json" } });
       if (answer.ok) draw(node, await answer.json());
+      measure();
     } catch {
       // The connection's own words say that the cockpit does not answer.
     }
@@ -164,7 +317,8 @@ window.nightlaneCharts = (() => {
 
   function mount() {
     for (const node of document.querySelectorAll("[data-chart]")) {
-      if (drawn.has(node)) continue;
+      // What is folded away is drawn when it is opened.
+      if (drawn.has(node) || node.closest("details:not([open])")) continue;
       drawn.set(node, {});
       resized.observe(node);
       load(node);
@@ -181,14 +335,28 @@ window.nightlaneCharts = (() => {
     for (const node of drawn.keys()) load(node);
   }
 
-  dark.addEventListener("change", () => {
+  // At once, whatever was asked for lately: a person has moved a control.
+  function reload() {
+    for (const [node, entry] of drawn) {
+      if (!("followsAddress" in node.dataset)) continue;
+      entry.busy = false;
+      load(node);
+    }
+  }
+
+  function redraw() {
     for (const [node, entry] of drawn) {
       if (!entry.plot) continue;
       entry.plot.destroy();
       delete entry.plot;
       draw(node, entry.drawing);
     }
+  }
+
+  dark.addEventListener("change", redraw);
+  document.addEventListener("DOMContentLoaded", () => {
+    performance.mark("charts-begin");
+    mount();
   });
-  document.addEventListener("DOMContentLoaded", mount);
-  return { mount, refresh };
+  return { mount, refresh, reload, redraw };
 })();

@@ -1,10 +1,10 @@
 // The live page: says whether it is live, paused or stale, and asks for its parts again when the
-// stream names a change. htmx does the stream, the requests and the morphing; this file decides
-// when. A region names the events it follows in data-live; several events become one request.
+// stream names a change. stream.js hears it, htmx does the requests and the morphing; this file
+// decides when. A region names the events it follows in data-live; several events become one request.
 "use strict";
 
 (() => {
-  const REFRESH_MS = 400; // at most this often; the last event always gets its request
+  const REFRESH_MS = 300; // at most this often; the last event always gets its request
   const SILENCE_MS = 16000; // three beats of the server
   const connection = document.getElementById("connection");
   let heardAt = Date.now();
@@ -34,30 +34,70 @@
     if (!partFailed) say("live", "live");
   }
 
-  if (connection) {
-    connection.addEventListener("htmx:sse:after:connection", (event) => {
-      // A stream that was away may have missed the answer to its last request.
-      if (connection.dataset.state === "stale" && event.detail.connection.attempt > 0) refreshAll("resync");
+  document.addEventListener("htmx:error", () => stale("the cockpit does not answer; reload to try again"));
+  document.addEventListener("htmx:response:error", (event) => {
+    partFailed = true;
+    stale(`the cockpit answered with an error (${event.detail.ctx.response.status}); its log says why`);
+  });
+
+  // --- the stream: one for all tabs (stream.js) ---
+
+  const REFUSED = "the cockpit does not take this stream (too many pages are open, or its log says why)";
+  const wanted = new URL(connection ? connection.dataset.stream : "/", location.href).searchParams;
+  const pageJob = wanted.has("job") ? Number(wanted.get("job")) : null;
+  let seen = wanted.has("after") ? Number(wanted.get("after")) : null; // what this page shows
+  let wasLive = false;
+
+  function listen(message) {
+    if (document.hidden) return; // this tab rests; what was on its way comes again
+    if (message.topic) heardEvent(message);
+    else heardState(message);
+  }
+
+  function heardState({ state, id }) {
+    if (state === "lost") stale("the cockpit does not answer; trying again");
+    else if (state === "refused") stale(`${REFUSED}; trying again`);
+    else if (state === "live") {
+      // The stream is further than this page; or it was away, and with it perhaps an answer.
+      const behind = seen !== null && id !== null && id > seen;
+      if (behind || (wasLive && connection.dataset.state === "stale")) refreshAll("resync");
+      if (behind) seen = id;
+      wasLive = true;
       heard();
-    });
-    connection.addEventListener("htmx:sse:error", () => stale("the cockpit does not answer; trying again"));
-    document.addEventListener("htmx:error", () => stale("the cockpit does not answer; reload to try again"));
-    document.addEventListener("htmx:response:error", (event) => {
-      partFailed = event.target !== connection;
-      stale(`the cockpit answered with an error (${event.detail.ctx.response.status}); its log says why`);
-    });
-    connection.addEventListener("htmx:sse:before:message", heard);
-    connection.addEventListener("htmx:sse:close", (event) => {
-      if (event.detail.reason === "ended") stale("the stream has ended; reload to go on");
-    });
+    }
+  }
+
+  function heardEvent({ topic, id, job }) {
+    heard();
+    if (topic !== "resync" && id !== null && seen !== null && id <= seen) return; // it is shown
+    if (id !== null) seen = id;
+    refreshAll(topic, job);
+  }
+
+  if (connection) {
+    const stream = window.nightlaneStream(listen);
+    const watch = () => {
+      if (!document.hidden) stream.watch(seen);
+    };
     document.addEventListener("visibilitychange", () => {
-      if (document.hidden) say("paused", "paused: this tab was hidden");
-      else say("connecting", "catching up");
+      if (document.hidden) {
+        stream.rest();
+        say("paused", "paused: this tab was hidden");
+      } else {
+        heardAt = Date.now();
+        say("connecting", "catching up");
+        watch();
+      }
+    });
+    addEventListener("pagehide", () => stream.rest());
+    addEventListener("pageshow", (event) => {
+      if (event.persisted) watch();
     });
     setInterval(() => {
       const quiet = Date.now() - heardAt > SILENCE_MS;
       if (quiet && !document.hidden && connection.dataset.state === "live") stale("nothing heard; trying again");
     }, 1000);
+    watch();
   }
 
   // --- parts that follow the stream ---
@@ -85,15 +125,13 @@
     htmx.trigger(region, "refresh", {}, false);
   }
 
-  function refreshAll(topic) {
-    for (const region of document.querySelectorAll(`[data-live~="${topic}"]`)) refresh(region);
-    if (topic === "job" || topic === "resync") window.nightlaneCharts.refresh();
-  }
-
-  if (connection) {
-    for (const topic of ["job", "board", "lane", "beat", "resync"]) {
-      connection.addEventListener(topic, () => refreshAll(topic));
+  // A page of one job is not drawn again for another one's step.
+  function refreshAll(topic, job = null) {
+    const others = topic === "job" && pageJob !== null && job !== pageJob;
+    for (const region of document.querySelectorAll(`[data-live~="${topic}"]`)) {
+      if (!others || region.id === "strip") refresh(region);
     }
+    if (!others && (topic === "job" || topic === "resync")) window.nightlaneCharts?.refresh();
   }
 
   // The log stays at its end, unless its reader has scrolled up.
@@ -112,7 +150,7 @@
       partFailed = false;
       heard();
     }
-    window.nightlaneCharts.mount();
+    window.nightlaneCharts?.mount();
     keepLogEnd();
   });
   keepLogEnd();

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal
 
-from engine.evaluate.intervals import PairedComparison
+from engine.contract.intervals import PairedComparison
 from engine.evaluate.trend import Rise
 
 Verdict = Literal["gain", "no gain proven", "pool only", "loss", "no verdict"]

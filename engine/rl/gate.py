@@ -10,8 +10,8 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from engine.contract.intervals import wilson
 from engine.data import Question
-from engine.evaluate.intervals import wilson
 from engine.hooks import check_abort
 from engine.reward import RewardAdapter, Verdict
 from engine.rollout import Rollout, Sampler

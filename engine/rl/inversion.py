@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from engine.contract.intervals import compare
 from engine.contract.rl.guard import GuardConfig
-from engine.evaluate.intervals import compare
 from engine.evaluate.trend import rise, unevenness
 from engine.evaluate.verdicts import best_step
 

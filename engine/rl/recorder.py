@@ -146,6 +146,7 @@ class Recorder(LoopObserver):
             **report.metrics,
             "train/n_used": report.n_used,
             "train/adv_spread": report.adv_spread,
+            "rollout/tokens": self._tokens,
             **({"rollout/tokens_per_s": self._tokens / sampling} if sampling else {}),
             "time/sampling_s": sampling,
             "time/verifying_s": verifying,
@@ -247,7 +248,10 @@ class Recorder(LoopObserver):
         """One event a point, whatever was killed when: a resumed run does not repeat it."""
         write_rows(
             self._run.rollouts / f"heldout-{split}-{result.step:06d}.jsonl",
-            [record(i.rollout, i.verdict) | {"success": i.success} for i in result.items],
+            [
+                record(i.rollout, i.verdict) | {"prompt": i.question.prompt, "success": i.success}
+                for i in result.items
+            ],
         )
         self._trace.counter("score", {f"heldout {split}": float(result)})
         gate = GateKey(split, result.step)

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from engine.contract.intervals import compare
 from engine.contract.kinds.rl_run import RLRunConfig
 from engine.evaluate import trend
-from engine.evaluate.intervals import compare
 from engine.evaluate.selection import Heldout, Outcomes, p_better
 from engine.evaluate.verdicts import judge, published_step
 from engine.rl.state import LoopState

@@ -18,17 +18,22 @@ from engine import memory
 from engine.contract.events import EventLog, EventReader
 from engine.contract.run_dir import RunDir, write_json
 from engine.lineage import snapshot
-from engine.stage2 import checkpoints
+from engine.stage2 import checkpoints, shown
 from engine.stage2.evaluation import Evaluation
 from engine.stage2.judge import JudgedRollout
 from engine.stage2.ranks import Ranks
 from engine.stage2.records import Record
+from engine.stage2.thumbnails import Thumbnails
 from engine.stage2.trainer import RandomState, Stage2Trainer, StepLog
 
 _SHOWN = 600
 """Characters of a text in a sample event."""
 _SAMPLES = 4
-"""Rollouts of a step that people get to see at once."""
+"""Rollouts of a step that people get to see at once, and of which files keep picture and roles."""
+_GATE_PICTURES = 200
+"""Records of a gate whose pictures are kept."""
+PICTURES = "pictures"
+"""Folder beside the rollouts."""
 _LIVE = {
     "loss": "train/loss",
     "ce": "loss/ce",
@@ -89,6 +94,7 @@ class RunBridge(TrainerCallback):
         self.seconds = 0.0
         self._began = time.monotonic()
         self._live: dict[str, Any] = {}
+        self._thumbnails = Thumbnails(run.rollouts / PICTURES)
 
     @property
     def best_step(self) -> int | None:
@@ -163,7 +169,8 @@ class RunBridge(TrainerCallback):
         is_best = self.best_step == step
         if self._ranks.is_first:
             self._events.write("metric", step=step, values=dict(metrics))
-            self.gate("select", step, found, selected=is_best)
+            records = self.trainer.eval_dataset
+            self.gate("select", step, found, records, selected=is_best)  # type: ignore[arg-type]
         if is_best:
             control.should_save = step > 0
             self._link()
@@ -184,8 +191,16 @@ class RunBridge(TrainerCallback):
         if self._ranks.is_first:
             self._events.write("progress", phase=name, step=step, max_steps=max_steps, **more)
 
-    def gate(self, split: str, step: int, found: Evaluation, *, selected: bool) -> None:
-        """One point of a held-out curve, with its answers in a file."""
+    def gate(
+        self,
+        split: str,
+        step: int,
+        found: Evaluation,
+        records: Sequence[Record],
+        *,
+        selected: bool,
+    ) -> None:
+        """One point of a held-out curve, with its answers to `records` in a file."""
         if not self._ranks.is_first:
             return
         self._events.write(
@@ -198,7 +213,12 @@ class RunBridge(TrainerCallback):
             temp=0.0,
             selected=selected,
         )
-        rows = [_row(one, text) for one, text in zip(found.judged, found.texts, strict=True)]
+        rows = [
+            _row(one, text) | self._drawn(one, record, with_picture=index < _GATE_PICTURES)
+            for index, (one, text, record) in enumerate(
+                zip(found.judged, found.texts, records, strict=True)
+            )
+        ]
         _write_lines(self._run.rollouts / f"heldout-{split}-{step:06d}.jsonl", rows)
 
     def card(self, aborted_after: Sequence[int] = ()) -> dict[str, Any]:
@@ -236,21 +256,36 @@ class RunBridge(TrainerCallback):
     def _record(self, log: StepLog) -> None:
         assert log.rolled_out is not None
         rolled = log.rolled_out
-        pieces = self.trainer.parts.channel_b.pieces
+        channel_b = self.trainer.parts.channel_b
+        pieces = channel_b.pieces
         texts = [
             b"".join(pieces.of_all(response.ids)).decode(errors="replace")
             for response in rolled.responses
         ]
         rows = [
-            _row(one, text) | {"record": record.where, "ids": list(response.ids)}
-            for one, text, record, response in zip(
-                rolled.judged, texts, log.records, rolled.responses, strict=True
+            _row(one, text)
+            | self._drawn(one, record, with_picture=index < _SAMPLES)
+            | {"ids": list(response.ids)}
+            for index, (one, text, record, response) in enumerate(
+                zip(rolled.judged, texts, log.records, rolled.responses, strict=True)
             )
         ]
+        monitored = zip(rows, rolled.judged, rolled.responses, strict=True)
+        for row, one, response in list(monitored)[:_SAMPLES]:
+            row["spans"] = shown.taught_spans(response.ids, one, channel_b.weights, pieces)
         _write_lines(self._run.rollouts / f"train-{log.step:06d}.jsonl", rows)
-        shown = zip(rolled.judged, texts, log.records, strict=True)
-        items = [_sample(*one) for one in list(shown)[:_SAMPLES]]
+        seen = zip(rolled.judged, texts, log.records, strict=True)
+        items = [_sample(*one) for one in list(seen)[:_SAMPLES]]
         self._events.write("sample", step=log.step, split="train", items=items)
+
+    def _drawn(self, one: JudgedRollout, record: Record, *, with_picture: bool) -> dict[str, Any]:
+        """Which record it answers, and the boxes over its first picture."""
+        return {
+            "record": record.where,
+            "picture": self._thumbnails.of(record.images[0]) if with_picture else None,
+            "objects": shown.objects(one),
+            "entries": shown.entries(one),
+        }
 
     def _seal(self, step: int) -> None:
         began = time.monotonic()

@@ -18,10 +18,10 @@ from engine.contract.errors import NightlaneError
 from engine.contract.stage2.config import read_config
 from engine.contract.stage2.rollout_matching import RolloutMatchingConfig
 from engine.contract.stage2.stage2_ab import SemanticDescGateConfig
+from engine.stage2 import shown
 from engine.stage2.desc_gate import DescGate
 from engine.stage2.ground_truth import read_objects
 from engine.stage2.judge import JudgedRollout, judge, judge_metrics
-from engine.stage2.match import box_iou
 from engine.stage2.pieces import TokenPieces
 from engine.stage2.roles import Role, b3_roles, y_train_roles
 from engine.stage2.target import CEWeights, Segment, build_targets
@@ -80,11 +80,8 @@ def inspect(record: Mapping[str, Any], pieces: TokenPieces) -> dict[str, Any]:
     return {
         "invalid": rollout.parsed.invalid,
         "truncated": rollout.parsed.truncated,
-        "entries": _entries(rollout),
-        "objects": [
-            {"desc": o.desc, "bbox_2d": list(o.box), "matched": j not in rollout.found.missing}
-            for j, o in enumerate(gt)
-        ],
+        "entries": shown.entries(rollout),
+        "objects": shown.objects(rollout),
         "rollout": _rollout_rows(ids, rollout, pieces),
         "b2": None
         if targets.b2 is None
@@ -125,36 +122,17 @@ def _settings(raw: Any) -> tuple[RolloutMatchingConfig, DescGate, CEWeights]:
     )
 
 
-def _entries(rollout: JudgedRollout) -> list[dict[str, Any]]:
-    partner = {i: (j, ok) for (i, j), ok in zip(rollout.found.pairs, rollout.accepted, strict=True)}
-    rows: list[dict[str, Any]] = []
-    count = 0
-    for entry in rollout.parsed.entries:
-        row: dict[str, Any] = {"key": entry.key, "drop": entry.drop, "match": None}
-        if entry.prediction is not None:
-            box = entry.prediction.box
-            row |= {"desc": entry.prediction.desc, "bbox_2d": list(box)}
-            if count in partner:
-                j, accepted = partner[count]
-                iou = float(box_iou([box], [rollout.gt[j].box])[0, 0])
-                row["match"] = {"object": j, "iou": iou, "desc_accepted": accepted}
-            count += 1
-        rows.append(row)
-    return rows
-
-
 def _rollout_rows(
     ids: Sequence[int], rollout: JudgedRollout, pieces: TokenPieces
 ) -> list[dict[str, Any]]:
     """The rollout's own tokens; what stands behind the cut has no role."""
-    roles = y_train_roles(rollout, pieces)
-    kept = rollout.parsed.prefix_ids
-    rows = []
-    for index, token_id in enumerate(ids):
-        row: dict[str, Any] = {"index": index, "id": token_id, "text": _shown(pieces, token_id)}
-        whole = index < len(kept) and kept[index] == token_id and not rollout.parsed.invalid
-        rows.append(row | (_role(roles[index]) if whole else {"part": None, "source": "cut"}))
-    return rows
+    return [
+        {"index": index, "id": token_id, "text": _shown(pieces, token_id)}
+        | ({"part": None, "source": shown.CUT} if role is None else _role(role))
+        for index, (token_id, role) in enumerate(
+            zip(ids, shown.answer_roles(ids, rollout, pieces), strict=True)
+        )
+    ]
 
 
 def _segment_rows(

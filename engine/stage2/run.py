@@ -22,10 +22,10 @@ from engine import checkpoint, memory
 from engine.attempt import Attempt
 from engine.checkpoint import Checkpoint
 from engine.contract.errors import NightlaneError
+from engine.contract.intervals import compare
 from engine.contract.run_dir import write_json
 from engine.contract.stage2.config import EMBEDDED_MODELS, Stage2Config
 from engine.contract.stage2.rollout_matching import DecodingConfig
-from engine.evaluate.intervals import compare
 from engine.hooks import Aborted, rl_hooks
 from engine.models.qwen3_vl import VisionModel, add_coord_tokens_command, load
 from engine.stage2 import checkpoints, embedded
@@ -386,7 +386,7 @@ class _Run:
             )
         trainer.load_weights(folder.path)
         found = trainer.parts.evaluation(self.report_records)
-        bridge.gate("report", step, found, selected=step == selected)
+        bridge.gate("report", step, found, self.report_records, selected=step == selected)
         return found
 
     # --- what it says ---

@@ -50,9 +50,18 @@ class Attempt:
         self._ingest = Ingest(lease, claimed.job_id, self.run)
         self.write("started", resumed_from=None)
 
+    @property
+    def result(self) -> dict[str, Any]:
+        """The live result."""
+        return self._ingest.result
+
+    def add(self, type_: Any, **fields: Any) -> None:
+        """One event that the next `write` brings along."""
+        self._events.write(type_, **fields)
+
     def write(self, type_: Any, **fields: Any) -> None:
         """One event, through the real ingest into the database."""
-        self._events.write(type_, **fields)
+        self.add(type_, **fields)
         self._ingest.pull()
         self._ingest.flush()
 
@@ -103,18 +112,18 @@ class Night:
     """The lane, held by this test."""
 
     def __init__(self, lease: Lease) -> None:
-        self._lease = lease
+        self.lease = lease
         self.db = lease.db
         self._attempts: list[Attempt] = []
 
     def start(self) -> Attempt:
         """Claim the oldest queued job."""
         with self.db.write_tx() as conn:
-            taken = claim(conn, lane=self._lease.lane, fence=self._lease.fence + 1, actor="drain:1")
+            taken = claim(conn, lane=self.lease.lane, fence=self.lease.fence + 1, actor="drain:1")
             assert taken is not None, "nothing is queued"
-            self._lease.advance(conn, taken.job_id)
-        self._lease.fence = taken.fence
-        self._attempts.append(Attempt(self._lease, taken))
+            self.lease.advance(conn, taken.job_id)
+        self.lease.fence = taken.fence
+        self._attempts.append(Attempt(self.lease, taken))
         return self._attempts[-1]
 
     def close(self) -> None:

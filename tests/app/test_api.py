@@ -170,7 +170,7 @@ def test_each_kind_is_described_by_its_json_schema(client: TestClient) -> None:
 
 def test_liveness_and_readiness_answer(client: TestClient) -> None:
     """For whatever supervises the process."""
-    assert client.get("/healthz").json() == {"status": "ok"}
+    assert client.get("/healthz").json() == {"status": "ok", "viewers": 0}
     assert client.get("/readyz").json() == {"status": "ok"}
 
 

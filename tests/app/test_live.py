@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import AsyncIterator, Coroutine
 from typing import Any, NamedTuple
 
@@ -25,18 +26,21 @@ class Heard(NamedTuple):
     data: str
 
 
-def read(frame: bytes) -> Heard:
-    fields = dict(line.split(": ", 1) for line in frame.decode().strip().splitlines())
-    return Heard(fields["event"], int(fields["id"]) if "id" in fields else None, fields["data"])
+def read(burst: bytes) -> list[Heard]:
+    found = []
+    for event in burst.decode().strip().split("\n\n"):
+        fields = dict(line.split(": ", 1) for line in event.splitlines())
+        number = int(fields["id"]) if "id" in fields else None
+        found.append(Heard(fields["event"], number, fields["data"]))
+    return found
 
 
 async def heard(stream: AsyncIterator[bytes], count: int) -> list[Heard]:
-    """The next `count` events that are no beats."""
+    """The events of so many bursts as bring `count` that are no beats."""
     found: list[Heard] = []
     while len(found) < count:
-        event = read(await asyncio.wait_for(anext(stream), 10))
-        if event.event != "beat":
-            found.append(event)
+        burst = read(await asyncio.wait_for(anext(stream), 10))
+        found += [event for event in burst if event.event != "beat"]
     return found
 
 
@@ -154,6 +158,37 @@ def test_a_client_that_does_not_read_costs_a_bounded_queue_and_then_starts_again
         assert events == ["resync"]
         await stuck.aclose()
         await reader.aclose()
+
+    with_hub(db, use)
+
+
+def test_a_busy_night_reaches_a_page_twice_a_second_and_not_more_often(db: Database) -> None:
+    """What comes between two bursts is told together, and its last event is never lost."""
+    jobs = [queue(db) for _ in range(3)]
+
+    async def use(hub: Live) -> None:
+        stream = hub.follow(views.last_change_id(db), None)
+        await anext(stream)
+        came: list[float] = []
+        told: set[str] = set()
+
+        async def listen() -> None:
+            while f'{{"job": {jobs[-1]}}}' not in told:
+                events = await heard(stream, 1)
+                came.append(asyncio.get_running_loop().time())
+                told.update(event.data for event in events)
+
+        listening = asyncio.create_task(listen())
+        for _ in range(30):
+            await in_thread(_announce, db, jobs[0])
+            await in_thread(_announce, db, jobs[1])
+            await asyncio.sleep(0.04)
+        await in_thread(_announce, db, jobs[2])
+        await asyncio.wait_for(listening, 10)
+        gaps = [after - before for before, after in itertools.pairwise(came)]
+        assert gaps
+        assert min(gaps) >= 1 / live_module.RATE_HZ - 0.02
+        await stream.aclose()
 
     with_hub(db, use)
 

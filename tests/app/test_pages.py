@@ -80,8 +80,10 @@ def test_recent_runs_show_before_after_lift_and_verdict(client: TestClient, db: 
 
     text = words(client.get("/").text)
 
-    assert "succeeded 55.2 % → 81.0 % +25.8 points (+21.8 to +29.8) gain 40 2 min 34 s" in text
-    assert "failed – – CRASH the engine ended with exit status 1" in text
+    assert (
+        "succeeded – 55.2 % → 81.0 % +25.8 points (+21.8 to +29.8) gain 2 min 34 s 40 steps" in text
+    )
+    assert "failed – – – CRASH the engine ended with exit status 1" in text
 
 
 @pytest.mark.requirement("UI-01")
@@ -138,11 +140,10 @@ def test_the_run_page_says_why_a_run_ended(client: TestClient, db: Database) -> 
         error = "the engine ended with exit status 1"
         attempt.settle(Verdict(State.FAILED, "exit 1", cause="CRASH", error=error))
 
-    text = words(client.get("/jobs/1").text)
-
-    assert "CRASH the engine ended with exit status 1" in text
-    assert "ValueError: no such file" in text
-    assert "failed exit 1 drain:" in text
+    for tab, said in (("log", "ValueError: no such file"), ("events", "failed exit 1 drain:")):
+        text = words(client.get(f"/jobs/1?tab={tab}").text)
+        assert "CRASH the engine ended with exit status 1" in text
+        assert said in text
 
 
 @pytest.mark.requirement("UI-02")
@@ -152,7 +153,7 @@ def test_the_config_of_a_run_shows_what_differs_from_the_defaults(
     """What somebody chose stands first; the rest is folded away."""
     queue(db, kl_coef=0.1)
 
-    text = words(client.get("/jobs/1").text)
+    text = words(client.get("/jobs/1?tab=config").text)
 
     assert "base embedded:qwen3-tiny has none" in text
     assert "lr 0.0003 1e-06" in text
@@ -172,7 +173,10 @@ def test_a_name_an_error_and_a_log_with_markup_are_text(client: TestClient, db: 
         attempt.settle(Verdict(State.FAILED, evil, cause=evil, error=evil))
     queue(db, name=evil, verifier="exact", data={"prompt_field": evil})
 
-    for path in ("/", "/jobs/1", "/jobs/2", "/jobs/1/charts/learning"):
+    tabs = [
+        f"/jobs/1?tab={tab}" for tab in ("charts", "log", "memory", "config", "events", "repro")
+    ]
+    for path in ("/", *tabs, "/jobs/2", "/jobs/1/charts/learning"):
         text = client.get(path).text
         assert "<script>alert" not in text
         assert "<img" not in text

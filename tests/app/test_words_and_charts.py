@@ -12,12 +12,14 @@ import pytest
 from app import charts, wording
 from app.headline import Headline, title
 from app.log_tail import MOST_BYTES, read_log_tail
+from app.panels import CHARTS, HELDOUT
 from app.schema import flattened, sections
 from engine.contract.kinds import kinds
 from engine.contract.run_dir import RunDir, write_json
 from tests.app.night import night, queue
 from worker.database import Database
 from worker.jobs import views
+from worker.jobs.series import Curve, Point, Summary
 
 
 def test_the_examples_in_the_wording_hold() -> None:
@@ -78,11 +80,28 @@ def test_the_phases_before_the_current_one_are_done(db: Database) -> None:
     ]
 
 
+def curve(*values: tuple[int, float], size: int = 1) -> Curve:
+    """Values as they are, or as if each stood for a stretch."""
+    points = [Point(step, step, value, value, value, value, 1, None) for step, value in values]
+    return Curve(size, points)
+
+
+def summary_of(*values: tuple[int, float]) -> Summary:
+    """What a rollup says of these."""
+    numbers = [value for _, value in values]
+    (first_step, first), (last_step, last) = values[0], values[-1]
+    ends = (first_step, first, None, last_step, last, None)
+    return Summary(len(values), min(numbers), max(numbers), *ends)
+
+
 def test_the_columns_of_a_chart_are_aligned_by_step() -> None:
     """A step without a value has null, never its neighbour's value."""
-    metrics = {"pool/score": [(1, 0.5), (2, 0.6)], "heldout/select": [(0, 0.55), (2, 0.65)]}
+    metrics = {
+        "pool/score": curve((1, 0.5), (2, 0.6)),
+        "heldout/select": curve((0, 0.55), (2, 0.65)),
+    }
 
-    drawing = charts.drawing(charts.CHARTS["learning"], metrics, selected_step=2)
+    drawing = charts.drawing(CHARTS["learning"], metrics, selected_step=2)
 
     assert drawing["x"] == [0, 1, 2]
     assert [line["values"] for line in drawing["lines"]] == [[None, 0.5, 0.6], [0.55, None, 0.65]]
@@ -105,21 +124,30 @@ def test_a_long_series_is_thinned_and_keeps_its_extremes_and_ends() -> None:
 @pytest.mark.requirement("UI-02")
 def test_the_gap_is_the_mean_pool_before_a_gate_minus_its_held_out_score() -> None:
     """By hand: (0.6 + 0.8) / 2 - 0.6; the pool behind the gate does not count."""
-    metrics = {"pool/score": [(1, 0.6), (2, 0.8), (3, 0.1)], "heldout/select": [(2, 0.6)]}
+    metrics = {
+        "pool/score": curve((1, 0.6), (2, 0.8), (3, 0.1)),
+        "heldout/select": curve((2, 0.6)),
+    }
 
-    assert charts.latest_gap(metrics) == pytest.approx(0.1)
+    ((step, pool, heldout),) = charts.gaps(metrics)
+    assert (step, heldout) == (2, 0.6)
+    assert pool == pytest.approx(0.7)
+    assert charts.latest_gap([(1, 0.6), (2, 0.8)], 0.6) == pytest.approx(0.1)
 
 
 @pytest.mark.requirement("UI-02")
 def test_each_chart_says_in_a_sentence_what_it_shows() -> None:
     """Beginning, end and range of each line, for those who do not see the lines."""
-    metrics = {"pool/score": [(1, 0.5), (2, 0.9), (3, 0.7)], "heldout/select": [(0, 0.55)]}
+    metrics = {
+        "pool/score": summary_of((1, 0.5), (2, 0.9), (3, 0.7)),
+        "heldout/select": summary_of((0, 0.55)),
+    }
 
-    assert charts.summary(charts.CHARTS["learning"], metrics) == (
+    assert charts.summary(CHARTS["learning"], metrics) == (
         "Pool (training prompts): 50.0 % at step 1, 70.0 % at step 3 (between 50.0 % and 90.0 %). "
         "Held-out (select rows): 55.0 % at step 0."
     )
-    assert charts.summary(charts.CHARTS["kl"], {}) == "No values yet."
+    assert charts.summary(CHARTS["kl"], {}) == "No values yet."
 
 
 @pytest.mark.requirement("UI-02")
@@ -132,7 +160,7 @@ def test_each_chart_is_a_table_too() -> None:
         "heldout/select/high": [(0, 0.6)],
     }
 
-    table = charts.table(charts.CHARTS["learning"], metrics)
+    table = charts.table(CHARTS["learning"], metrics, 3)
 
     assert table["rows"] == [
         ["0", "–", "55.0 %", "50.0 % to 60.0 %", "–"],
@@ -204,8 +232,8 @@ def test_a_large_number_is_written_without_an_exponent(value: float, words: str)
 @pytest.mark.requirement("UI-02")
 def test_a_series_without_values_is_not_in_the_legend() -> None:
     """What a kind of run never measures is not drawn as an empty name."""
-    chart = charts.CHARTS["learning"]
+    chart = CHARTS["learning"]
 
-    drawing = charts.drawing(chart, {charts.HELDOUT: [(0, 0.5)]})
+    drawing = charts.drawing(chart, {HELDOUT: curve((0, 0.5))})
 
     assert [line["label"] for line in drawing["lines"]] == ["held-out (select rows)"]

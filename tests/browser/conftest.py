@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
 
 from tests.deadline import eventually
+from tests.filled import Filled, filled
 from worker.database import open_database
 from worker.settings import WorkerSettings
 
@@ -47,6 +49,7 @@ class Server:
             "NIGHTLANE_LOCK_DIR": str(settings.lock_dir),
             "NIGHTLANE_LANE": settings.lane,
             "NIGHTLANE_LEASE_S": str(settings.lease_s),
+            "NIGHTLANE_PRICE_USD_H": str(settings.price_usd_h),
         }
         self.child: subprocess.Popen[str] | None = None
         self.start()
@@ -83,9 +86,13 @@ class Server:
 class House:
     """A database, and a server over it."""
 
-    def __init__(self, folder: Path, lease_s: float = 15) -> None:
+    def __init__(self, folder: Path, lease_s: float = 15, price_usd_h: float = 0) -> None:
         settings = WorkerSettings(
-            data_dir=folder / "data", lock_dir=folder / "locks", lane="test", lease_s=lease_s
+            data_dir=folder / "data",
+            lock_dir=folder / "locks",
+            lane="test",
+            lease_s=lease_s,
+            price_usd_h=price_usd_h,
         )
         self.db = open_database(settings)
         self.server = Server(settings)
@@ -100,6 +107,23 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
     """One for the tests that look at jobs of their own; a server takes seconds to start."""
     made = House(tmp_path_factory.mktemp("house"))
     yield made
+    made.close()
+
+
+@dataclass(frozen=True)
+class FilledHouse:
+    """A house as a busy week leaves it; its running job is never stale."""
+
+    house: House
+    filled: Filled
+
+
+@pytest.fixture(scope="module")
+def filled_house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FilledHouse]:
+    """For tests that look and change nothing."""
+    made = House(tmp_path_factory.mktemp("filled"), lease_s=3600, price_usd_h=1.8)
+    with filled(made.db) as content:
+        yield FilledHouse(made, content)
     made.close()
 
 

@@ -129,7 +129,7 @@ def _picture(page: Page) -> str:
 def test_a_page_says_stale_when_the_cockpit_dies_and_catches_up_when_it_is_back(
     visit: Visits, house: House
 ) -> None:
-    """By Last-Event-ID, without a reload: what happened meanwhile appears."""
+    """Behind the last change it heard, without a reload: what happened meanwhile appears."""
     queue(house.db)
     seen = visit(house)
     page = seen.open("/")
@@ -144,7 +144,6 @@ def test_a_page_says_stale_when_the_cockpit_dies_and_catches_up_when_it_is_back(
     expect(page.locator("#connection")).to_have_text("live", timeout=15_000)
     expect(page.locator(f"#next-{missed}")).to_be_visible()
     assert seen.never_reloaded()
-    assert _resumed(seen), "no request for the stream carried Last-Event-ID"
     _run_all(house)
 
 
@@ -167,7 +166,6 @@ def test_a_hidden_tab_pauses_in_words_and_catches_up_when_it_is_shown(
     expect(page.locator(f"#next-{missed}")).to_be_visible()
     expect(page.locator("#connection")).to_have_text("live")
     assert seen.never_reloaded()
-    assert _resumed(seen), "no request for the stream carried Last-Event-ID"
     _run_all(house)
 
 
@@ -186,11 +184,6 @@ def _set_hidden(page: Page, *, hidden: bool) -> None:
         }""",
         hidden,
     )
-
-
-def _resumed(seen: Visit) -> bool:
-    streams = [request for request in seen.requests if "/api/v1/stream" in request.url]
-    return any(request.headers.get("last-event-id", "").isdecimal() for request in streams)
 
 
 def test_a_name_with_markup_runs_nothing(visit: Visits, house: House) -> None:
@@ -271,12 +264,12 @@ def test_the_keyboard_reaches_everything_with_a_visible_focus(visit: Visits, hou
     page = visit(house).open("/")
 
     stops = []
-    for _ in range(9):
+    for _ in range(19):
         page.keyboard.press("Tab")
         stops.append(page.evaluate("document.activeElement.textContent.trim()"))
         style = "getComputedStyle(document.activeElement).outlineStyle"
         assert page.evaluate(style) == "solid", stops
 
     assert stops[:3] == ["Skip to content", "Nightlane", "Board"]
-    assert stops[-5:] == ["New job", "Run now", "Pause the queue", "rl_run", "Cancel"]
+    assert stops[-5:] == ["Stop all…", "Run now", "Pause the queue", "rl_run", "Cancel"]
     _run_all(house)

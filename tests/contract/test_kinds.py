@@ -63,6 +63,9 @@ def test_every_problem_of_a_config_is_reported_at_once() -> None:
         ({"group_k": 1}, "group_k"),
         ({"heldout_every": 0}, "heldout_every"),
         ({"adapter_init": "/x", "tuning": "full"}, "(config)"),
+        ({"tuning": []}, "tuning"),
+        ({"base": []}, "base"),
+        ({"heldout_temp": {}}, "heldout_temp"),
     ],
 )
 def test_a_bad_value_is_named_with_its_field_and_remedy(change: dict[str, Any], field: str) -> None:

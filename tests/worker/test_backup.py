@@ -67,6 +67,8 @@ def test_a_restored_queue_goes_on(
     report = drain(settings)
 
     assert [settled.job_id for settled in report.ran] == [first, second]
+    with open_database(settings) as again, again.read() as conn:
+        assert conn.exec_driver_sql("PRAGMA journal_mode").scalar_one() == "wal"
 
 
 @pytest.mark.parametrize("left", ["nightlane.db", "nightlane.db-wal"])

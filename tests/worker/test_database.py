@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from sqlmodel import SQLModel
 from worker import dialects
 from worker.database import Database, DatabaseError, known_versions, open_database
 from worker.jobs import views
+from worker.jobs.queue import enqueue
 from worker.jobs.states import State
 from worker.settings import WorkerSettings
 
@@ -156,3 +158,22 @@ def test_the_worker_needs_no_web(settings: WorkerSettings) -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
 
     assert not set(done.stdout.split()) & {"torch", "fastapi", "starlette", "uvicorn", "alembic"}
+
+
+def test_threads_that_write_and_read_at_once_get_in_each_others_way_nowhere(db: Database) -> None:
+    """More threads than connections that are kept: every job stands once, every look succeeds."""
+
+    def put_and_look(first: int) -> list[int]:
+        made = []
+        for seed in range(first, first + 6):
+            made.append(enqueue(db, "tally", {"seed": seed}, actor="test"))
+            assert views.get_job(db, made[-1]).state is State.QUEUED
+        return made
+
+    with ThreadPoolExecutor(12) as pool:
+        made = [
+            number for numbers in pool.map(put_and_look, range(0, 120, 10)) for number in numbers
+        ]
+
+    assert sorted(made) == list(range(1, 73))
+    assert views.counts(db)[State.QUEUED] == 72

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, Row, delete, select, update
@@ -19,6 +19,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from engine.contract.events import Event, EventReader, Progress
 from engine.contract.run_dir import RunDir
 from worker.jobs.changes import announce
+from worker.jobs.rollups import roll_up, take_back
 from worker.jobs.states import State
 from worker.jobs.tables import job, metric
 from worker.lane.lock import BEAT_PATIENCE_S, Lease
@@ -186,7 +187,7 @@ class Ingest:
         if written != 1:
             raise self._lease.lost()
         if self._from_scratch:
-            conn.execute(delete(metric).where(metric.c.job_id == self._job_id))
+            drop_metrics(conn, self._job_id)
         write_metrics(conn, self._job_id, self._pending)
         announce(conn, "job", self._job_id)
 
@@ -204,14 +205,15 @@ def _continues(run: RunDir, row: Row[Any]) -> bool:
 
 
 def write_metrics(conn: Connection, job_id: int, events: list[Event]) -> None:
-    """Store what the events measured, in their order; a later value of a step replaces it.
+    """Store what the events measured, in their order, and bring the rollups up to date.
 
-    `started` takes back what later steps of earlier attempts had measured.
+    A later value of a step replaces it; `started` takes back what later steps of earlier
+    attempts had measured.
     """
     rows: dict[tuple[str, int], dict[str, Any]] = {}
     for event in events:
         if event["type"] == "started":
-            _insert(conn, rows)
+            _insert(conn, job_id, rows)
             rows = {}
             _supersede(conn, job_id, event.get("resumed_from"))
         for series, step, value in metric_rows(event):
@@ -221,26 +223,44 @@ def write_metrics(conn: Connection, job_id: int, events: list[Event]) -> None:
                 "step": step,
                 "attempt": event["attempt"],
                 "value": value,
+                "at": event.get("t"),
             }
-    _insert(conn, rows)
+    _insert(conn, job_id, rows)
+
+
+def drop_metrics(conn: Connection, job_id: int) -> None:
+    """Forget everything that a job measured."""
+    conn.execute(delete(metric).where(metric.c.job_id == job_id))
+    take_back(conn, job_id, None)
 
 
 def _supersede(conn: Connection, job_id: int, resumed_from: int | None) -> None:
+    if resumed_from is None:
+        drop_metrics(conn, job_id)
+        return
     statement = delete(metric).where(metric.c.job_id == job_id)
-    if resumed_from is not None:
-        statement = statement.where(
-            metric.c.step > resumed_from, metric.c.series.not_like("warmup/%")
-        )
-    conn.execute(statement)
+    later = statement.where(metric.c.step > resumed_from, metric.c.series.not_like("warmup/%"))
+    conn.execute(later)
+    take_back(conn, job_id, resumed_from)
 
 
-def _insert(conn: Connection, rows: Mapping[tuple[str, int], dict[str, Any]]) -> None:
+def _insert(conn: Connection, job_id: int, rows: Mapping[tuple[str, int], dict[str, Any]]) -> None:
     if not rows:
         return
     dialect = postgresql if conn.dialect.name == "postgresql" else sqlite
     statement = dialect.insert(metric)
     statement = statement.on_conflict_do_update(
         index_elements=["job_id", "series", "step"],
-        set_={"attempt": statement.excluded.attempt, "value": statement.excluded.value},
+        set_={name: statement.excluded[name] for name in ("attempt", "value", "at")},
     )
     conn.execute(statement, list(rows.values()))
+    roll_up(conn, job_id, _reach(rows))
+
+
+def _reach(rows: Collection[tuple[str, int]]) -> dict[str, tuple[int, int]]:
+    """The lowest and highest step of each series."""
+    found: dict[str, tuple[int, int]] = {}
+    for series, step in rows:
+        low, high = found.get(series, (step, step))
+        found[series] = (min(low, step), max(high, step))
+    return found

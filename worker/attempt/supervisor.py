@@ -25,6 +25,7 @@ from engine.contract.run_dir import Abort, AbortReason, InputFile, JobFile, RunD
 from worker.attempt.ingest import Ingest
 from worker.attempt.memory import MemoryGuard, WatchdogError
 from worker.attempt.process import ENGINE, EngineProcess
+from worker.attempt.provenance import note_provenance
 from worker.attempt.settlement import Ending, Verdict, no_run_directory, settle
 from worker.attempt.writing import Settled, write_verdict
 from worker.database import DatabaseError
@@ -111,6 +112,7 @@ class Supervisor:
             supervisor_pid=os.getpid(),
         )
         write_json(self._attempt.job_file, job_file.model_dump(mode="json"))
+        note_provenance(self._attempt)
 
     def _inputs(self, config: BaseModel) -> list[InputFile]:
         """Every input by size and hash. Models are large: the heart beats on between chunks."""

@@ -20,6 +20,7 @@ from worker.jobs.states import State, apply, moving
 from worker.jobs.tables import attempt, job
 from worker.lane import ledger
 from worker.lane.lock import Lease
+from worker.prepared import Prepared
 
 
 class Settled(NamedTuple):
@@ -72,23 +73,35 @@ def write_verdict(
     return Settled(job_id, number, verdict.to, verdict.cause, verdict.error, verdict.later)
 
 
-_SETTLE = moving(
-    State.RUNNING,
-    job.c.id == bindparam("the_job"),
-    job.c.fence == bindparam("the_fence"),
-    values={
-        "lane": None,
-        "engine": None,
-        "stop_requested": None,
-        "cause": bindparam("the_cause"),
-        "error": bindparam("the_error"),
-        "finished_at": bindparam("now"),
-        "oom_deferred": job.c.oom_deferred + bindparam("oom"),
-        "rescues": job.c.rescues + bindparam("rescue"),
-        **{name: bindparam(f"the_{name}") for name in FREE},
-    },
+_SETTLE = Prepared(
+    moving(
+        State.RUNNING,
+        job.c.id == bindparam("the_job"),
+        job.c.fence == bindparam("the_fence"),
+        values={
+            "lane": None,
+            "engine": None,
+            "stop_requested": None,
+            "cause": bindparam("the_cause"),
+            "error": bindparam("the_error"),
+            "finished_at": bindparam("now"),
+            "oom_deferred": job.c.oom_deferred + bindparam("oom"),
+            "rescues": job.c.rescues + bindparam("rescue"),
+            **{name: bindparam(f"the_{name}") for name in FREE},
+        },
+        returning=(
+            job.c.id,
+            job.c.state,
+            job.c.attempt,
+            job.c.fence,
+            job.c.followers,
+            job.c.attempt_started_at,
+            job.c.started_beat,
+            job.c.cause,
+        ),
+    )
 )
-_ENDED = insert(attempt).returning(*attempt.c)
+_ENDED = Prepared(insert(attempt))
 
 
 def _cancel_asked(conn: Connection, job_id: int) -> bool:
@@ -108,19 +121,22 @@ def _charge(
     ended, beat = time.time(), time.monotonic()
     if last_sign is not None:
         ended, beat = last_sign.heartbeat_at, last_sign.beat
+    charged = ledger.Ended(
+        job_id=settled.id,
+        n=settled.attempt,
+        ended_at=ended,
+        # Both beats are of one boot: claim and heartbeats come from the same supervisor.
+        seconds=max(0.0, (beat or 0.0) - (settled.started_beat or beat or 0.0)),
+        outcome=settled.state,
+    )
     row = {
-        "job_id": settled.id,
-        "n": settled.attempt,
+        **charged._asdict(),
         "fence": settled.fence,
         "lane": lease.lane,
         "started_at": settled.attempt_started_at or ended,
-        "ended_at": ended,
-        # Both beats are of one boot: claim and heartbeats come from the same supervisor.
-        "seconds": max(0.0, (beat or 0.0) - (settled.started_beat or beat or 0.0)),
-        "outcome": settled.state,
         # What interrupted it, also where the job goes on and has no cause.
         "cause": settled.cause or ("MEMORY" if verdict.oom else "LOST" if verdict.rescue else None),
     }
-    ended_attempt = conn.execute(_ENDED, row).one()
+    _ENDED.run(conn, row)
     price = lease.db.settings.price_usd_h
-    ledger.settle(conn, ended_attempt, lane=lease.lane, price_usd_h=price, actor=actor())
+    ledger.settle(conn, charged, lane=lease.lane, price_usd_h=price, actor=actor())

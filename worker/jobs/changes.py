@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from typing import Literal
 
-from sqlalchemy import Connection, delete, func, insert, select
+from sqlalchemy import Connection, bindparam, delete, func, insert, literal_column, select
 
 from worker.jobs.tables import change
+from worker.prepared import Prepared
 
 Topic = Literal["job", "board", "lane"]
 """job: anything of that job · board: the list (a job came, or changed its state) · lane."""
@@ -18,20 +19,27 @@ Topic = Literal["job", "board", "lane"]
 KEPT = 10_000
 """Rows of the tail: about 40 minutes of a busy job."""
 
-_APPEND = insert(change).returning(change.c.id)
-_APPEND_MANY = insert(change)
+_APPEND = Prepared(insert(change).returning(change.c.id))
+_APPEND_MOVED = Prepared(
+    insert(change).values(
+        [
+            {"topic": literal_column(f"'{topic}'"), "job_id": bindparam("the_job")}
+            for topic in ("job", "board")
+        ]
+    )
+)
 
 
 def announce(conn: Connection, topic: Topic, job_id: int | None = None) -> None:
     """Append a change; now and then drop what is older than the tail."""
-    key = conn.execute(_APPEND, {"topic": topic, "job_id": job_id}).scalar_one()
+    key = _APPEND.one(conn, {"topic": topic, "job_id": job_id}).id
     if key % 1_000 == 0:
         _drop_before(conn, key)
 
 
 def announce_moved(conn: Connection, job_id: int) -> None:
     """The same for a job whose place on the board changed: both topics, in one statement."""
-    conn.execute(_APPEND_MANY, [{"topic": topic, "job_id": job_id} for topic in ("job", "board")])
+    _APPEND_MOVED.run(conn, {"the_job": job_id})
     if job_id % 500 == 0:
         _drop_before(conn, conn.execute(select(func.max(change.c.id))).scalar_one())
 

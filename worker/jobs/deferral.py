@@ -24,31 +24,23 @@ class Reason(StrEnum):
     """Why a queued job does not run, one word for machines."""
 
     NOT_BEFORE = "NOT_BEFORE"
-    """Its start time has not come."""
     WAITING_FOR = "WAITING_FOR"
-    """Jobs that it runs after have not ended."""
     DISK_FULL = "DISK_FULL"
-    """There was no room for its run directory."""
     PAUSED = "PAUSED"
-    """Somebody paused the queue."""
     LANE_BUSY = "LANE_BUSY"
-    """The lane runs another job."""
     NO_LANE = "NO_LANE"
-    """The lane's accelerator is not in this machine."""
     WAITING_FOR_TICK = "WAITING_FOR_TICK"
-    """The next tick starts it."""
     NOT_ARMED = "NOT_ARMED"
-    """Nothing starts jobs by itself."""
     OUTSIDE_WINDOW = "OUTSIDE_WINDOW"
-    """Jobs run at other hours."""
     OVER_DAILY_CAP = "OVER_DAILY_CAP"
-    """Today's money is spent, or this job would spend more."""
     OOM_ENVELOPE = "OOM_ENVELOPE"
-    """It would not fit into memory."""
     LANE_BIN_ABSENT = "LANE_BIN_ABSENT"
-    """The program that serves its model is not installed."""
     RESIDENT_STUCK = "RESIDENT_STUCK"
-    """The resident model does not give its memory back."""
+
+    @property
+    def meaning(self) -> str:
+        """The word in a sentence."""
+        return _MEANINGS[self]
 
     @property
     def of_one_job(self) -> bool:
@@ -56,6 +48,21 @@ class Reason(StrEnum):
         return self in _OF_ONE_JOB
 
 
+_MEANINGS = {
+    Reason.NOT_BEFORE: "its start time has not come",
+    Reason.WAITING_FOR: "jobs that it runs after have not ended",
+    Reason.DISK_FULL: "there was no room for its run directory",
+    Reason.PAUSED: "somebody paused the queue",
+    Reason.LANE_BUSY: "the lane runs another job",
+    Reason.NO_LANE: "the lane's accelerator is not in this machine",
+    Reason.WAITING_FOR_TICK: "the next tick starts it",
+    Reason.NOT_ARMED: "nothing starts jobs by itself",
+    Reason.OUTSIDE_WINDOW: "jobs run at other hours",
+    Reason.OVER_DAILY_CAP: "today's money is spent, or this job would spend more",
+    Reason.OOM_ENVELOPE: "it would not fit into memory",
+    Reason.LANE_BIN_ABSENT: "the program that serves its model is not installed",
+    Reason.RESIDENT_STUCK: "the resident model does not give its memory back",
+}
 _OF_ONE_JOB = frozenset(
     {
         Reason.NOT_BEFORE,

@@ -1,4 +1,7 @@
-"""Pause and resume of the queue: while it is paused nothing is claimed; what runs goes on."""
+"""Pause and resume of the queue: while it is paused nothing is claimed; what runs goes on.
+
+Both leave a row in the audit of the lane from which they were asked.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +13,10 @@ from sqlalchemy import Connection, delete, insert, select
 from worker.database import Database
 from worker.jobs.changes import announce
 from worker.jobs.tables import queue_pause
+from worker.lane import decisions
 
 MAX_WHY = 200
+PAUSED, RESUMED = "paused", "resumed"
 
 
 class Pause(NamedTuple):
@@ -27,17 +32,20 @@ def pause(db: Database, *, actor: str, why: str = "") -> bool:
     with db.write_tx() as conn:
         if pause_of(conn) is not None:
             return False
-        row = {"id": 1, "at": time.time(), "actor": actor, "why": why.strip()[:MAX_WHY]}
-        conn.execute(insert(queue_pause).values(row))
+        why = why.strip()[:MAX_WHY]
+        conn.execute(insert(queue_pause).values(id=1, at=time.time(), actor=actor, why=why))
+        detail = why or "nothing more is claimed; what runs goes on"
+        decisions.record(conn, db.settings.lane, PAUSED, detail, actor=actor)
         announce(conn, "board")
         return True
 
 
-def resume(db: Database) -> bool:
+def resume(db: Database, *, actor: str) -> bool:
     """Whether it was paused."""
     with db.write_tx() as conn:
         if conn.execute(delete(queue_pause)).rowcount == 0:
             return False
+        decisions.record(conn, db.settings.lane, RESUMED, "the queue goes on", actor=actor)
         announce(conn, "board")
         return True
 

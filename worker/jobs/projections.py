@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from sqlalchemy import delete, func, select, update
+from sqlalchemy import func, select, update
 
 from engine.contract.errors import NightlaneError
 from engine.contract.events import EventReader
 from engine.contract.run_dir import RunDir
-from worker.attempt.ingest import fold, with_mem_trace, write_metrics
+from worker.attempt.ingest import drop_metrics, fold, with_mem_trace, write_metrics
 from worker.database import Database
 from worker.jobs.changes import announce
 from worker.jobs.states import State
@@ -64,7 +64,7 @@ def reindex(db: Database, job_id: int) -> Reindexed:
         ).rowcount
         if written != 1:
             raise JobRunningError(job_id)
-        conn.execute(delete(metric).where(metric.c.job_id == job_id))
+        drop_metrics(conn, job_id)
         write_metrics(conn, job_id, events)
         rows = conn.execute(
             select(func.count()).select_from(metric).where(metric.c.job_id == job_id)

@@ -23,7 +23,7 @@ from worker.database import Database
 from worker.jobs.changes import announce
 from worker.jobs.refusals import WrongStateError
 from worker.jobs.states import State
-from worker.jobs.tables import job, metric
+from worker.jobs.tables import job, metric, metric_rollup
 from worker.jobs.views import JobNotFoundError
 
 HELDOUT_SERIES = "heldout/%"
@@ -130,8 +130,9 @@ def _prune(db: Database, row: Row[Any], *, dry_run: bool, selected_too: bool) ->
         mine = update(job).where(job.c.id == row.id, job.c.state == row.state)
         if conn.execute(mine.values(pruned_at=time.time())).rowcount != 1:
             raise WrongStateError(row.id, "not over any more", "it was left alone")
-        numbers = metric.c.series.not_like(HELDOUT_SERIES)
-        conn.execute(delete(metric).where(metric.c.job_id == row.id, numbers))
+        for table in (metric, metric_rollup):
+            numbers = table.c.series.not_like(HELDOUT_SERIES)
+            conn.execute(delete(table).where(table.c.job_id == row.id, numbers))
         announce(conn, "job", row.id)
         _put_aside(row.id, run, heavy)
     shutil.rmtree(run.root / _ASIDE, ignore_errors=True)

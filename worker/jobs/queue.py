@@ -20,6 +20,7 @@ from sqlalchemy import (
     exists,
     func,
     insert,
+    literal_column,
     not_,
     select,
     text,
@@ -37,6 +38,7 @@ from worker.jobs.states import State, apply, moving, record_created
 from worker.jobs.submission import Submission, checked_key, submission
 from worker.jobs.tables import CLAIMABLE, DEFERRED, job, job_tag, queue_pause
 from worker.jobs.tried import Fingerprint, fingerprint, finished_before
+from worker.prepared import Prepared
 
 
 class Claim(NamedTuple):
@@ -162,7 +164,7 @@ def insert_job(
     row = {
         "kind": found.kind,
         "name": found.name,
-        "state": State.QUEUED,
+        "state": State.QUEUED.value,
         "config": found.config.model_dump(mode="json"),
         "created_at": now,
         "created_by": actor,
@@ -183,7 +185,7 @@ def insert_job(
         "result": {},
         **columns_of(deferral_of(terms.parents, terms.not_before, now)),
     }
-    job_id: int = conn.execute(_INSERT, row).scalar_one()
+    job_id: int = _INSERT.one(conn, row).id
     if wanted.tags:
         conn.execute(insert(job_tag), [{"tag": tag, "job_id": job_id} for tag in wanted.tags])
     if wanted.after:
@@ -203,9 +205,9 @@ class Ready(NamedTuple):
 
 def look(db: Database, *, skip: Sequence[int] = (), now: float | None = None) -> Ready:
     """A cheap look before a claim: a queue with nothing to do costs no write."""
-    statement = _LOOK_BUT if skip else _LOOK
+    known = _but(skip) | {"now": _moment(now)}
     with db.read() as conn:
-        row = conn.execute(statement, _but(skip) | {"now": _moment(now)}).one()
+        row = conn.execute(_LOOK_BUT, known).one() if skip else _LOOK.one(conn, known)
     return Ready(bool(row.claimable), bool(row.due), bool(row.paused))
 
 
@@ -225,7 +227,8 @@ def claim(
     paused queue none does. Jobs in `skip` are left for another drain; `only` takes the one that
     was admitted, or none.
     """
-    statement, chosen = (_CLAIM_BUT if skip else _CLAIM), _but(skip)
+    statement: Prepared | ReturningUpdate[Any] = _CLAIM_BUT if skip else _CLAIM
+    chosen = _but(skip)
     if only is not None:
         statement, chosen = _CLAIM_ONLY, {"only": only}
     mine = {"the_fence": fence, "the_lane": lane, "now": _moment(now), "now_beat": time.monotonic()}
@@ -257,7 +260,7 @@ _NEXT = (
     select(_queued.c.id)
     .where(text(CLAIMABLE))
     .order_by(_queued.c.priority.desc(), _queued.c.rank, _queued.c.id)
-    .limit(1)
+    .limit(literal_column("1"))
 )
 """The job that a claim takes, by the partial index in its order."""
 _NEXT_BUT = _NEXT.where(_queued.c.id.not_in(bindparam("skip", expanding=True)))
@@ -287,14 +290,15 @@ def _claim(chosen: ColumnElement[bool]) -> ReturningUpdate[Any]:
             "cause": None,
             "error": None,
         },
+        returning=(job.c.id, job.c.kind, job.c.config, job.c.attempt),
     )
 
 
-_LOOK, _LOOK_BUT = _look(_NEXT), _look(_NEXT_BUT)
-_CLAIM = _claim(job.c.id == _NEXT.scalar_subquery())
+_LOOK, _LOOK_BUT = Prepared(_look(_NEXT)), _look(_NEXT_BUT)
+_CLAIM = Prepared(_claim(job.c.id == _NEXT.scalar_subquery()))
 _CLAIM_BUT = _claim(job.c.id == _NEXT_BUT.scalar_subquery())
-_CLAIM_ONLY = _claim(and_(job.c.id == bindparam("only"), text(CLAIMABLE)))
+_CLAIM_ONLY = Prepared(_claim(and_(job.c.id == bindparam("only"), text(CLAIMABLE))))
 
 # Behind every job there is: the id that it will get, or one that a failed insert wasted.
 _NEXT_RANK = select(func.coalesce(func.max(_everyone.c.id), 0) + 1).scalar_subquery()
-_INSERT = insert(job).values(rank=_NEXT_RANK).returning(job.c.id)
+_INSERT = Prepared(insert(job).values(rank=_NEXT_RANK).returning(job.c.id))

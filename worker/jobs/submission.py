@@ -22,6 +22,8 @@ MAX_PRIORITY = 100
 LARGEST_ID = 2**31 - 1
 """The largest number that the id column of every database holds."""
 
+_PLAIN = json.JSONEncoder(default=str)
+
 JobNumber = Annotated[int, Field(strict=True, ge=1, le=LARGEST_ID)]
 Priority = Annotated[int, Field(strict=True, ge=-MAX_PRIORITY, le=MAX_PRIORITY)]
 
@@ -94,7 +96,7 @@ def submission(raw: dict[str, Any]) -> Submission:
         wanted = Submission.model_validate(raw)
     except ValidationError as error:
         raise ConfigError(problems_of(error, Submission)) from error
-    size = len(json.dumps(wanted.config, default=str))
+    size = len(_PLAIN.encode(wanted.config))
     if size > MAX_CONFIG_BYTES:
         remedy = f"keep it under {MAX_CONFIG_BYTES} bytes and name data by path"
         raise ConfigError(

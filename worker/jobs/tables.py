@@ -216,6 +216,34 @@ class Metric(SQLModel, table=True):
     step: int = Field(primary_key=True)
     attempt: int
     value: float
+    at: float | None = None
+    """When it was measured; null before schema 0004."""
+
+
+class MetricRollup(SQLModel, table=True):
+    """What the values of a series did within one stretch of steps."""
+
+    __tablename__ = "metric_rollup"
+    __table_args__ = ({"sqlite_with_rowid": False},)
+
+    job_id: int = Field(primary_key=True)
+    size: int = Field(primary_key=True)
+    """Steps in the stretch (see worker.jobs.rollups)."""
+    series: str = Field(primary_key=True)
+    bucket: int = Field(primary_key=True)
+    """Which stretch: its steps divided by the size, without the rest."""
+    n: int
+    """Values in it."""
+    total: float
+    """Their sum."""
+    low: float
+    high: float
+    first_step: int
+    first: float
+    first_at: float | None = None
+    last_step: int
+    last: float
+    last_at: float | None = None
 
 
 class Change(SQLModel, table=True):
@@ -261,6 +289,7 @@ sweep: Table = _tables["sweep"]
 idempotency: Table = _tables["idempotency"]
 queue_pause: Table = _tables["queue_pause"]
 metric: Table = _tables["metric"]
+metric_rollup: Table = _tables["metric_rollup"]
 change: Table = _tables["change"]
 lane: Table = _tables["lane"]
 state_count: Table = _tables["state_count"]

@@ -16,13 +16,17 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from pydantic import BaseModel
-from sqlalchemy import Connection, bindparam, select, text
+from sqlalchemy import Connection, bindparam, literal_column, select, text
 
 from engine.contract.kinds import Kind
 from worker.jobs.tables import TRIED, job
+from worker.prepared import Prepared
 
 WHOLE_BYTES = 64 * 2**20
 _END_BYTES = 2**20
+
+
+_CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), default=str)
 
 
 class Fingerprint(NamedTuple):
@@ -32,7 +36,7 @@ class Fingerprint(NamedTuple):
     data: str
 
 
-_NEWEST = (
+_NEWEST = Prepared(
     select(job.c.id, job.c.result)
     .where(
         text(TRIED),
@@ -40,7 +44,7 @@ _NEWEST = (
         job.c.data_hash == bindparam("data"),
     )
     .order_by(job.c.id.desc())
-    .limit(1)
+    .limit(literal_column("1"))
 )
 
 
@@ -55,13 +59,13 @@ def fingerprint(kind: Kind, config: BaseModel) -> Fingerprint:
 
 def canonical_hash(value: Any) -> str:
     """SHA-256 of plain data; the order of keys does not count."""
-    document = json.dumps(value, sort_keys=True, separators=(",", ":"), default=str)
+    document = _CANONICAL.encode(value)
     return hashlib.sha256(document.encode(errors="surrogatepass")).hexdigest()
 
 
 def finished_before(conn: Connection, same: Fingerprint) -> tuple[int, str | None] | None:
     """(job, verdict) of the newest finished result of the same job; None when there is none."""
-    row = conn.execute(_NEWEST, same._asdict()).one_or_none()
+    row = _NEWEST.one_or_none(conn, same._asdict())
     return None if row is None else (row.id, row.result.get("verdict"))
 
 

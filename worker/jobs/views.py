@@ -218,6 +218,19 @@ def next_jobs(db: Database, *, limit: int = 50) -> list[JobView]:
     return found
 
 
+def put_off(db: Database, *, limit: int = 50) -> list[JobView]:
+    """The deferred jobs alone: by their time, then those that wait for something else."""
+    found: list[JobView] = []
+    for timed, order in (
+        (job.c.next_eligible_at.is_not(None), job.c.next_eligible_at),
+        (job.c.next_eligible_at.is_(None), job.c.id),
+    ):
+        if len(found) < limit:
+            statement = select(job).where(text(DEFERRED), timed).order_by(order)
+            found += _job_views(db, statement.limit(limit - len(found)))
+    return found
+
+
 def get_sweep(db: Database, sweep_id: int) -> SweepView:
     """Raises SweepNotFoundError."""
     members = select(job.c.id).where(job.c.sweep_id == sweep_id, job.c.sweep_id.is_not(None))
@@ -334,18 +347,22 @@ def _job_views(db: Database, statement: Select[Any]) -> list[JobView]:
     with db.read() as conn:
         rows = conn.execute(statement).mappings().all()
         ids = [row["id"] for row in rows]
-        tags = _grouped(conn, job_tag.c.job_id, job_tag.c.tag, ids)
-        parents = _grouped(conn, dependency.c.job_id, dependency.c.parent_id, ids)
-        policies = _grouped(conn, dependency.c.job_id, dependency.c.if_failed, ids)
+        tags = _grouped(conn, job_tag.c.job_id, (job_tag.c.tag,), ids)
+        parents = _grouped(
+            conn, dependency.c.job_id, (dependency.c.parent_id, dependency.c.if_failed), ids
+        )
         stand = _stand(db, conn, now) if any(row["state"] == State.QUEUED for row in rows) else None
+    runs = db.settings.runs_dir
     return [
         JobView.model_validate(
             {
                 **row,
-                "after": parents.get(row["id"], []),
-                "if_parent_fails": policies.get(row["id"], [None])[0],
-                "tags": tags.get(row["id"], []),
-                "run_dir": db.settings.runs_dir / str(row["id"]),
+                "after": [one.parent_id for one in parents.get(row["id"], ())],
+                "if_parent_fails": next(
+                    (one.if_failed for one in parents.get(row["id"], ())), None
+                ),
+                "tags": [one.tag for one in tags.get(row["id"], ())],
+                "run_dir": runs / str(row["id"]),
                 "waits_for": why_waiting(row, stand, now)
                 if stand and row["state"] == State.QUEUED
                 else None,
@@ -356,14 +373,14 @@ def _job_views(db: Database, statement: Select[Any]) -> list[JobView]:
 
 
 def _grouped(
-    conn: Connection, owner: Column[int], value: Column[Any], ids: Sequence[int]
-) -> dict[int, list[Any]]:
-    """The values of each owner, in order."""
-    found: dict[int, list[Any]] = {}
+    conn: Connection, owner: Column[int], values: Sequence[Column[Any]], ids: Sequence[int]
+) -> dict[int, list[Row[Any]]]:
+    """The values of each owner, in order; no row for who has none."""
+    found: dict[int, list[Row[Any]]] = {}
     if ids:
-        statement = select(owner, value).where(owner.in_(ids)).order_by(owner, value)
-        for key, item in conn.execute(statement):
-            found.setdefault(key, []).append(item)
+        statement = select(owner, *values).where(owner.in_(ids)).order_by(owner, *values)
+        for row in conn.execute(statement):
+            found.setdefault(row[0], []).append(row)
     return found
 
 

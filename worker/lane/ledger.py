@@ -19,7 +19,17 @@ from enum import StrEnum
 from typing import Any, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
-from sqlalchemy import ColumnElement, Connection, Row, and_, bindparam, func, insert, or_, select
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    and_,
+    bindparam,
+    func,
+    insert,
+    literal_column,
+    or_,
+    select,
+)
 
 from engine.contract.errors import ConfigError
 from engine.contract.kinds import problems_of
@@ -29,6 +39,7 @@ from worker.jobs.tables import job
 from worker.lane import policy
 from worker.lane.tables import ledger
 from worker.lane.window import day_ends, local_day, zone_named
+from worker.prepared import Prepared
 
 SECONDS_PER_HOUR = 3600.0
 
@@ -68,6 +79,16 @@ class Meter(NamedTuple):
     actor: str
 
 
+class Ended(NamedTuple):
+    """What a settlement needs to know of an attempt: the same as its row."""
+
+    job_id: int
+    n: int
+    ended_at: float
+    seconds: float
+    outcome: str
+
+
 class ExternalSpend(BaseModel):
     """Money that was spent elsewhere and counts against the day's cap."""
 
@@ -105,8 +126,8 @@ def use(
         _append(conn, meter, Entry.METER, day, part, at=at, note="used", joules=energy)
 
 
-def settle(conn: Connection, ended: Row[Any], *, lane: str, price_usd_h: float, actor: str) -> None:
-    """Charge what is missing of an attempt that has ended: `ended` is its row in `attempt`."""
+def settle(conn: Connection, ended: Ended, *, lane: str, price_usd_h: float, actor: str) -> None:
+    """Charge what is missing of an attempt that has ended."""
     found = _metered(conn, ended.job_id, ended.n)
     meter = Meter(lane, ended.job_id, ended.n, price_usd_h, zone_of(conn, lane), actor)
     rest = ended.seconds - found
@@ -240,19 +261,19 @@ def _counts(lane: str) -> ColumnElement[bool]:
     return or_(ledger.c.lane == lane, ledger.c.lane.is_(None))
 
 
-# Built once: to build a statement takes longer than to run it, and each settlement runs these.
-_ROW = insert(ledger)
-_METERED = select(func.coalesce(func.sum(ledger.c.seconds), 0.0)).where(
-    ledger.c.job_id == bindparam("of_job"),
-    ledger.c.attempt == bindparam("of_attempt"),
-    ledger.c.entry.in_(USED),
+_ROW = Prepared(insert(ledger))
+_METERED = Prepared(
+    select(func.coalesce(func.sum(ledger.c.seconds), literal_column("0.0")).label("seconds")).where(
+        ledger.c.job_id == bindparam("of_job"),
+        ledger.c.attempt == bindparam("of_attempt"),
+        or_(*(ledger.c.entry == literal_column(f"'{entry}'") for entry in USED)),
+    )
 )
 
 
 def _metered(conn: Connection, job_id: int, attempt: int) -> float:
     """Seconds charged to an attempt so far."""
-    found = conn.execute(_METERED, {"of_job": job_id, "of_attempt": attempt})
-    return float(found.scalar_one())
+    return float(_METERED.one(conn, {"of_job": job_id, "of_attempt": attempt}).seconds)
 
 
 def _by_day(
@@ -286,7 +307,7 @@ def _append(
         "lane": meter.lane,
         "job_id": meter.job_id,
         "attempt": meter.attempt,
-        "entry": entry,
+        "entry": entry.value,
         "seconds": seconds,
         "usd": seconds / SECONDS_PER_HOUR * meter.price_usd_h,
         "joules": joules,
@@ -294,4 +315,4 @@ def _append(
         "actor": meter.actor,
         "note": note,
     }
-    conn.execute(_ROW, row)
+    _ROW.run(conn, row)

@@ -21,7 +21,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, Row, Update, bindparam, insert, select, update
+from sqlalchemy import Connection, Row, bindparam, insert, select, update
 
 from engine.contract.errors import NightlaneError
 from engine.contract.run_dir import RunDir
@@ -32,6 +32,7 @@ from worker.jobs.tables import job, lane
 from worker.lane.identity import ProcessIdentity, kill_and_confirm
 from worker.lane.outage import Outage
 from worker.lane.strays import end_attempt
+from worker.prepared import Prepared
 from worker.settings import WorkerSettings
 
 KILL_PATIENCE_S = 10.0
@@ -76,7 +77,7 @@ class LeaseLostError(NightlaneError):
         )
 
 
-_BEAT = (
+_BEAT = Prepared(
     update(job)
     .where(job.c.lane == bindparam("held_lane"), job.c.state == State.RUNNING)
     .values(heartbeat_at=bindparam("new_heartbeat_at"), beat=bindparam("new_beat"))
@@ -84,10 +85,11 @@ _BEAT = (
 
 
 @cache
-def _of_holder(names: tuple[str, ...]) -> Update:
+def _of_holder(names: tuple[str, ...]) -> Prepared:
     """The UPDATE of some columns of a lane by whoever still holds it; built once."""
     holds = (lane.c.name == bindparam("held_lane"), lane.c.fence == bindparam("held_fence"))
-    return update(lane).where(*holds).values({name: bindparam(f"new_{name}") for name in names})
+    statement = update(lane).where(*holds)
+    return Prepared(statement.values({name: bindparam(f"new_{name}") for name in names}))
 
 
 @dataclass
@@ -130,7 +132,7 @@ class Lease:
         with self.outage.borne(), self.db.write_tx(patience_s=BEAT_PATIENCE_S) as conn:
             self._update(conn, heartbeat_at=time.time(), beat=now)
             beats = {"held_lane": self.lane, "new_heartbeat_at": time.time(), "new_beat": now}
-            conn.execute(_BEAT, beats)
+            _BEAT.run(conn, beats)
 
     def release(self) -> None:
         """Give the lane back; a lane that was lost meanwhile is left alone."""
@@ -142,7 +144,7 @@ class Lease:
     def _update(self, conn: Connection, **values: Any) -> None:
         held = {"held_lane": self.lane, "held_fence": self.fence}
         parameters = {f"new_{name}": value for name, value in values.items()} | held
-        if conn.execute(_of_holder(tuple(values)), parameters).rowcount != 1:
+        if _of_holder(tuple(values)).run(conn, parameters) != 1:
             raise self.lost()
 
     def lost(self) -> LeaseLostError:

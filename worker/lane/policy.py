@@ -24,6 +24,7 @@ from worker.jobs.tables import attempt
 from worker.lane import decisions
 from worker.lane.tables import lane_event, policy
 from worker.lane.window import Span, Window, zone_named
+from worker.prepared import Prepared
 
 ARMED, DISARMED = "armed", "disarmed"
 _ENDS = (State.SUCCEEDED, State.FAILED, State.ABORTED)
@@ -149,13 +150,13 @@ def standing(db: Database) -> Standing | None:
         return standing_in(conn, db.settings.lane)
 
 
-_STANDING = select(policy).where(policy.c.lane == bindparam("of_lane"))
+_STANDING = Prepared(select(policy).where(policy.c.lane == bindparam("of_lane")))
 
 
 def standing_in(conn: Connection, lane: str) -> Standing | None:
     """The same inside a transaction."""
-    row = conn.execute(_STANDING, {"of_lane": lane}).mappings().one_or_none()
-    return None if row is None else Standing.model_validate(dict(row))
+    row = _STANDING.one_or_none(conn, {"of_lane": lane})
+    return None if row is None else Standing.model_validate(row._asdict())
 
 
 class InForce(NamedTuple):

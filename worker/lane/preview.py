@@ -69,18 +69,32 @@ class Preview(BaseModel):
     steps: list[Step]
 
 
-def preview(db: Database, now: float, memory: Callable[[], Memory]) -> Preview:
-    """Tonight, from the queue and the policy as they are."""
-    found = policy.standing(db)
-    held = policy.withheld(db, found, now)
+def preview(
+    db: Database,
+    now: float,
+    memory: Callable[[], Memory],
+    *,
+    by_hand: bool = False,
+    free_at: float | None = None,
+    limit: int = MOST_JOBS,
+) -> Preview:
+    """Tonight, from the queue and the policy as they are; of the first `limit` queued jobs.
+
+    `by_hand`: what a person's drain would do, which asks no policy. `free_at`: when the job that
+    runs now is expected to leave the lane.
+    """
+    found = None if by_hand else policy.standing(db)
+    held = None if by_hand else policy.withheld(db, found, now)
     starts = None if held is not None and held.until is None else (held.until if held else now)
+    if starts is not None and free_at is not None and free_at > starts:
+        starts = found.opens_at(free_at) if found is not None else free_at
     room = memory()
     with db.read() as conn:
         if pause_of(conn) is not None:
             starts, held = None, Deferral(Reason.PAUSED, "the queue is paused; run: cockpit resume")
         today = governor.spent_today(conn, Terms(db.settings, found, now))
         night = _Night(conn, Terms(db.settings, found, now), room, starts)
-        steps = [night.step(row) for row in _rows(conn)]
+        steps = [night.step(row) for row in _rows(conn, limit)]
     closes = found.closes_at(starts) if found is not None and starts is not None else None
     return Preview(
         made_at=now,
@@ -155,13 +169,13 @@ class _Night:
         return local_day(moment, zone)
 
 
-def _rows(conn: Connection) -> list[RowMapping]:
+def _rows(conn: Connection, limit: int) -> list[RowMapping]:
     """Queued jobs in the order of claims, those that wait for something in their place."""
     statement = (
         select(job)
         .where(text("state = 'queued'"))
         .order_by(job.c.priority.desc(), job.c.rank, job.c.id)
-        .limit(MOST_JOBS)
+        .limit(min(limit, MOST_JOBS))
     )
     return list(conn.execute(statement).mappings())
 

@@ -92,6 +92,17 @@ class Ledger(SQLModel, table=True):
     note: str = Field(sa_type=Text)
 
 
+class LanePrice(SQLModel, table=True):
+    """What an hour of a lane costs, as a person set it; without a row the setting counts."""
+
+    __tablename__ = "lane_price"
+
+    lane: str = Field(primary_key=True)
+    usd_h: float
+    changed_at: float
+    changed_by: str
+
+
 class Resident(SQLModel, table=True):
     """The model that lives on the lane while no job runs, and whether somebody owes it a start."""
 
@@ -122,6 +133,7 @@ _tables = SQLModel.metadata.tables
 policy: Table = _tables["policy"]
 lane_event: Table = _tables["lane_event"]
 ledger: Table = _tables["ledger"]
+lane_price: Table = _tables["lane_price"]
 resident: Table = _tables["resident"]
 report_snapshot: Table = _tables["report_snapshot"]
 

@@ -1,21 +1,37 @@
 """Proposals for tonight: what a person may want to change, each with the rule it comes from.
 
-Looks at the night that was; knows nothing of what the person wants.
+A proposal about a run holds the whole config that it proposes, so that an approval queues what was
+read and nothing else. Looks at the night that was; knows nothing of what the person wants.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import copy
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
 from worker.jobs.deferral import Reason
 from worker.jobs.states import State
+from worker.jobs.submission import MAX_NAME
 from worker.lane.decisions import DEFER, DecisionView
 from worker.report.runs import MEMORY, RunLine
 
 FEW_ROWS = 300
 """Under so many report rows only a large difference can be told from none."""
+_MOST_HELD_BACK = 0.5
+
+
+class Change(BaseModel):
+    """One setting of the run, as it was and as it is proposed."""
+
+    model_config = ConfigDict(frozen=True)
+
+    setting: str
+    """Dotted."""
+    before: Any
+    after: Any
 
 
 class Proposal(BaseModel):
@@ -26,35 +42,109 @@ class Proposal(BaseModel):
     rule: str
     job_id: int | None
     text: str
+    kind: str | None = None
+    """Of the job that an approval queues; None = nothing can be queued for it."""
+    name: str | None = None
+    config: dict[str, Any] | None = None
+    """Whole, with the changes in it."""
+    changes: list[Change] = []
+
+    @property
+    def key(self) -> str:
+        """What it is called among the proposals of its night."""
+        return self.rule if self.job_id is None else f"{self.rule}-{self.job_id}"
 
 
-def proposals_of(runs: Sequence[RunLine], found: Sequence[DecisionView]) -> list[Proposal]:
-    """In the order of the runs, what concerns the whole lane last."""
+Rule = Mapping[str, Callable[[Any], Any]]
+"""Dotted setting → the value to try instead of the one it had; None = leave it."""
+
+SMALLER: Rule = {
+    name: lambda size: size // 2 if isinstance(size, int) and size > 1 else None
+    for name in ("micro_batch", "rollout_batch", "custom.extra.rollout_matching.decode_batch_size")
+}
+SLOWER: Rule = {
+    name: lambda rate: rate / 2 if isinstance(rate, float) and rate > 0 else None
+    for name in ("lr", "training.learning_rate")
+}
+CLOSER: Rule = {
+    "kl_coef": lambda weight: (
+        (weight * 2 if weight > 0 else 0.05) if isinstance(weight, float | int) else None
+    )
+}
+MORE_ROWS: Rule = {
+    "heldout_frac": lambda share: (
+        min(_MOST_HELD_BACK, round(share * 2, 4))
+        if isinstance(share, float) and share < _MOST_HELD_BACK
+        else None
+    )
+}
+AGAIN: Rule = {}
+
+
+def proposals_of(
+    runs: Sequence[RunLine],
+    found: Sequence[DecisionView],
+    configs: Mapping[int, Mapping[str, Any]],
+) -> list[Proposal]:
+    """In the order of the runs, what concerns the whole lane last. `configs`: of those runs."""
     return [
-        *(proposal for run in runs for proposal in _of_run(run)),
+        *(proposal for run in runs for proposal in _of_run(run, configs.get(run.job_id))),
         *_of_lane(found),
     ]
 
 
-def _of_run(run: RunLine) -> Iterator[Proposal]:
-    def propose(rule: str, text: str) -> Proposal:
-        return Proposal(rule=rule, job_id=run.job_id, text=text)
+def _of_run(run: RunLine, config: Mapping[str, Any] | None) -> Iterator[Proposal]:
+    def propose(rule: str, text: str, tried: Rule) -> Proposal:
+        return _proposal(run, rule, text, config, tried)
 
     if run.state is State.FAILED:
         text = f"job {run.job_id} failed ({run.cause}): mend that, then cockpit retry {run.job_id}"
-        yield propose("FAILED", text)
+        yield propose("FAILED", text, AGAIN)
     if any(entry.cause == MEMORY for entry in run.attempts) or run.cause == MEMORY:
         text = f"job {run.job_id} ran out of memory: halve its micro_batch or rollout_batch"
-        yield propose("OUT_OF_MEMORY", text)
+        yield propose("OUT_OF_MEMORY", text, SMALLER)
     if run.verdict == "pool only":
         text = f"job {run.job_id} learnt its pool, not the task: more rows, or a larger kl_coef"
-        yield propose("POOL_ONLY", text)
+        yield propose("POOL_ONLY", text, CLOSER)
     if run.verdict == "worse":
         text = f"job {run.job_id} made the model worse: a smaller lr"
-        yield propose("WORSE", text)
+        yield propose("WORSE", text, SLOWER)
     if run.verdict in {"no difference", "invalid"} and (run.n or 0) < FEW_ROWS:
         text = f"job {run.job_id} was judged on {run.n or 0} rows: hold more back (heldout_frac)"
-        yield propose("FEW_ROWS", text)
+        yield propose("FEW_ROWS", text, MORE_ROWS)
+
+
+def _proposal(
+    run: RunLine, rule: str, text: str, config: Mapping[str, Any] | None, tried: Rule
+) -> Proposal:
+    """With the config to queue, where the run's settings offer something to change."""
+    wanted = copy.deepcopy(dict(config or {}))
+    changes = []
+    for dotted, change in tried.items():
+        *path, last = dotted.split(".")
+        section: Any = wanted
+        for part in path:
+            section = section.get(part) if isinstance(section, dict) else None
+        if not isinstance(section, dict) or last not in section:
+            continue
+        before = section[last]
+        after = change(before)
+        if after is not None:
+            section[last] = after
+            changes.append(Change(setting=dotted, before=before, after=after))
+    if not wanted or (tried and not changes):
+        return Proposal(rule=rule, job_id=run.job_id, text=text)
+    words = ", ".join(f"{one.setting.rpartition('.')[2]} {one.after:g}" for one in changes)
+    name = f"{run.name}, {words or 'again'}"
+    return Proposal(
+        rule=rule,
+        job_id=run.job_id,
+        text=text,
+        kind=run.kind,
+        name=name if len(name) <= MAX_NAME else f"{name[: MAX_NAME - 1]}…",
+        config=wanted,
+        changes=changes,
+    )
 
 
 def _of_lane(found: Sequence[DecisionView]) -> Iterator[Proposal]:

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict
-from sqlalchemy import RowMapping, func, select
+from sqlalchemy import Connection, RowMapping, func, select
 
 from worker.database import Database
 from worker.jobs.states import State
-from worker.jobs.tables import attempt, job
+from worker.jobs.tables import attempt, job, metric
 from worker.lane.ledger import USED
 from worker.lane.tables import ledger
 from worker.report.night import Night
@@ -33,6 +33,9 @@ VERDICTS: Mapping[str, str] = {
 }
 """The run's own word → the report's."""
 
+HELDOUT = "heldout/select"
+GATES_KEPT = 40
+"""Gates that a line keeps: enough to draw it small; the first and the last among them."""
 _LOG_LINES = 5
 _LOG_BYTES = 16 * 1024
 
@@ -84,6 +87,8 @@ class RunLine(BaseModel):
     error: str | None
     last_lines: list[str]
     """Of the engine's log, when it failed."""
+    heldout: list[tuple[int, float]] = []
+    """(step, score on the `select` rows) of its gates, thinned to `GATES_KEPT`."""
 
     @property
     def failed(self) -> bool:
@@ -123,12 +128,42 @@ def runs_of(db: Database, lane: str, night: Night) -> list[RunLine]:
             .group_by(ledger.c.job_id, ledger.c.attempt)
         )
         sums = {(row.job_id, row.attempt): (row.usd, row.joules) for row in conn.execute(charged)}
+        gates = _gates(conn, numbers)
     lines = []
     for number in numbers:
         mine = [row for row in ended if row["job_id"] == number]
         attempts = [_attempt(row, *sums.get((number, row["n"]), (0.0, None))) for row in mine]
-        lines.append(_line(jobs[number], attempts, db.settings.runs_dir / str(number)))
+        line = _line(jobs[number], attempts, db.settings.runs_dir / str(number))
+        lines.append(line.model_copy(update={"heldout": gates.get(number, [])}))
     return lines
+
+
+def configs_of(db: Database, numbers: Sequence[int]) -> dict[int, dict[str, Any]]:
+    """The resolved configs of some jobs."""
+    statement = select(job.c.id, job.c.config).where(job.c.id.in_(numbers))
+    with db.read() as conn:
+        return {row.id: row.config for row in conn.execute(statement)}
+
+
+def _gates(conn: Connection, numbers: Sequence[int]) -> dict[int, list[tuple[int, float]]]:
+    """The held-out scores of each job, by step, thinned evenly."""
+    statement = (
+        select(metric.c.job_id, metric.c.step, metric.c.value)
+        .where(metric.c.job_id.in_(numbers), metric.c.series == HELDOUT)
+        .order_by(metric.c.job_id, metric.c.step)
+    )
+    found: dict[int, list[tuple[int, float]]] = {}
+    for number, step, value in conn.execute(statement):
+        found.setdefault(number, []).append((step, value))
+    return {number: _thinned(points) for number, points in found.items()}
+
+
+def _thinned(points: list[tuple[int, float]]) -> list[tuple[int, float]]:
+    if len(points) <= GATES_KEPT:
+        return points
+    last = len(points) - 1
+    kept = dict.fromkeys(round(at * last / (GATES_KEPT - 1)) for at in range(GATES_KEPT))
+    return [points[at] for at in kept]
 
 
 def _attempt(row: RowMapping, usd: float, joules: float | None) -> AttemptLine:

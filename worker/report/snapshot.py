@@ -13,13 +13,15 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, insert, select
 
-from engine.contract.errors import NightlaneError
+from engine.contract.errors import ConfigError, ConfigProblem, NightlaneError
 from worker.database import Database
 from worker.lane.ledger import zone_of
 from worker.lane.tables import report_snapshot
 from worker.lane.window import local_day
 from worker.report.night import night_of
 from worker.report.standup import Report, build
+
+EARLIEST = datetime.date(2020, 1, 1)
 
 
 class SnapshotError(NightlaneError):
@@ -36,17 +38,31 @@ class SnapshotError(NightlaneError):
 def report_of(db: Database, day: datetime.date | None, now: float) -> Report:
     """The report of a morning, today's by default; a night that is over is kept as it is.
 
-    Raises SnapshotError.
+    Raises SnapshotError, and ConfigError for a morning that nobody can have a report of.
     """
     with db.read() as conn:
         zone = zone_of(conn, db.settings.lane)
         day = day or local_day(now, zone)
+        _refuse_absurd(day, local_day(now, zone))
         kept = _kept(conn, db.settings.lane, day)
     if kept is not None:
         return _checked(kept)
     night = night_of(day, zone)
     report = build(db, night, now)
     return _keep(db, report) if night.over(now) else report
+
+
+def today_of(db: Database, now: float) -> datetime.date:
+    """The local day of the lane: its morning's report is the one people ask for."""
+    with db.read() as conn:
+        return local_day(now, zone_of(conn, db.settings.lane))
+
+
+def _refuse_absurd(day: datetime.date, today: datetime.date) -> None:
+    """The running night is tomorrow's; what lies further ahead has not begun."""
+    if not EARLIEST <= day <= today + datetime.timedelta(days=1):
+        remedy = f"give a morning from {EARLIEST} to tomorrow"
+        raise ConfigError([ConfigProblem("date", str(day), "has no night to report", remedy)])
 
 
 def digest_of(body: dict[str, Any]) -> str:

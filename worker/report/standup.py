@@ -23,7 +23,7 @@ from worker.lane.window import local_day, zone_named
 from worker.report.gaps import Gap, gaps_of
 from worker.report.night import Night
 from worker.report.proposals import Proposal, proposals_of
-from worker.report.runs import MEMORY, RunLine, runs_of
+from worker.report.runs import MEMORY, RunLine, configs_of, runs_of
 
 _JOULES_PER_KWH = 3.6e6
 
@@ -115,7 +115,7 @@ def build(db: Database, night: Night, now: float | None = None) -> Report:
         gaps=gaps,
         idle_hours=sum(gap.seconds for gap in gaps) / SECONDS_PER_HOUR,
         decisions=found,
-        proposals=proposals_of(runs, found),
+        proposals=proposals_of(runs, found, configs_of(db, [run.job_id for run in runs])),
     )
 
 

@@ -33,6 +33,9 @@ __path__ = [*__path__, *filter(None, os.environ.get("NIGHTLANE_KINDS_PATH", "").
 
 MAX_CONFIG_BYTES = 256 * 1024
 """A config is written by a person; what is larger was sent by mistake."""
+MAX_CONFIG_NODES = 200_000
+"""Values of a document with every alias written out: a few lines of aliases can stand for more
+than a machine holds."""
 
 
 def _no_inputs(_: Any) -> Sequence[Path]:
@@ -124,12 +127,31 @@ def parse_yaml(text: str) -> dict[str, Any]:
         raise _document_error(
             type(value).__name__, "is not a mapping", "write one `key: value` a line"
         )
+    if _larger_than(value, MAX_CONFIG_NODES):
+        raise _document_error(
+            None, "has too many values behind its aliases", "write them out, or name data by path"
+        )
     for key in value:
         if not isinstance(key, str):
             raise _document_error(
                 str(key), "has a key that is no text", "write the name of a setting"
             )
     return value
+
+
+def _larger_than(value: Any, most: int) -> bool:
+    """Whether plain data, every alias written out, has more than `most` values."""
+    todo, seen = [value], 0
+    while todo:
+        found = todo.pop()
+        seen += 1
+        if seen > most:
+            return True
+        if isinstance(found, Mapping):
+            todo += found.values()
+        elif isinstance(found, list | tuple | set):
+            todo += found
+    return False
 
 
 class _UniqueKeys(yaml.SafeLoader):

@@ -193,7 +193,8 @@ class RLRunConfig(GRPOConfig):
         if not isinstance(data, dict):
             return data
         told: dict[str, Any] = {"base": os.environ.get(BASE_VARIABLE)}
-        if data.get("tuning", "lora") in {"lora", "dora"}:
+        # Whatever stands there, a list too, is looked at and not hashed: nothing is checked yet.
+        if any(data.get("tuning", "lora") == tuning for tuning in ("lora", "dora")):
             told["adapter_init"] = os.environ.get(ADAPTER_VARIABLE)
         if "heldout_temp" not in data:
             told["heldout_temp"] = _temperature(os.environ.get(HELDOUT_TEMP_VARIABLE))

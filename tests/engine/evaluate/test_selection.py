@@ -8,7 +8,7 @@ import random
 
 import pytest
 
-from engine.evaluate.intervals import compare
+from engine.contract.intervals import compare
 from engine.evaluate.selection import Heldout, p_better
 from engine.evaluate.trend import NO_RISE, Rise, over_run, rise, unevenness
 from engine.evaluate.verdicts import ALPHA, best_step, judge, published_step

@@ -86,7 +86,7 @@ def test_the_loop_and_its_seams_are_torch_free() -> None:
     script = (
         "import sys; sys.modules['torch'] = None; sys.modules['numpy'] = None\n"
         "import engine.rl, engine.rl.loop, engine.rl.split, engine.rl.gate, engine.rl.advantages\n"
-        "import engine.lineage, engine.evaluate.intervals, engine.reward, engine.hooks\n"
+        "import engine.lineage, engine.contract.intervals, engine.reward, engine.hooks\n"
         "assert engine.rl.RLLoop and engine.rl.GRPOConfig and engine.rl.RLLoopError\n"
     )
 

@@ -155,6 +155,24 @@ def test_gates_score_by_rollout_f1_and_the_best_is_published(
     assert run.selected.resolve() == checkpoints.folder_of(run, best["step"]).resolve()
 
 
+@pytest.mark.requirement("UI-08")
+def test_every_rollout_is_kept_with_its_record_its_boxes_and_its_picture(
+    unbroken: tuple[RunDir, dict[str, Any]],
+) -> None:
+    """In training also with the roles and weights of its tokens; pictures lie beside the rows."""
+    run, _ = unbroken
+
+    for name, extra in (("train-000002", {"ids", "spans"}), ("heldout-select-000003", set())):
+        lines = (run.rollouts / f"{name}.jsonl").read_text("utf-8").splitlines()
+        rows = [json.loads(line) for line in lines]
+        assert len(rows) == 4
+        for row in rows:
+            assert row.keys() >= {"record", "objects", "entries", "picture"} | extra
+            assert row["record"].startswith("train.jsonl line ")
+            assert (run.rollouts / "pictures" / row["picture"]["name"]).is_file()
+            assert len(row["objects"]) == row["matched"] + row["missed"]
+
+
 def test_live_progress_shows_channel_losses_drops_and_scores(
     unbroken: tuple[RunDir, dict[str, Any]], events: Events
 ) -> None:

@@ -284,7 +284,7 @@ class QueueMachine(RuleBasedStateMachine):
     @rule(resume=st.booleans())
     def pause(self, *, resume: bool) -> None:
         if resume:
-            assert pausing.resume(self.database) is self.model.paused
+            assert pausing.resume(self.database, actor="ada") is self.model.paused
         else:
             assert pausing.pause(self.database, actor="machine") is not self.model.paused
         self.model.paused = not resume

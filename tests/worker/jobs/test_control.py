@@ -207,8 +207,8 @@ def test_a_paused_queue_gives_nothing_out_and_says_who_paused_it(db: Database) -
     )
     with by_hand(db) as hand:
         assert hand.claim() is None
-        assert pausing.resume(db)
-        assert not pausing.resume(db)
+        assert pausing.resume(db, actor="ada")
+        assert not pausing.resume(db, actor="ada")
         assert hand.run() == number
 
 

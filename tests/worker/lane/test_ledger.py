@@ -178,8 +178,9 @@ def test_a_negative_price_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def _settle(db: Database, number: int) -> None:
     with db.write_tx() as conn:
-        row = conn.execute(select(attempt).where(attempt.c.job_id == number)).one()
-        ledger.settle(conn, row, lane="cpu", price_usd_h=1.0, actor="test")
+        row = conn.execute(select(attempt).where(attempt.c.job_id == number)).mappings().one()
+        ended = ledger.Ended(**{name: row[name] for name in ledger.Ended._fields})
+        ledger.settle(conn, ended, lane="cpu", price_usd_h=1.0, actor="test")
 
 
 def _running(db: Database, number: int) -> None:

@@ -8,7 +8,7 @@ import random
 
 import pytest
 
-from engine.evaluate.intervals import compare, mcnemar, newcombe, wilson
+from engine.contract.intervals import compare, independent, mcnemar, newcombe, wilson
 
 
 @pytest.mark.parametrize(
@@ -49,6 +49,12 @@ def test_newcombe_covers_the_truth_as_often_as_it_says() -> None:
         covered += low <= 0.15 <= high
 
     assert 0.92 <= covered / 400 <= 0.98
+
+
+def test_the_unpaired_interval_gives_the_published_limits() -> None:
+    """Newcombe 1998 (Stat. Med. 17:873), table II, method 10: 56 of 70 less 48 of 80."""
+    assert independent(48, 80, 56, 70) == pytest.approx((0.0524, 0.3339), abs=5e-5)
+    assert independent(0, 0, 1, 1) == (-1.0, 1.0)
 
 
 @pytest.mark.parametrize(("gained", "lost"), [(0, 0), (1, 0), (5, 1), (3, 3), (2, 7)])

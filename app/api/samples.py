@@ -1,0 +1,34 @@
+"""What a run wrote over REST: completions by step, split and fate; one prompt over the steps."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+
+from app.parts import DatabasePart, JobId
+from worker.jobs import views
+from worker.samples.files import Split
+from worker.samples.query import HistoryPage, SamplePage, Wanted, find_history, find_samples
+
+router = APIRouter(prefix="/api/v1/jobs/{job_id}/samples", tags=["samples"])
+
+
+@router.get("")
+def list_samples(
+    job_id: JobId, database: DatabasePart, wanted: Annotated[Wanted, Query()]
+) -> SamplePage:
+    """One page of completions, in the order of their file; `after` is the row of the last one."""
+    return find_samples(views.get_job(database, job_id).run_dir, wanted)
+
+
+@router.get("/history")
+def history(
+    job_id: JobId,
+    database: DatabasePart,
+    id: Annotated[str, Query(max_length=1000)],  # noqa: A002 - the field's own name
+    split: Split = Split.SELECT,
+    before: Annotated[int | None, Query(ge=0, le=10**12)] = None,
+) -> HistoryPage:
+    """What the weights of each step answered to one prompt; older steps are `before` these."""
+    return find_history(views.get_job(database, job_id).run_dir, split, id, before=before)

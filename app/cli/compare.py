@@ -1,0 +1,104 @@
+"""`cockpit compare A B`: is the difference real, and what was set apart?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from app.cli.output import note, plain, print_json, print_table
+from app.cli.place import AsJson, DataDir, opened
+
+if TYPE_CHECKING:
+    from worker.comparison.compare import Against, Comparison, Score, Side
+    from worker.comparison.difference import Difference
+
+JobIds = Annotated[
+    list[int],
+    typer.Argument(help="Two to six jobs; each is held against the first.", min=1, max=2**63 - 1),
+]
+
+
+def register(cli: typer.Typer) -> None:
+    """Add the commands of this file."""
+    cli.command()(compare)
+
+
+def compare(
+    context: typer.Context, *, job_ids: JobIds, as_json: AsJson = False, data_dir: DataDir = None
+) -> None:
+    """Compare runs on their held-out rows, pair by pair, and their settings."""
+    from worker.comparison.compare import compare_jobs  # noqa: PLC0415 - keeps --help light
+
+    with opened(context, data_dir) as database:
+        found = compare_jobs(database, job_ids)
+    if as_json:
+        print_json(found.model_dump(mode="json"))
+    else:
+        _print(found)
+
+
+def _print(found: Comparison) -> None:
+    from app import wording  # noqa: PLC0415 - keeps --help light
+
+    for caution in found.cautions:
+        note(f"caution: {plain(caution)}")
+    head = ("job", "name", "state", "step 0", "picked", "step", "rows")
+    print_table(head, [_side(side) for side in found.sides])
+    typer.echo("")
+    first, *others = found.sides
+    for side, one in zip(others, found.against, strict=True):
+        typer.echo(f"job {side.job_id} against job {first.job_id}: {_said(one, first, side)}")
+    rows = [
+        (row.name, *(wording.setting(value) for value in row.values))
+        for row in found.settings
+        if row.differs
+    ]
+    typer.echo("")
+    if rows:
+        print_table(("setting", *(f"job {side.job_id}" for side in found.sides)), rows)
+    else:
+        typer.echo("every setting is the same")
+
+
+def _said(one: Against, first: Side, side: Side) -> str:
+    from app import wording  # noqa: PLC0415 - keeps --help light
+
+    if one.picked is None:
+        who = side if side.why_not else first
+        why = f"job {who.job_id}: {who.why_not}" if who.why_not else "they measure different things"
+        return f"no comparison; {why}"
+    last = one.picked
+    text = (
+        f"{last.word}; {wording.points(last.lift)} "
+        f"(95 % interval {wording.interval(last.low, last.high)})"
+    )
+    if not last.paired:
+        return f"{text}; no row in common, so nothing is paired and nothing is tested"
+    text += f"; {last.n} same rows, {last.gained} gained, {last.lost} lost, p {_p(last)}"
+    if one.at_base is not None and one.at_base.word in {"better", "worse"}:
+        text += f"; they began apart: {wording.points(one.at_base.lift)} at step 0"
+    return text
+
+
+def _p(last: Difference) -> str:
+    from app import wording  # noqa: PLC0415 - keeps --help light
+
+    return wording.number(last.p_value if last.p_holm is None else last.p_holm)
+
+
+def _side(side: Side) -> tuple[str, ...]:
+    from app import wording  # noqa: PLC0415 - keeps --help light
+
+    def score(one: Score | None) -> str:
+        return wording.percent(one.score if one else None)
+
+    return (
+        str(side.job_id),
+        side.name,
+        side.state,
+        score(side.base),
+        score(side.picked),
+        str(side.picked.step) if side.picked else wording.UNKNOWN,
+        str(side.picked.n) if side.picked else wording.UNKNOWN,
+    )

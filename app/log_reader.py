@@ -1,0 +1,166 @@
+"""Pages of a log of any size, by byte offset: its end, a search, its first error.
+
+Reads a window at a time and says how far a search has come. Knows no page and no database.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from engine.contract.run_dir import RunDir
+
+WINDOW = 64 * 1024
+"""Bytes of a page."""
+SEARCHED = 64 * 1024 * 1024
+"""Bytes that one search reads before it says where it stopped."""
+BEFORE_HIT = 2 * 1024
+"""Bytes shown before the line that was searched for."""
+_CHUNK = 1024 * 1024
+_OVERLAP = 4096
+ERROR = re.compile(
+    rb"Traceback \(most recent call last\)"
+    rb"|\b(?:[A-Z]\w*)?(?:Error|Exception)\b"
+    rb"|\b(?:fatal|critical|killed|out of memory)\b",
+    re.IGNORECASE,
+)
+
+
+@dataclass(frozen=True)
+class LogLine:
+    """One line and where it begins in the file."""
+
+    at: int
+    text: str
+    hit: bool = False
+
+
+@dataclass(frozen=True)
+class LogPage:
+    """A window of one attempt's log."""
+
+    path: Path
+    attempt: int
+    attempts: Sequence[int]
+    """Those with a log."""
+    size: int
+    lines: Sequence[LogLine]
+    start: int
+    end: int
+    searched_to: int | None = None
+    """Where a search gave up: at the file's end, or at its limit."""
+
+    @property
+    def earlier(self) -> int | None:
+        """Where the page before begins; None on the first one."""
+        return max(0, self.start - WINDOW) if self.start else None
+
+    @property
+    def later(self) -> int | None:
+        """Where the next page begins; None at the end."""
+        return self.end if self.end < self.size else None
+
+    @property
+    def hit(self) -> LogLine | None:
+        """The line that was searched for."""
+        return next((line for line in self.lines if line.hit), None)
+
+    @property
+    def after_hit(self) -> int:
+        """Where a search for the next one begins."""
+        place = next(n for n, line in enumerate(self.lines) if line.hit) + 1
+        return self.lines[place].at if place < len(self.lines) else self.end
+
+
+def read_log(
+    run_dir: Path,
+    attempt: int | None = None,
+    at: int | None = None,
+    *,
+    find: str = "",
+    first_error: bool = False,
+) -> LogPage | None:
+    """One page: around what is searched for from `at` on, else from `at` on, else the end.
+
+    None while the job (or that attempt) has no log.
+    """
+    run = RunDir(run_dir)
+    numbers = [n for n in range(1, run.latest_attempt() + 1) if run.attempt(n).log.is_file()]
+    number = attempt if attempt in numbers else (numbers[-1] if numbers and not attempt else None)
+    if number is None:
+        return None
+    path = run.attempt(number).log
+    pattern = ERROR if first_error else _literal(find)
+    try:
+        with path.open("rb") as stream:
+            size = stream.seek(0, 2)
+            found, stopped = _search(stream, pattern, at or 0, size) if pattern else (None, None)
+            if found is not None:
+                begin = max(0, found - BEFORE_HIT)
+            else:
+                begin = max(0, size - WINDOW) if at is None else min(at, size)
+            start, lines = _lines(stream, begin, size, found)
+    except OSError:
+        return None
+    end = lines[-1][1] if lines else size
+    shown = [line for line, _ in lines]
+    return LogPage(
+        path, number, numbers, size, shown, start, end, None if found is not None else stopped
+    )
+
+
+def _literal(words: str) -> re.Pattern[bytes] | None:
+    return re.compile(re.escape(words.encode()), re.IGNORECASE) if words else None
+
+
+def _search(
+    stream: BinaryIO, pattern: re.Pattern[bytes], at: int, size: int
+) -> tuple[int | None, int]:
+    """(offset of the first match from `at` on or None, how far was read)."""
+    stop = min(size, at + SEARCHED)
+    place = at
+    while place < stop:
+        stream.seek(place)
+        chunk = stream.read(min(_CHUNK, stop - place))
+        match = pattern.search(chunk)
+        if match:
+            return place + match.start(), place + match.end()
+        if len(chunk) <= _OVERLAP:
+            break
+        place += len(chunk) - (_OVERLAP if place + len(chunk) < stop else 0)
+    return None, stop
+
+
+def _lines(
+    stream: BinaryIO, begin: int, size: int, hit: int | None
+) -> tuple[int, list[tuple[LogLine, int]]]:
+    """(where the first line begins, lines with their ends); a line may be cut at the window."""
+    stream.seek(max(0, begin - 1))
+    window = stream.read(WINDOW + 1)
+    place = begin
+    if begin:
+        first = window.find(b"\n")
+        if first < 0 or first + 1 >= len(window):
+            window = window[1:]  # one line longer than the window
+        else:
+            place, window = begin + first, window[first + 1 :]
+    else:
+        window = window[:WINDOW]
+    if place + len(window) < size and b"\n" in window:
+        window = window[: window.rindex(b"\n") + 1]
+    start, found = place, []
+    for raw in window.splitlines(keepends=True):
+        end = place + len(raw)
+        here = hit is not None and place <= hit < end
+        found.append((LogLine(place, _plain(raw.decode(errors="replace")), here), end))
+        place = end
+    return start, found
+
+
+def _plain(line: str) -> str:
+    """Without its end and without terminal control."""
+    line = line.rstrip("\r\n")
+    return "".join(char if char.isprintable() or char == "\t" else "�" for char in line)

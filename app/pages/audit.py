@@ -1,0 +1,75 @@
+"""The audit page: who moved a job or decided about the lane, when, why, and from which numbers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+from urllib.parse import urlencode
+
+from fastapi import APIRouter, Query, Request
+from starlette.responses import HTMLResponse
+
+from app.parts import NO_NUL, DatabasePart
+from app.templating import page
+from worker.audit import LOOKED_THROUGH, MOVES, AuditFilter, Place, audit_page, decisions_known
+from worker.jobs import views
+
+router = APIRouter(include_in_schema=False)
+
+MAX_TEXT = 100
+Words = Annotated[str, Query(max_length=MAX_TEXT, pattern=NO_NUL)]
+
+
+@dataclass(frozen=True)
+class View:
+    """What the address says."""
+
+    actor: str = ""
+    job: int | None = None
+    what: str = ""
+    q: str = ""
+    before: str = ""
+
+    def address(self, **changed: object) -> str:
+        """The address of this view with some of it changed; the list begins anew."""
+        known = {"actor": self.actor, "job": self.job, "what": self.what, "q": self.q}
+        given = {name: value for name, value in {**known, **changed}.items() if value}
+        return f"/audit?{urlencode(given)}" if given else "/audit"
+
+    def filter(self) -> AuditFilter:
+        """The same for the database."""
+        before = Place.parse(self.before) if self.before else None
+        return AuditFilter(self.actor or None, self.job, self.what or None, self.q or None, before)
+
+    @property
+    def narrowed(self) -> bool:
+        """Whether it shows less than everything."""
+        return bool(self.actor or self.job or self.what or self.q)
+
+
+@router.get("/audit")
+def audit(
+    request: Request,
+    database: DatabasePart,
+    *,
+    job: Annotated[str, Query(max_length=18, pattern=r"^#?\d*$")] = "",
+    actor: Words = "",
+    what: Words = "",
+    q: Words = "",
+    before: Annotated[str, Query(pattern=r"^(\d{1,18}\.\d{1,18})?$")] = "",
+) -> HTMLResponse:
+    """The page, or with `?part=live` what changes on it."""
+    number = int(job.removeprefix("#") or 0) or None
+    view = View(actor.strip(), number, what.strip(), q.strip(), before)
+    position = views.last_change_id(database)
+    context = {
+        "title": "Audit",
+        "position": position,
+        "view": view,
+        "found": audit_page(database, view.filter()),
+        "moves": MOVES,
+        "decisions": decisions_known(database),
+        "looked_through": LOOKED_THROUGH,
+        "live": view.address(before=before, part="live"),
+    }
+    return page(request, "audit.html", context)

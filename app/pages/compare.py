@@ -1,0 +1,222 @@
+"""The compare page: is the difference real, and what caused it? Sweeps as a table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any
+from urllib.parse import urlencode
+
+from fastapi import APIRouter, Query, Request
+from starlette.exceptions import HTTPException
+from starlette.responses import HTMLResponse, JSONResponse
+
+from app import charts, overlay
+from app.boxes import Drawing
+from app.headline import Headline, label
+from app.overlay import OVERLAYS, Overlay
+from app.pages.samples import Shown, shown_of
+from app.parts import DatabasePart
+from app.sweep_table import OWN_COLUMNS, sweep_rows
+from app.templating import page
+from worker.comparison.compare import (
+    MOST_JOBS,
+    CompareError,
+    RowPage,
+    Which,
+    compare_jobs,
+    find_rows,
+)
+from worker.database import Database
+from worker.jobs import series, views
+from worker.jobs.views import JobView
+
+router = APIRouter(prefix="/compare", include_in_schema=False)
+
+_ROWS = 10
+_SUGGESTED = 12
+_Number = Annotated[int, Query(ge=1, le=2**63 - 1)]
+Numbers = Annotated[list[_Number] | None, Query(max_length=50)]
+WHICH_WORDS: Mapping[Which, str] = {
+    Which.LOST: "only the first solved",
+    Which.GAINED: "only the second solved",
+    Which.NEITHER: "neither solved",
+    Which.BOTH: "both solved",
+}
+
+
+@dataclass(frozen=True)
+class Overlaid:
+    """One drawing with its sentence."""
+
+    chart: Overlay
+    summary: str
+    address: str
+
+
+@dataclass(frozen=True)
+class Pair:
+    """One row as two runs answered it."""
+
+    id: str
+    first: Shown
+    second: Shown
+
+    @property
+    def drawings(self) -> list[Drawing]:
+        """Both, where both have boxes."""
+        found = [self.first.drawing, self.second.drawing]
+        return [one for one in found if one is not None] if None not in found else []
+
+
+@router.get("")
+def compare(
+    request: Request,
+    database: DatabasePart,
+    job: Numbers = None,
+    a: _Number | None = None,
+    b: _Number | None = None,
+) -> HTMLResponse:
+    """`?job=1&job=2` or `?a=1&b=2`; `?sweep=1` is a table; without any, a form."""
+    query = request.query_params
+    if query.get("sweep", "").isdecimal():
+        return _sweep(request, database, int(query["sweep"][:18]), query.get("sort", "job"))
+    numbers = [*(number for number in (a, b) if number is not None), *(job or [])]
+    if not numbers:
+        return page(request, "compare.html", _empty(database))
+    return _jobs(request, database, numbers, query)
+
+
+@router.get("/charts/{name}.json")
+def chart(name: str, database: DatabasePart, job: Numbers = None) -> JSONResponse:
+    """The columns of one drawing."""
+    found = OVERLAYS.get(name)
+    if found is None:
+        known = ", ".join(OVERLAYS)
+        raise HTTPException(404, f"{name[:60]!r} is no chart of the comparison; known: {known}")
+    jobs = [views.get_job(database, number) for number in (job or [])[:MOST_JOBS]]
+    curves = {
+        str(one.id): curve
+        for one in jobs
+        for curve in series.curves(database, one.id, [found.series]).values()
+    }
+    return JSONResponse(overlay.drawing(found, jobs, curves))
+
+
+def _jobs(
+    request: Request, database: Database, numbers: Sequence[int], query: Mapping[str, str]
+) -> HTMLResponse:
+    try:
+        found = compare_jobs(database, numbers)
+    except CompareError as error:
+        context = {**_empty(database), "problem": str(error), "chosen": list(numbers)}
+        return page(request, "compare.html", context)
+    jobs = [views.get_job(database, number) for number in numbers]
+    other = _other(numbers, query.get("other"))
+    which = _which(query.get("rows"))
+    known = next((one.picked for one in found.against if one.job_id == other), None)
+    rows = None
+    if known is not None and known.paired:
+        rows = find_rows(
+            database, numbers[0], other, which, after=_after(query.get("after")), limit=_ROWS
+        )
+    context = {
+        "title": "compare " + " · ".join(label(one) for one in jobs[:3]),
+        "problem": None,
+        "chosen": list(numbers),
+        "suggested": [],
+        "found": found,
+        "jobs": jobs,
+        "headlines": [Headline.of(one) for one in jobs],
+        "charts": _charts(database, jobs),
+        "other": other,
+        "which": which,
+        "which_words": WHICH_WORDS,
+        "rows": rows,
+        "pairs": _pairs(rows, numbers[0], other),
+        "address": _Address(numbers, other, which),
+        "differing": [row for row in found.settings if row.differs],
+        "same": [row for row in found.settings if not row.differs],
+        "sweep": None,
+    }
+    return page(request, "compare.html", context)
+
+
+def _sweep(request: Request, database: Database, sweep_id: int, order: str) -> HTMLResponse:
+    found = views.get_sweep(database, sweep_id)
+    jobs = views.list_jobs(database, sweep_id=sweep_id, limit=views.MAX_PAGE)
+    context = {
+        **_empty(database),
+        "title": f"sweep {found.name}",
+        "sweep": found,
+        "sweep_rows": sweep_rows(found, jobs, order),
+        "columns": [*found.axes, *OWN_COLUMNS],
+        "order": order,
+    }
+    return page(request, "compare.html", context)
+
+
+def _empty(database: Database) -> dict[str, Any]:
+    """The form, with the newest jobs to choose from."""
+    return {
+        "title": "compare",
+        "problem": None,
+        "chosen": [],
+        "found": None,
+        "sweep": None,
+        "suggested": [
+            (job, Headline.of(job)) for job in views.list_jobs(database, limit=_SUGGESTED)
+        ],
+    }
+
+
+class _Address:
+    """Links to this page that keep the jobs."""
+
+    def __init__(self, numbers: Sequence[int], other: int, which: Which) -> None:
+        self._jobs = [("job", number) for number in numbers]
+        self._chosen: dict[str, Any] = {"other": other, "rows": which.value}
+
+    def __call__(self, **changes: Any) -> str:
+        kept = {**self._chosen, **changes}
+        rest = [(name, value) for name, value in kept.items() if value is not None]
+        return f"/compare?{urlencode([*self._jobs, *rest])}"
+
+
+def _other(numbers: Sequence[int], wanted: str | None) -> int:
+    """Which run's rows stand beside the first one's."""
+    if wanted and wanted.isdecimal() and int(wanted[:18]) in numbers[1:]:
+        return int(wanted[:18])
+    return numbers[1]
+
+
+def _which(wanted: str | None) -> Which:
+    return Which(wanted) if wanted in set(Which) else Which.LOST
+
+
+def _after(wanted: str | None) -> int:
+    return int(wanted[:15]) if wanted and wanted.isdecimal() else -1
+
+
+def _pairs(rows: RowPage | None, first: int, other: int) -> list[Pair]:
+    return [
+        Pair(row.id, shown_of(first, row.first), shown_of(other, row.second))
+        for row in (rows.rows if rows else ())
+    ]
+
+
+def _charts(database: Database, jobs: Sequence[JobView]) -> list[Overlaid]:
+    """Those that at least one of the runs has."""
+    known = [series.summaries(database, job.id, overlay.EVERY_SERIES) for job in jobs]
+    query = urlencode([("job", job.id) for job in jobs])
+    found = []
+    for one in OVERLAYS.values():
+        of_runs = {
+            str(job.id): mine[one.series]
+            for job, mine in zip(jobs, known, strict=True)
+            if one.series in mine
+        }
+        if of_runs:
+            address = f"/compare/charts/{one.name}.json?{query}"
+            found.append(Overlaid(one, charts.summary(one.chart(jobs), of_runs), address))
+    return found

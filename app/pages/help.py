@@ -1,0 +1,111 @@
+"""The help page: keys, words, states, exit codes, commands, and where the data lies.
+
+What the code knows by a type is read from that type; this file adds a sentence where it has none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from fastapi import APIRouter, Request
+from starlette.responses import HTMLResponse
+
+from app.cli import cli
+from app.cli.errors import Exit
+from app.findings import MEANINGS as VERDICTS
+from app.parts import SettingsPart
+from app.strip import MEANINGS as AUTONOMY
+from app.templating import page
+from engine.contract.run_dir import ExitCode
+from worker.jobs.deferral import Reason
+from worker.jobs.states import State
+from worker.settings import WorkerSettings
+
+router = APIRouter(include_in_schema=False)
+
+KEYS: Mapping[str, str] = {
+    "/": "to the search field of the page",
+    "j": "one row down in the table",
+    "k": "one row up",
+    "Enter": "opens the row that has the focus",
+    "c": "compares the chosen runs of the board",
+    "?": "this page",
+}
+"""Beside `g` and a page's letter."""
+
+STATES: Mapping[State, str] = {
+    State.QUEUED: "waits for its turn, or for what its deferral names",
+    State.RUNNING: "holds the lane; its heartbeat says that somebody looks after it",
+    State.SUCCEEDED: "the engine finished and wrote a result; the verdict says what it is worth",
+    State.FAILED: "it ended without a result; its cause says why",
+    State.CANCELLED: "a person ended it; tried again, it goes on from its last checkpoint",
+    State.ABORTED: "it was stopped, by the memory watchdog or an operator, and not queued again",
+}
+
+EXITS: Mapping[Exit, str] = {
+    Exit.OK: "done",
+    Exit.FAILED: "failed; standard error says why",
+    Exit.USAGE: "wrong usage, or a config that does not hold",
+    Exit.NOT_FOUND: "no such job or sweep",
+    Exit.REFUSED: "refused by policy, budget or a lane that is held",
+    Exit.UNREACHABLE: "the cockpit or its database does not answer",
+    Exit.INTERRUPTED: "interrupted from the keyboard",
+}
+
+ENGINE_EXITS: Mapping[ExitCode, str] = {
+    ExitCode.DONE: "finished",
+    ExitCode.ABORTED: "stopped on request behind a checkpoint; it can go on",
+    ExitCode.DECLINED: "it looked at the work and refused it: no headroom, no signal",
+    ExitCode.CONFIG: "its config does not hold",
+}
+
+
+@router.get("/help")
+def help_page(request: Request, settings: SettingsPart) -> HTMLResponse:
+    """The page; nothing on it changes."""
+    context = {
+        "title": "Help",
+        "keys": KEYS,
+        "verdicts": VERDICTS,
+        "reasons": list(Reason),
+        "autonomy": AUTONOMY,
+        "states": STATES,
+        "exits": EXITS,
+        "engine_exits": ENGINE_EXITS,
+        "commands": _commands(),
+        "places": _places(settings),
+    }
+    return page(request, "help.html", context)
+
+
+def _commands() -> list[tuple[str, str]]:
+    """Each command of the command line, with the first sentence of its help."""
+    found = [
+        (command.name or _dashed(command.callback.__name__), command.callback.__doc__ or "")
+        for command in cli.registered_commands
+        if command.callback and not command.hidden
+    ]
+    found += [(group.name or "", _group_help(group)) for group in cli.registered_groups]
+    return sorted((name, text.strip().partition("\n")[0]) for name, text in found if name)
+
+
+def _group_help(group: object) -> str:
+    told = getattr(group, "help", None)
+    inner = getattr(getattr(group, "typer_instance", None), "info", None)
+    inner_help = getattr(inner, "help", None)
+    return told if isinstance(told, str) else inner_help if isinstance(inner_help, str) else ""
+
+
+def _dashed(name: str) -> str:
+    return name.rstrip("_").replace("_", "-")
+
+
+def _places(settings: WorkerSettings) -> list[tuple[str, str]]:
+    """What lies where on this machine."""
+    return [
+        ("data directory", str(settings.data_dir)),
+        ("runs: events, logs, checkpoints", str(settings.runs_dir)),
+        ("cache: what only depends on a recipe", str(settings.cache_dir)),
+        ("logs of drains and of the resident model", str(settings.data_dir / "logs")),
+        ("lane locks of the whole machine", str(settings.lock_dir)),
+    ]

@@ -1,0 +1,212 @@
+"""The samples page: what a run wrote, by step, split and fate, in groups and over the steps."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Annotated, Any
+from urllib.parse import urlencode
+
+from fastapi import APIRouter, Path, Query, Request
+from pydantic import ValidationError
+from starlette.exceptions import HTTPException
+from starlette.responses import FileResponse, HTMLResponse, PlainTextResponse
+
+from app.boxes import Drawing, drawing
+from app.headline import label
+from app.pages.run import Tab
+from app.parts import DatabasePart, JobId
+from app.templating import page
+from app.visible import Visible, visible
+from engine.contract.errors import ConfigError, ConfigProblem
+from worker.jobs import views
+from worker.samples.files import Split, picture_file, rollout_files
+from worker.samples.query import SamplePage, Wanted, find_history, find_samples
+from worker.samples.rows import Sample
+from worker.samples.shelf import BYTES_A_LOOK, SHELF
+
+router = APIRouter(prefix="/jobs/{job_id}/samples", include_in_schema=False)
+
+_TOKENS_SHOWN = 200
+_ANSWER_SHOWN = 400
+_NEVER_ASKED = 10**12
+"""More than any step or row has."""
+PART_NAMES: Mapping[str, str] = {
+    "answer": "What was answered",
+    "b2": "What geometry is learnt on",
+    "b3": "What text is learnt",
+}
+
+
+@dataclass(frozen=True)
+class Shown:
+    """One completion as the page shows it."""
+
+    sample: Sample
+    address: str
+    """Of the whole text."""
+
+    @cached_property
+    def text(self) -> Visible:
+        return visible(self.sample.text)
+
+    @cached_property
+    def prompt(self) -> Visible:
+        return visible(self.sample.prompt or self.sample.id)
+
+    @cached_property
+    def answer(self) -> Visible:
+        return visible(self.sample.answer or "–", _ANSWER_SHOWN)
+
+    @cached_property
+    def drawing(self) -> Drawing | None:
+        return drawing(self.sample.detection) if self.sample.detection else None
+
+    @cached_property
+    def tokens(self) -> list[tuple[int, float | None]]:
+        """(id, log-probability) of the first tokens."""
+        pairs = itertools.zip_longest(self.sample.ids, self.sample.logprobs)
+        return list(itertools.islice(pairs, _TOKENS_SHOWN))
+
+
+@dataclass(frozen=True)
+class Group:
+    """Completions of one prompt that stand on this page."""
+
+    shown: list[Shown]
+
+    @property
+    def first(self) -> Shown:
+        return self.shown[0]
+
+
+@router.get("")
+def samples(request: Request, job_id: JobId, database: DatabasePart) -> HTMLResponse:
+    """The page; every filter stands in the address."""
+    job = views.get_job(database, job_id)
+    wanted = _wanted(request.query_params)
+    found = find_samples(job.run_dir, wanted)
+    steps = found.splits.get(found.split, []) if found.split else []
+    here = _Address(job_id, _conditions(wanted, found))
+    context = {
+        "job": job,
+        "tabs": list(Tab),
+        "title": f"samples · {label(job)}",
+        "wanted": wanted,
+        "found": found,
+        "groups": _groups(job_id, found.samples),
+        "steps": steps,
+        "stride": min((b - a for a, b in itertools.pairwise(steps)), default=1),
+        "earlier": max((one for one in steps if one < (found.step or 0)), default=None),
+        "later": min((one for one in steps if one > (found.step or 0)), default=None),
+        "here": here,
+        "detects": any(one.detection or one.detail for one in found.samples),
+        "part_names": PART_NAMES,
+        "asked": visible(wanted.id or ""),
+    }
+    return page(request, "samples.html", context)
+
+
+@router.get("/history")
+def history(
+    request: Request,
+    job_id: JobId,
+    database: DatabasePart,
+    *,
+    id: Annotated[str, Query(max_length=1000)],  # noqa: A002 - the field's own name
+    split: Split = Split.SELECT,
+    before: Annotated[int | None, Query(ge=0, le=_NEVER_ASKED)] = None,
+) -> HTMLResponse:
+    """One prompt over the steps."""
+    job = views.get_job(database, job_id)
+    found = find_history(job.run_dir, split, id, before=before)
+    context = {
+        "job": job,
+        "title": f"one prompt over the steps · {label(job)}",
+        "found": found,
+        "shown": [shown_of(job_id, one) for one in found.samples],
+        "detects": any(one.detection or one.detail for one in found.samples),
+        "here": _Address(job_id, {"split": split.value, "id": id}),
+        "part_names": PART_NAMES,
+        "asked": visible(id),
+    }
+    return page(request, "samples_history.html", context)
+
+
+@router.get("/pictures/{name}")
+def picture(job_id: JobId, name: str, database: DatabasePart) -> FileResponse:
+    """A picture that the engine kept beside the rollouts, by its own name alone."""
+    path = picture_file(views.get_job(database, job_id).run_dir, name)
+    if path is None:
+        raise HTTPException(404, f"job {job_id} keeps no picture {name[:60]!r}")
+    return FileResponse(path, media_type="image/jpeg")
+
+
+@router.get("/{split}/{step}/{row}")
+def whole_text(
+    job_id: JobId,
+    split: Split,
+    step: Annotated[int, Path(ge=0, le=_NEVER_ASKED)],
+    row: Annotated[int, Path(ge=0, le=_NEVER_ASKED)],
+    database: DatabasePart,
+) -> PlainTextResponse:
+    """One completion, whole and as it was written."""
+    run_dir = views.get_job(database, job_id).run_dir
+    path = rollout_files(run_dir).get(split, {}).get(step)
+    found = None
+    if path is not None:
+        index = SHELF.index(path, split, step)
+        index.look(BYTES_A_LOOK)
+        found = index.sample(row) if row < len(index.facts) else None
+    if found is None:
+        raise HTTPException(404, f"job {job_id} has no row {row} in {split} of step {step}")
+    return PlainTextResponse(found.text)
+
+
+class _Address:
+    """Links to this page that keep what was chosen."""
+
+    def __init__(self, job_id: int, chosen: Mapping[str, Any]) -> None:
+        self._path = f"/jobs/{job_id}/samples"
+        self._chosen = chosen
+
+    def __call__(self, view: str = "", **changes: Any) -> str:
+        """The address with other values; None takes one away."""
+        kept = {**self._chosen, **changes}
+        query = urlencode({name: value for name, value in kept.items() if value is not None})
+        return f"{self._path}{view}?{query}"
+
+
+def _conditions(wanted: Wanted, found: SamplePage) -> dict[str, Any]:
+    """What links carry on: the conditions, the split and the step shown."""
+    given = wanted.model_dump(mode="json", exclude_defaults=True, exclude={"after"})
+    chosen = {name: 1 if value is True else value for name, value in given.items()}
+    return chosen | {"split": found.split and found.split.value, "step": found.step}
+
+
+def _wanted(given: Mapping[str, str]) -> Wanted:
+    """A form sends what was left empty too. Raises ConfigError."""
+    asked = {name: value for name, value in given.items() if value.strip() and name != "part"}
+    try:
+        return Wanted.model_validate(asked)
+    except ValidationError as error:
+        problems = [
+            ConfigProblem(".".join(map(str, one["loc"])), None, one["msg"].lower(), "correct it")
+            for one in error.errors()
+        ]
+        raise ConfigError(problems) from None
+
+
+def _groups(job_id: int, found: Iterable[Sample]) -> list[Group]:
+    """Neighbours that answer the same prompt."""
+    return [
+        Group([shown_of(job_id, one) for one in group])
+        for _, group in itertools.groupby(found, key=lambda one: one.id)
+    ]
+
+
+def shown_of(job_id: int, one: Sample) -> Shown:
+    """A job's completion, with the address of its whole text."""
+    return Shown(one, f"/jobs/{job_id}/samples/{one.split}/{one.step}/{one.row}")

@@ -1,0 +1,44 @@
+"""The status strip's live part, and Stop all: its question and its deed."""
+
+from __future__ import annotations
+
+import time
+from http import HTTPStatus
+
+from fastapi import APIRouter, Request
+from starlette.responses import HTMLResponse, RedirectResponse
+
+from app.pages.actions import BROWSER
+from app.parts import DatabasePart
+from app.templating import page
+from worker.jobs import views
+from worker.lane import policy
+from worker.stopping import stop_all
+
+router = APIRouter(include_in_schema=False)
+
+
+@router.get("/strip")
+def strip(request: Request) -> HTMLResponse:
+    """What every page's strip asks for when the stream names a change."""
+    return page(request, "strip.html", {})
+
+
+@router.get("/stop")
+def ask(request: Request, database: DatabasePart) -> HTMLResponse:
+    """What Stop all would do now, and the button that does it."""
+    standing = policy.standing(database)
+    context = {
+        "title": "Stop all",
+        "running": views.running(database),
+        "paused": views.paused(database),
+        "armed": bool(standing and standing.armed),
+    }
+    return page(request, "stop.html", context)
+
+
+@router.post("/stop")
+def stop(database: DatabasePart) -> RedirectResponse:
+    """Pause, cancel what runs, disarm; then the board, which shows all three."""
+    stop_all(database, actor=BROWSER, now=time.time())
+    return RedirectResponse("/", HTTPStatus.SEE_OTHER)

@@ -1,0 +1,119 @@
+"""The morning report as a view: the same body in the page and in one file that needs nothing else.
+
+The file carries its sheets inside, draws its sparklines as SVG, runs no script and asks nobody.
+Knows no route.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from markupsafe import Markup
+
+from app.autonomy_words import numbers_in_words
+from app.templating import STATIC_FOLDER, environment
+from worker.database import Database
+from worker.report import choices
+from worker.report.choices import Choice
+from worker.report.proposals import Proposal
+from worker.report.runs import VERDICTS, RunLine
+from worker.report.snapshot import digest_of
+from worker.report.standup import Report
+
+SHEETS = (
+    "vendor/open-props.colors.min.css",
+    "vendor/open-props.sizes.min.css",
+    "vendor/open-props.fonts.min.css",
+    "vendor/open-props.borders.min.css",
+    "cockpit.css",
+    "report.css",
+)
+_WORDS = {shown: word for word, shown in VERDICTS.items()}
+_WIDTH, _HEIGHT, _EDGE = 96, 24, 3
+
+
+@dataclass(frozen=True)
+class Spark:
+    """A small drawing of a run's held-out gates."""
+
+    points: str
+    """For an SVG polyline."""
+    last: tuple[float, float]
+    words: str
+    width: int = _WIDTH
+    height: int = _HEIGHT
+
+
+@dataclass(frozen=True)
+class Offer:
+    """A proposal and what became of it."""
+
+    proposal: Proposal
+    choice: Choice | None
+
+
+def context_of(db: Database, report: Report) -> dict[str, Any]:
+    """What both templates show."""
+    chosen = choices.choices_of(db, report)
+    judged = [run for run in report.runs if run.verdict is not None]
+    return {
+        "report": report,
+        "sha256": digest_of(report.model_dump(mode="json")) if report.over else None,
+        "sparks": {run.job_id: spark_of(run) for run in report.runs},
+        "verdict_words": _WORDS,
+        "failures": [run for run in report.runs if run.failed],
+        "trust": trust_in_words(judged),
+        "decided": [(entry, numbers_in_words(entry.numbers)) for entry in report.decisions],
+        "offers": [Offer(found, chosen.get(found.key)) for found in report.proposals],
+        "choices": choices,
+    }
+
+
+def render_file(db: Database, report: Report, now: float) -> str:
+    """The whole report as one HTML document."""
+    sheets = "\n".join((STATIC_FOLDER / name).read_text("utf-8") for name in SHEETS)
+    # Our own files, none of which holds a `<`: nothing in them can end the element.
+    css = Markup(sheets)  # noqa: S704
+    template = environment().get_template("report_file.html")
+    return template.render(
+        {**context_of(db, report), "css": css, "now": now, "path": "", "part": None, "live": False}
+    )
+
+
+def file_name(report: Report) -> str:
+    """What a browser calls the file."""
+    return f"nightlane-{report.day}.html"
+
+
+def spark_of(run: RunLine) -> Spark | None:
+    """Scores over steps, the axis from the lowest to the highest; None without two gates."""
+    if len(run.heldout) < 2:
+        return None
+    steps, scores = zip(*run.heldout, strict=True)
+    low, high = min(scores), max(scores)
+    span, width = (high - low) or 1.0, (steps[-1] - steps[0]) or 1
+    drawn = [
+        (
+            _EDGE + (step - steps[0]) / width * (_WIDTH - 2 * _EDGE),
+            _HEIGHT - _EDGE - (score - low) / span * (_HEIGHT - 2 * _EDGE),
+        )
+        for step, score in run.heldout
+    ]
+    first, last = (f"{score * 100:.1f} %" for score in (scores[0], scores[-1]))
+    words = f"held-out scores of {len(scores)} gates, {first} at first and {last} at last"
+    return Spark(" ".join(f"{x:.1f},{y:.1f}" for x, y in drawn), drawn[-1], words)
+
+
+def trust_in_words(judged: Sequence[RunLine]) -> str | None:
+    """How much the night's verdicts carry; None when there is none."""
+    if not judged:
+        return None
+    counts: Mapping[str, int] = {
+        word: sum(run.verdict == word for run in judged) for word in VERDICTS.values()
+    }
+    said = ", ".join(f"{count} {word}" for word, count in counts.items() if count)
+    smallest = min((run.n for run in judged if run.n), default=None)
+    rows = f" The smallest verdict stands on {smallest} rows." if smallest else ""
+    return f"{said}.{rows}"

@@ -1,0 +1,63 @@
+// Keys: `g` and a letter goes to a page, `/` to the search, `j` and `k` along the rows, `c` compares
+// what is chosen, `?` opens the help, which lists them all. Typing in a field is never a key.
+"use strict";
+
+(() => {
+  const SETTING = "nightlane.keys"; // "off": some people's input speaks single letters by itself
+  const PATIENCE_MS = 1500; // between `g` and its letter
+  let wentAt = 0;
+
+  function typing(element) {
+    return element.closest("input:not([type=checkbox], [type=radio]), textarea, select, [contenteditable]") !== null;
+  }
+
+  // The row that holds the focus, or the first or last one when none does.
+  function moveRow(by) {
+    const rows = [...document.querySelectorAll("[data-rows] > tbody > tr")];
+    if (!rows.length) return;
+    const here = rows.findIndex((row) => row.contains(document.activeElement));
+    const next = here < 0 ? (by > 0 ? 0 : rows.length - 1) : here + by;
+    const link = rows[Math.min(Math.max(next, 0), rows.length - 1)].querySelector("a");
+    if (!link) return;
+    link.focus();
+    link.scrollIntoView({ block: "nearest" });
+  }
+
+  function compare() {
+    const form = document.querySelector("form[data-compare]");
+    if (form && form.querySelector("input[type=checkbox]:checked")) form.requestSubmit();
+    else location.assign("/compare");
+  }
+
+  function search() {
+    const field = document.querySelector("[type=search]");
+    if (!field) return location.assign("/?q=");
+    field.focus();
+    field.select();
+  }
+
+  document.addEventListener("keydown", (event) => {
+    if (event.ctrlKey || event.metaKey || event.altKey || typing(event.target)) return;
+    if (localStorage.getItem(SETTING) === "off") return;
+    const after = Date.now() - wentAt < PATIENCE_MS;
+    wentAt = 0;
+    const page = after && /^[a-z]$/.test(event.key) && document.querySelector(`nav a[data-key="${event.key}"]`);
+    if (page) location.assign(page.href);
+    else if (event.key === "g") wentAt = Date.now();
+    else if (event.key === "j") moveRow(1);
+    else if (event.key === "k") moveRow(-1);
+    else if (event.key === "c") compare();
+    else if (event.key === "?") location.assign("/help");
+    else if (event.key === "/") search();
+    else return;
+    event.preventDefault();
+  });
+
+  // The help page's switch; without script there are no keys, and no switch.
+  const choice = document.getElementById("keys-on");
+  if (choice) {
+    choice.closest("[hidden]")?.removeAttribute("hidden");
+    choice.checked = localStorage.getItem(SETTING) !== "off";
+    choice.addEventListener("change", () => localStorage.setItem(SETTING, choice.checked ? "on" : "off"));
+  }
+})();

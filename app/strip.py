@@ -1,0 +1,139 @@
+"""The status strip: what stands at the top of every page about the lane, read once for all of them.
+
+What runs and for how long yet, free memory against the floor, what is left of tonight's budget, how
+long the queue is, and whether anything starts by itself. Knows no page.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from dataclasses import dataclass
+from enum import StrEnum
+
+from sqlalchemy.exc import SQLAlchemyError
+
+from app import wording
+from app.headline import Headline
+from engine.contract.errors import NightlaneError
+from worker import autonomy
+from worker.admission import memory_of
+from worker.database import Database
+from worker.jobs import views
+from worker.jobs.deferral import Reason
+from worker.jobs.pausing import Pause
+from worker.jobs.states import State
+from worker.jobs.views import JobView
+from worker.lane.watchdog import limits
+
+_LOG = logging.getLogger(__name__)
+
+KEPT_S = 0.4
+"""One reading serves every page that asks within this time."""
+
+
+class Autonomy(StrEnum):
+    """Whether jobs are started by themselves."""
+
+    OFF = "OFF"
+    ARMED = "ARMED"
+    RUNNING = "RUNNING"
+
+
+MEANINGS = {
+    Autonomy.OFF: "nothing is started by itself; a person's `cockpit drain` or Run now does it",
+    Autonomy.ARMED: "queued jobs start by themselves in the policy's hours and within its cap",
+    Autonomy.RUNNING: "armed, and a job runs now",
+}
+
+
+@dataclass(frozen=True)
+class Strip:
+    """The state of the house at one moment."""
+
+    at: float
+    job: JobView | None
+    """What runs; the oldest of several."""
+    headline: Headline | None
+    free_gb: float | None
+    floor_gb: float
+    memory_level: str
+    """ok, warn or bad: the watchdog's levels."""
+    budget: str
+    """What is left of the day's caps, in words."""
+    queued: int
+    pause: Pause | None
+    autonomy: Autonomy
+    why: str
+    """The policy in words, or why it starts nothing now."""
+
+
+class Strips:
+    """Reads the strip at most every `KEPT_S`, however many pages ask."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._turn = threading.Lock()
+        self._kept: Strip | None = None
+
+    def now(self) -> Strip | None:
+        """The strip; None while the database cannot be read."""
+        with self._turn:
+            if self._kept is None or not 0 <= time.time() - self._kept.at < KEPT_S:
+                try:
+                    self._kept = read_strip(self._database, time.time())
+                except (SQLAlchemyError, NightlaneError) as error:
+                    _LOG.warning("the status strip cannot be read: %s", error)
+                    self._kept = None
+            return self._kept
+
+
+def read_strip(database: Database, now: float) -> Strip:
+    """A few indexed reads, and one look at the machine's memory."""
+    running = views.running(database)
+    job = running[0] if running else None
+    status = autonomy.status(database, now)
+    memory = memory_of(database)
+    held = limits(database.settings, memory.total_gb or 0.0)
+    return Strip(
+        at=now,
+        job=job,
+        headline=Headline.of(job) if job else None,
+        free_gb=memory.free_gb,
+        floor_gb=held.floor_gb,
+        memory_level=_level(memory.free_gb, held.warn_gb, held.floor_gb),
+        budget=_budget(status),
+        queued=views.counts(database)[State.QUEUED],
+        pause=views.paused(database),
+        autonomy=_autonomy(status, runs=job is not None),
+        why=status.detail,
+    )
+
+
+def _level(free_gb: float | None, warn_gb: float, floor_gb: float) -> str:
+    if free_gb is None or free_gb >= warn_gb:
+        return "ok"
+    return "warn" if free_gb >= floor_gb else "bad"
+
+
+def _autonomy(status: autonomy.Status, *, runs: bool) -> Autonomy:
+    # A policy that ran out, or that too many failures have stopped, starts nothing any more.
+    if not status.armed or status.reason == Reason.NOT_ARMED:
+        return Autonomy.OFF
+    return Autonomy.RUNNING if runs else Autonomy.ARMED
+
+
+def _budget(status: autonomy.Status) -> str:
+    """What the caps of the local day leave; what was spent where there is none."""
+    terms = status.terms or {}
+    left = []
+    if (cap := terms.get("cap_usd")) is not None:
+        left.append(f"{wording.money(max(0.0, cap - status.spent_usd))} of {wording.money(cap)}")
+    if (hours := terms.get("cap_gpu_hours")) is not None:
+        left.append(f"{max(0.0, hours - status.used_hours):.1f} of {hours:g} h")
+    if left:
+        return f"{' and '.join(left)} left"
+    if status.spent_usd:
+        return f"no cap, {wording.money(status.spent_usd)} spent"
+    return f"no cap, {status.used_hours:.1f} h used"

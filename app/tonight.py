@@ -1,0 +1,92 @@
+"""Tonight as pages show it: by the policy, else what a drain by hand would do. Knows no page.
+
+A look ahead asks the governor about each job in turn, so one answer serves every viewer for as
+long as the queue it was made from is the same, and for a few seconds at most.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import weakref
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from app.headline import Headline
+from worker.admission import memory_of
+from worker.database import Database
+from worker.jobs.deferral import Reason
+from worker.jobs.views import JobView
+from worker.lane.governor import Memory
+from worker.lane.preview import Preview, preview
+
+KEPT_S = 5.0
+"""Seconds that a look ahead is shown to others: memory and the clock move on."""
+FORESEEN = 25
+"""Queued jobs that a page looks ahead at unless it is asked for more."""
+
+
+class Tonight(NamedTuple):
+    """A preview, and who would start it."""
+
+    plan: Preview
+    by_hand: bool
+
+
+class _Kept(NamedTuple):
+    made: float
+    of: tuple[Any, ...]
+    found: Tonight
+
+
+_kept: weakref.WeakKeyDictionary[Database, dict[int, _Kept]] = weakref.WeakKeyDictionary()
+_turn = threading.Lock()
+
+
+def tonight(
+    database: Database,
+    *,
+    policy_at: float | None,
+    queue: Sequence[JobView],
+    running: Sequence[JobView],
+    now: float,
+    limit: int = FORESEEN,
+) -> Tonight:
+    """Of the first `limit` queued jobs, behind what runs now.
+
+    `policy_at`: when the policy in force was set, None while none is; `queue`: the jobs that the
+    page shows, in their order. Another policy or another order is looked at anew.
+    """
+    of = (
+        policy_at,
+        database.settings,
+        tuple((job.id, job.waits_for and job.waits_for.reason) for job in queue),
+        tuple(job.id for job in running),
+    )
+    with _turn:  # one look at a time: a hundred viewers of one change cost one
+        mine = _kept.setdefault(database, {})
+        known = mine.get(limit)
+        if known is not None and known.of == of and time.monotonic() - known.made < KEPT_S:
+            return known.found
+        found = _look(database, running, now, armed=policy_at is not None, limit=limit)
+        mine[limit] = _Kept(time.monotonic(), of, found)
+        return found
+
+
+def _look(
+    database: Database, running: Sequence[JobView], now: float, *, armed: bool, limit: int
+) -> Tonight:
+    ends = [head.eta_s for job in running if (head := Headline.of(job)).eta_s is not None]
+    free_at = now + max(ends) if ends else None
+    room: list[Memory] = []
+
+    def memory() -> Memory:
+        room[:] = room or [memory_of(database)]
+        return room[0]
+
+    if armed:
+        found = preview(database, now, memory, free_at=free_at, limit=limit)
+        if found.starts_at is not None or found.reason == Reason.PAUSED:
+            return Tonight(found, by_hand=False)
+    by_hand = preview(database, now, memory, by_hand=True, free_at=free_at, limit=limit)
+    return Tonight(by_hand, by_hand=True)

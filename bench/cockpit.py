@@ -1,0 +1,374 @@
+"""The cockpit under load: a thousand runs, a million values, two hundred open pages.
+
+`make bench-cockpit`: a real `cockpit serve` over a real SQLite file and a real Chromium. Prints
+each figure beside its bound, and ends with 1 when one is missed (`--report-only`: with 0).
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import itertools
+import json
+import math
+import os
+import random
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+import httpx
+import psutil
+from playwright.sync_api import Page, sync_playwright
+from sqlalchemy import insert, update
+
+from engine.contract.run_dir import RunDir
+from tests.app.night import Night, night, queue
+from tests.browser.conftest import ARGUMENTS
+from tests.filled import filled
+from worker.attempt.ingest import write_metrics
+from worker.database import Database, open_database
+from worker.jobs.rollups import roll_up
+from worker.jobs.states import State
+from worker.jobs.tables import job, metric, state_count
+from worker.settings import WorkerSettings
+
+RUNS, POINTS, LONG = 1_000, 1_000_000, 100_000
+VIEWERS = 200
+PAGE_MS, EVENT_MS, FIRST_LOAD_KB, MEMORY_MB, DRAWN_MS = 100.0, 1000.0, 70.0, 200.0, 150.0
+BROKEN_MS = 30_000.0
+"""What an answer that is an error counts as."""
+SERIES = ("pool/score", "pool/reward_mean", "train/kl", "train/entropy", "rollout/length_mean")
+_WARM = 3
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One measured thing beside its bound."""
+
+    name: str
+    value: float
+    bound: float
+    unit: str
+    n: int
+    spread: str
+
+    @property
+    def held(self) -> bool:
+        return self.value <= self.bound
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Print the table; with `--json FILE` write the same figures."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--rounds", type=int, default=40, help="requests of each page")
+    parser.add_argument("--events", type=int, default=40, help="timed from event to screen")
+    parser.add_argument("--scale", type=float, default=1.0, help="share of the runs and values")
+    parser.add_argument("--viewers", type=int, default=VIEWERS)
+    parser.add_argument("--json", type=Path, help="write the figures here too")
+    parser.add_argument("--report-only", action="store_true", help="exit 0 whatever was missed")
+    options = parser.parse_args(argv)
+    with tempfile.TemporaryDirectory() as folder:
+        figures = measure(Path(folder), options)
+    print(f"{'':44} {'p95':>9} {'bound':>9}        n  spread")
+    for figure in figures:
+        print(
+            f"{figure.name:44} {figure.value:9.1f} {figure.bound:9.0f} {figure.unit:3} "
+            f"{figure.n:5}  {figure.spread:42} {'held' if figure.held else 'MISSED'}"
+        )
+    if options.json:
+        told = [asdict(figure) | {"held": figure.held} for figure in figures]
+        load = os.getloadavg()
+        options.json.write_text(json.dumps({"figures": told, "load": load}, indent=1))
+    return 0 if options.report_only or all(figure.held for figure in figures) else 1
+
+
+def measure(folder: Path, options: argparse.Namespace) -> list[Figure]:
+    """Fill a directory, serve it, look at it from everywhere."""
+    os.environ["NIGHTLANE_DATA_DIR"] = str(folder / "data")
+    os.environ["NIGHTLANE_LOCK_DIR"] = str(folder / "locks")
+    settings = WorkerSettings()
+    with open_database(settings) as db:
+        with filled(db):
+            pass
+        long_run = crowd(db, options.scale)
+        with night(db) as lane, serving() as (url, process):
+            running = run_one(lane)
+            viewers = Viewers(url, options.viewers - 1)  # the browser is the last one
+            try:
+                figures = pages(url, process, running, long_run, options.rounds)
+                silent = viewers.count - viewers.heard()
+                figures += screens(url, running, long_run, options.events)
+                memory = process.memory_info().rss / 2**20
+            finally:
+                viewers.close()
+            figures.append(Figure("viewers that heard nothing", silent, 0, "", viewers.count, ""))
+            figures += [Figure("server's memory", memory, MEMORY_MB, "MiB", 1, ""), first_load(url)]
+            running.finish()
+    return figures
+
+
+# --- what stands in the directory ---
+
+
+def crowd(db: Database, scale: float) -> int:
+    """Runs with ten series of values each, and one of a hundred thousand steps; its id."""
+    chance = random.Random(0)
+    runs = max(2, int(RUNS * scale))
+    steps = max(20, int((POINTS - LONG * len(SERIES)) * scale / runs / len(SERIES)))
+    began = time.time() - 30 * 86_400
+    print(f"{runs} runs of {steps} steps, one of {int(LONG * scale)}, {len(SERIES)} series each")
+    ids = [queue(db, name=f"run {number}") for number in range(runs)]
+    for place, job_id in enumerate(ids):
+        mine = int(LONG * scale) if place == runs - 1 else steps
+        at = began + place * 2000
+        values(db, job_id, mine, at, chance)
+        done(db, job_id, at, chance)
+    with db.write_tx() as conn:
+        conn.execute(
+            update(state_count)
+            .where(state_count.c.state == State.QUEUED)
+            .values(n=state_count.c.n - runs)
+        )
+        conn.execute(
+            update(state_count)
+            .where(state_count.c.state == State.SUCCEEDED)
+            .values(n=state_count.c.n + runs)
+        )
+    return ids[-1]
+
+
+def values(db: Database, job_id: int, steps: int, at: float, chance: random.Random) -> None:
+    """A noisy curve of each series, and twenty gates; in one transaction."""
+    with db.write_tx() as conn:
+        for place, series in enumerate(SERIES):
+            level, rows = 0.35 + 0.3 * chance.random(), []
+            for step in range(1, steps + 1):
+                wave = level + 0.2 * math.sin(step / steps * 6 + place) + chance.gauss(0, 0.05)
+                rows.append({"job_id": job_id, "series": series, "step": step, "attempt": 1,
+                             "value": wave, "at": at + step * 0.1})  # fmt: skip
+            conn.execute(insert(metric), rows)
+        roll_up(conn, job_id, dict.fromkeys(SERIES, (1, steps)))
+        gates = [
+            {"type": "gate", "attempt": 1, "t": at + step * 0.1, "step": step, "split": "select",
+             "score": 0.5 + 0.3 * step / steps, "n": 500,
+             "ci95": [0.46 + 0.3 * step / steps, 0.54 + 0.3 * step / steps]}
+            for step in range(0, steps + 1, max(1, steps // 20))
+        ]  # fmt: skip
+        write_metrics(conn, job_id, gates)
+
+
+def done(db: Database, job_id: int, at: float, chance: random.Random) -> None:
+    """It ended well; how, is of no interest here."""
+    lift = chance.gauss(0.1, 0.05)
+    result = {"heldout_before": 0.5, "heldout_after": 0.5 + lift, "lift": lift,
+              "lift_ci95": [lift - 0.04, lift + 0.04], "verdict": "gain", "report_n": 500,
+              "selected_step": 10, "steps": 100, "seconds": 1200.0, "peak_gb": 2.3}  # fmt: skip
+    with db.write_tx() as conn:
+        conn.execute(
+            update(job)
+            .where(job.c.id == job_id)
+            .values(
+                state=State.SUCCEEDED,
+                started_at=at,
+                finished_at=at + 1200,
+                attempt=1,
+                result=result,
+            )
+        )
+    attempt = RunDir(db.settings.runs_dir / str(job_id)).attempt(1)
+    attempt.root.mkdir(parents=True)
+    attempt.log.write_text("a line of the log\n" * 2000)
+
+
+def run_one(lane: Night) -> Any:
+    """One run that goes on, whose steps the viewers see."""
+    job_id = queue(lane.db, name="tonight")
+    with lane.db.write_tx() as conn:
+        conn.execute(update(job).where(job.c.id == job_id).values(priority=99))
+    attempt = lane.start()
+    attempt.gate(0, 0.5)
+    attempt.step(1, 0.5)
+    return attempt
+
+
+# --- the server and those who look at it ---
+
+
+@contextlib.contextmanager
+def serving() -> Iterator[tuple[str, psutil.Process]]:
+    """`cockpit serve` as a process; its address."""
+    command = [sys.executable, "-m", "app.cli", "serve", "--port", "0"]
+    child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    try:
+        assert child.stdout is not None
+        url = child.stdout.readline().split()[-1].rstrip("/")
+        for _ in range(200):
+            with contextlib.suppress(httpx.TransportError):
+                if httpx.get(f"{url}/readyz", trust_env=False).is_success:
+                    break
+            time.sleep(0.1)
+        yield url, psutil.Process(child.pid)
+    finally:
+        child.terminate()
+        child.wait(20)
+
+
+class Viewers:
+    """Live streams, read by a process of their own, so that they cost us no time."""
+
+    def __init__(self, url: str, count: int) -> None:
+        source = Path(__file__).with_name("cockpit_viewers.py")
+        command = [sys.executable, str(source), url, str(count)]
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+        self._child = subprocess.Popen(command, text=True, **pipes)  # type: ignore[call-overload]
+        self.count = count
+        if self._child.stdout.readline().strip() != "open":
+            raise SystemExit(f"{count} streams could not be opened")
+
+    def heard(self) -> int:
+        """How many have heard of a job since this was asked before."""
+        self._child.stdin.write("\n")
+        self._child.stdin.flush()
+        return int(self._child.stdout.readline())
+
+    def close(self) -> None:
+        self._child.terminate()
+        self._child.wait(20)
+
+
+# --- what is measured ---
+
+
+def pages(
+    url: str, server: psutil.Process, running: Any, long_run: int, rounds: int
+) -> list[Figure]:
+    """Every page, asked for again and again while a run goes on and all viewers hear of it."""
+    run, tabs = f"/jobs/{running.job_id}", ("log", "memory", "config", "events", "repro")
+    addresses = [
+        "/", "/queue", "/report", f"/compare?a={long_run}&b={long_run - 1}", "/machine", "/budget",
+        "/audit", "/new", "/help", run, f"{run}?part=live", *(f"{run}?tab={tab}" for tab in tabs),
+        f"{run}/samples", f"/jobs/{long_run}", f"/jobs/{long_run}?tab=log",
+        f"/jobs/{long_run}/charts/learning.json", f"/jobs/{long_run}/charts/kl.json?axis=time",
+        f"/jobs/{long_run}/charts/kl.json?from=40000&to=60000", f"/jobs/{long_run}/charts/learning",
+        f"/api/v1/jobs/{long_run}/metrics?points=1000", "/api/v1/jobs?limit=50", "/strip",
+    ]  # fmt: skip
+    took: dict[str, list[float]] = {address: [] for address in addresses}
+    worked = dict.fromkeys(addresses, 0.0)  # the server's seconds: what a busy machine leaves alone
+    with going_on(running), httpx.Client(base_url=url, trust_env=False, timeout=30) as client:
+        for turn in range(rounds + _WARM):
+            for address in addresses:
+                begun, busy = time.perf_counter(), sum(server.cpu_times()[:2])
+                answer = client.get(address)
+                elapsed = (time.perf_counter() - begun) * 1000
+                if turn >= _WARM:
+                    took[address].append(elapsed if answer.is_success else BROKEN_MS)
+                    worked[address] += sum(server.cpu_times()[:2]) - busy
+    return [
+        figure(_short(name), times, PAGE_MS, "ms", f", CPU {worked[name] / rounds * 1000:.0f}")
+        for name, times in took.items()
+    ]
+
+
+def _short(address: str) -> str:
+    return re.sub(r"/jobs/\d+", "/jobs/N", re.sub(r"=\d{2,}", "=…", address))
+
+
+@contextlib.contextmanager
+def going_on(running: Any) -> Iterator[None]:
+    """Two steps a second, as a quick run writes them."""
+    enough = threading.Event()
+
+    def write() -> None:
+        while not enough.wait(0.5):
+            running.step(next(STEPS), 0.5)
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        yield
+    finally:
+        enough.set()
+        writer.join()
+
+
+STEPS = itertools.count(2)
+
+
+def screens(url: str, running: Any, long_run: int, events: int) -> list[Figure]:
+    """In Chromium: from an event's write to the page, and a long run's page until it is drawn."""
+    chance = random.Random(1)
+    with sync_playwright() as play:
+        browser = play.chromium.launch(executable_path="/usr/bin/chromium", args=ARGUMENTS)
+        context = browser.new_context(viewport={"width": 1280, "height": 900})
+        outside: list[str] = []
+        context.on("request", lambda asked: outside.append(asked.url))
+        page = context.new_page()
+        page.goto(f"{url}/jobs/{running.job_id}")
+        page.wait_for_selector("#connection[data-state=live]")
+        shown = []
+        for _ in range(events):
+            time.sleep(chance.uniform(0.3, 1.5))
+            step, begun = next(STEPS), time.perf_counter()
+            running.step(step, 0.5)
+            page.wait_for_selector(f"progress[value='{step}']", timeout=20_000)
+            shown.append((time.perf_counter() - begun) * 1000)
+        page.close()
+        whole, charts = [], []
+        for _ in range(15 + _WARM):
+            page = context.new_page()
+            page.goto(f"{url}/jobs/{long_run}")
+            page.wait_for_function("() => performance.getEntriesByName('charts-drawn').length")
+            begin, end = _marks(page)
+            whole.append(end)
+            charts.append(end - begin)
+            page.close()
+        browser.close()
+    strangers = sum(not asked.startswith((url, "data:", "blob:")) for asked in outside)
+    return [
+        figure("event to screen", shown, EVENT_MS, "ms"),
+        figure("100,000 points: navigation to drawn", whole[_WARM:], DRAWN_MS, "ms"),
+        figure("100,000 points: charts asked for to drawn", charts[_WARM:], DRAWN_MS, "ms"),
+        Figure("requests to other hosts", strangers, 0, "", len(outside), ""),
+    ]
+
+
+def _marks(page: Page) -> tuple[float, float]:
+    """(charts asked for, charts drawn) in ms since the navigation began."""
+    moments = (
+        "['charts-begin', 'charts-drawn'].map(n => performance.getEntriesByName(n)[0].startTime)"
+    )
+    begin, end = page.evaluate(moments)
+    return float(begin), float(end)
+
+
+def first_load(url: str) -> Figure:
+    """Everything that the board asks for with an empty cache, in bytes on the wire."""
+    with httpx.Client(base_url=url, trust_env=False) as client:
+        board = client.get("/")
+        files = set(re.findall(r'(?:src|href)="(/static/[^"]+)"', board.text))
+        sizes = [board.num_bytes_downloaded]
+        sizes += [client.get(name).num_bytes_downloaded for name in sorted(files)]
+    return Figure("first load", sum(sizes) / 1024, FIRST_LOAD_KB, "KiB", len(sizes), "")
+
+
+def figure(name: str, times: Sequence[float], bound: float, unit: str, more: str = "") -> Figure:
+    """The 95th percentile, with the median and the worst beside it."""
+    ordered = sorted(times)
+    p95 = ordered[min(len(ordered) - 1, math.ceil(len(ordered) * 0.95) - 1)]
+    spread = f"median {statistics.median(ordered):.1f}, worst {ordered[-1]:.1f}{more}"
+    return Figure(name, p95, bound, unit, len(ordered), spread)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

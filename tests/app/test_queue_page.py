@@ -1,0 +1,354 @@
+"""The queue page: order, reasons, tonight's preview, and arming by the lane's typed name."""
+
+from __future__ import annotations
+
+import datetime
+import html
+import re
+import time
+from typing import Any
+
+import pytest
+from starlette.testclient import TestClient
+
+from app.autonomy_words import hours_in_words, numbers_in_words
+from tests.app.night import CONFIG, night, queue
+from worker.database import Database
+from worker.jobs import pausing, views
+from worker.jobs.queue import enqueue
+from worker.jobs.submission import submission
+from worker.jobs.sweeps import submit_sweep
+from worker.lane import decisions, policy
+from worker.lane.policy import Policy
+
+HTML = {"accept": "text/html"}
+TERMS = {
+    "interval_min": "30",
+    "window": "22:00-07:00",
+    "days": "mon-fri",
+    "zone": "Europe/Berlin",
+    "cap_usd": "5",
+    "cap_gpu_hours": "8",
+    "max_failures": "2",
+    "expires": "+7d",
+    "lane": "test",
+}
+
+
+def words(text: str) -> str:
+    """The page as it reads."""
+    return html.unescape(" ".join(re.sub(r"<[^>]+>", " ", text).split()))
+
+
+def order(client: TestClient) -> list[int]:
+    """The jobs that stand in turn, as the page lists them."""
+    turn = client.get("/queue").text.partition('id="turn"')[2].partition("</section>")[0]
+    return [int(number) for number in re.findall(r'data-job="(\d+)"', turn)]
+
+
+@pytest.fixture
+def open_hours(db: Database) -> policy.Standing:
+    """An armed lane that may start now."""
+    terms = Policy(zone="UTC", cap_usd=5, expires_at=time.time() + 3600)
+    return policy.arm(db, terms, actor="cli:ada", now=time.time())
+
+
+@pytest.mark.requirement("UI-04")
+def test_an_empty_queue_says_which_command_comes_next(client: TestClient) -> None:
+    """And that nothing starts by itself."""
+    text = words(client.get("/queue").text)
+
+    assert "Autonomy is off" in text
+    assert "cockpit enqueue rl_run examples/demo.yaml" in text
+    assert "Nothing was decided about this lane yet" in text
+
+
+@pytest.mark.requirement("UI-04")
+def test_every_queued_job_says_why_it_waits_and_what_tonight_holds(
+    client: TestClient, db: Database, open_hours: policy.Standing
+) -> None:
+    """The first what the queue waits for, the others behind whom, the rest what is their own."""
+    first, second = queue(db, name="first"), queue(db, name="second")
+    later = enqueue(db, "rl_run", CONFIG, actor="test", name="later", force=True, not_before="+2h")
+    child = enqueue(db, "rl_run", CONFIG, actor="test", name="child", force=True, after=[first])
+
+    page = client.get("/queue").text
+    text = words(page)
+
+    assert order(client) == [first, second]
+    assert "WAITING_FOR_TICK" in text
+    assert "behind first (job 1)" in text
+    assert "its start time has not come NOT_BEFORE until" in text
+    assert f"runs after job {first} WAITING_FOR" in text
+    for number in (first, second, later, child):
+        row = page.partition(f'id="q-{number}"')[2].partition("</li>")[0]
+        assert "0.5 GB" in row
+        assert "1 h <span" in row
+    assert len(re.findall(r"<dt>starts</dt>", page)) == 2  # the others wait for their own thing
+
+
+@pytest.mark.requirement("UI-04")
+def test_a_job_that_would_be_put_off_tonight_says_so_before(
+    client: TestClient, db: Database
+) -> None:
+    """The preview asks the governor: two hours do not go into a cap of one."""
+    policy.arm(db, Policy(zone="UTC", cap_gpu_hours=1.5), actor="t", now=time.time())
+    queue(db)
+    queue(db)
+
+    text = words(client.get("/queue").text)
+
+    assert "put off: 1.00 of today's 1.5 lane hours are used" in text
+    assert "OVER_DAILY_CAP" in text
+
+
+@pytest.mark.requirement("UI-04")
+def test_the_page_says_who_armed_the_lane_until_when_and_what_is_used(
+    client: TestClient, db: Database, open_hours: policy.Standing
+) -> None:
+    """In plain words, with caps and the last decisions with rule and numbers."""
+    number = queue(db)
+    with db.write_tx() as conn:
+        decisions.record(
+            conn,
+            "test",
+            "defer",
+            "it needs <30 GB",
+            actor="drain:7",
+            job_id=number,
+            rule="OOM_ENVELOPE",
+            numbers={"need_gb": 30.0, "free_gb": 20.5},
+        )
+
+    text = words(client.get("/queue").text)
+
+    assert (
+        "A look at the queue every 30 minutes, at every hour of every day (UTC); open now" in text
+    )
+    assert "armed by cli:ada" in text
+    assert "$0.00 of $5" in text
+    assert "it needs <30 GB need 30.0 GB · free 20.5 GB" in text
+    assert "OOM_ENVELOPE" in text
+
+
+@pytest.mark.requirement("UI-04")
+def test_buttons_move_a_job_up_down_and_to_the_top(client: TestClient, db: Database) -> None:
+    """Plain forms that name the neighbour the person saw; the audit names the browser."""
+    one, two, three = queue(db), queue(db), queue(db)
+
+    def press(job: int, label: str) -> None:
+        page = client.get("/queue").text
+        form = next(
+            found
+            for found in re.findall(r"<form.*?</form>", page, re.DOTALL)
+            if f"/jobs/{job}/move" in found and f">{label}<" in found
+        )
+        action = re.search(r'action="([^"]+)"', form)
+        field = re.search(r'name="(\w+)" value="(\w+)"', form)
+        assert action
+        assert field
+        answer = client.post(action[1], data={field[1]: field[2]}, follow_redirects=False)
+        assert (answer.status_code, answer.headers["location"]) == (303, "/queue")
+
+    press(three, "Up")
+    assert order(client) == [one, three, two]
+    press(one, "Down")
+    assert order(client) == [three, one, two]
+    press(two, "Top")
+    assert order(client) == [two, three, one]
+    assert views.audit(db, two)[-1].actor == "browser"
+
+
+@pytest.mark.parametrize(
+    "data", [{}, {"to": "nowhere"}, {"before": "99"}, {"before": "1", "to": "top"}, {"after": "x"}]
+)
+def test_a_move_that_names_no_place_changes_nothing(
+    client: TestClient, db: Database, data: dict[str, str]
+) -> None:
+    """One clear error, never a 500."""
+    one, two = queue(db), queue(db)
+
+    answer = client.post(f"/queue/jobs/{two}/move", data=data, headers=HTML)
+
+    assert answer.status_code in {404, 422}
+    assert order(client) == [one, two]
+
+
+def test_the_jobs_of_a_sweep_stand_together(client: TestClient, db: Database) -> None:
+    """Under its name, axes, cost and end."""
+    wanted = submission(
+        {"kind": "rl_run", "config": CONFIG, "name": "rates", "sweep": {"lr": [1e-4, 1e-3]}}
+    )
+    submit_sweep(db, wanted, actor="test")
+    queue(db, name="alone")
+
+    page = client.get("/queue").text
+    sweep = page.partition('class="sweep"')[2].partition("</details>")[0]
+
+    assert "rates" in sweep
+    assert "2 of its 2 jobs, over lr" in words(sweep)
+    assert re.findall(r'data-job="(\d+)"', sweep) == ["1", "2"]
+    assert order(client) == [1, 2, 3]
+
+
+def test_pause_and_resume_lead_back_to_the_page_they_were_asked_from(
+    client: TestClient, db: Database
+) -> None:
+    """With the reason shown; another address than ours is refused."""
+    paused = client.post(
+        "/queue/pause", data={"back": "/queue", "why": "<a visit>"}, follow_redirects=False
+    )
+
+    assert paused.headers["location"] == "/queue"
+    assert "&lt;a visit&gt;" in client.get("/queue").text
+    assert client.post("/queue/resume", data={"back": "//evil"}).status_code == 422
+    assert views.paused(db) is not None
+    client.post("/queue/resume", data={"back": "/queue"})
+    assert views.paused(db) is None
+
+
+def test_a_paused_queue_foresees_no_start(client: TestClient, db: Database) -> None:
+    """The page says so instead of a time."""
+    queue(db)
+    pausing.pause(db, actor="test")
+
+    text = words(client.get("/queue").text)
+
+    assert "The queue is paused, so nothing starts" in text
+    assert "starts not by itself" in text
+
+
+def test_what_runs_is_waited_for_in_the_preview(client: TestClient, db: Database) -> None:
+    """The first queued job starts when the running one is expected to leave the lane."""
+    queue(db)
+    waiting = queue(db)
+    with night(db) as lane:
+        lane.start().step(4, 0.5)  # says 75 s are left
+        page = client.get("/queue").text
+
+    row = page.partition(f'id="q-{waiting}"')[2]
+    found = re.search(r'<dt>starts</dt><dd>\s*<time datetime="([^"]+)"', row)
+    assert found
+    moment = datetime.datetime.fromisoformat(found[1]).timestamp()
+    assert 40 < moment - time.time() < 80
+
+
+# --- arming ---
+
+
+@pytest.mark.requirement("UI-04")
+def test_the_lane_is_armed_only_under_its_own_typed_name(client: TestClient, db: Database) -> None:
+    """A wrong name changes nothing and loses nothing that was typed."""
+    refused = client.post("/queue/arm", data=TERMS | {"lane": "cpu"}, headers=HTML)
+
+    assert refused.status_code == 422
+    assert "is not the lane&#39;s name (got cpu); type test to confirm" in refused.text
+    assert 'value="22:00-07:00"' in refused.text
+    assert policy.standing(db) is None
+
+    armed = client.post("/queue/arm", data=TERMS, follow_redirects=False)
+
+    found = policy.standing(db)
+    assert (armed.status_code, armed.headers["location"]) == (303, "/queue")
+    assert found is not None
+    assert (found.armed, found.changed_by, found.cap_usd) == (True, "browser", 5.0)
+    assert found.expires_at == pytest.approx(time.time() + 7 * 86400, abs=60)
+    assert decisions.newest(db, "test", 1)[0].what == "armed"
+    text = words(client.get("/queue").text)
+    assert "from 22:00 to 07:00 the next morning, Monday to Friday (Europe/Berlin)" in text
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("interval_min", "0"),
+        ("interval_min", "often"),
+        ("window", "22-7"),
+        ("days", "someday"),
+        ("zone", "Mars/Base"),
+        ("cap_usd", "-1"),
+        ("max_failures", "0"),
+        ("expires", ""),
+        ("expires", "yesterday"),
+    ],
+)
+@pytest.mark.requirement("UI-04")
+def test_a_wrong_term_comes_back_beside_its_field(
+    client: TestClient, db: Database, field: str, value: str
+) -> None:
+    """Together with a name that was not confirmed; nothing is armed."""
+    answer = client.post("/queue/arm", data=TERMS | {field: value, "lane": ""}, headers=HTML)
+
+    assert answer.status_code == 422
+    shown = re.findall(r'<div class="field wrong">\s*<label for="arm-(\w+)"', answer.text)
+    assert shown == sorted({field, "lane"}, key=[*TERMS].index)
+    assert policy.standing(db) is None
+
+
+def test_an_unknown_term_is_refused(client: TestClient, db: Database) -> None:
+    """What the policy does not know is not dropped silently."""
+    answer = client.post("/queue/arm", data=TERMS | {"cap_eur": "5"}, headers=HTML)
+
+    assert answer.status_code == 422
+    assert "is not a setting" in answer.text
+    assert policy.standing(db) is None
+
+
+@pytest.mark.requirement("UI-04")
+def test_one_button_disarms(client: TestClient, db: Database, open_hours: policy.Standing) -> None:
+    """Its terms stay to be seen, and the audit says who did it."""
+    answer = client.post("/queue/disarm", follow_redirects=False)
+
+    found = policy.standing(db)
+    assert answer.headers["location"] == "/queue"
+    assert found is not None
+    assert (found.armed, found.changed_by) == (False, "browser")
+    assert "Autonomy is off" in client.get("/queue").text
+
+
+def test_the_page_says_how_many_of_how_many_jobs_it_shows(client: TestClient, db: Database) -> None:
+    """And where the rest is; nothing is left out silently."""
+    for _ in range(4):
+        queue(db)
+
+    text = words(client.get("/queue?show=3").text)
+
+    assert "3 of 4 queued jobs are shown" in text
+    assert client.get("/queue?show=0").status_code == 422
+
+
+def test_the_live_part_is_the_same_html_as_in_the_page(client: TestClient, db: Database) -> None:
+    """One template serves both, and no script or style stands in it."""
+    queue(db)
+
+    page, part = client.get("/queue").text, client.get("/queue?part=live").text
+
+    rows = part.partition('id="turn"')[2].partition("</section>")[0]
+    assert rows
+    assert re.sub(r"\d\d:\d\d:\d\d", "", rows.partition("<dt>starts")[0]) in page
+    assert "<style" not in page
+    assert " style=" not in page
+
+
+# --- words ---
+
+
+@pytest.mark.parametrize(
+    ("terms", "said"),
+    [
+        ({}, "at every hour of every day (UTC)"),
+        ({"window": "09:00-17:30"}, "from 09:00 to 17:30, every day (UTC)"),
+        ({"days": "sat,sun"}, "all day, Saturday and Sunday (UTC)"),
+        ({"window": "22:00-6:00", "days": "fri"}, "from 22:00 to 06:00 the next morning, Friday"),
+    ],
+)
+def test_a_window_is_said_as_a_person_would(terms: dict[str, Any], said: str) -> None:
+    """Hours, days, zone."""
+    assert hours_in_words(Policy(zone="UTC", **terms)).startswith(said)
+
+
+def test_numbers_of_a_decision_are_said_with_their_units() -> None:
+    """Money, memory, time; what is not known is left out."""
+    numbers = {"spent_usd": 1, "need_gb": 3.0, "expected_s": 90, "cap_gpu_hours": None, "a": [1]}
+
+    assert numbers_in_words(numbers) == "spent $1.00 · need 3.0 GB · expected 1 min 30 s"

@@ -1,0 +1,222 @@
+"""The morning report as a page, as one file, and what a person decides on its proposals."""
+
+from __future__ import annotations
+
+import datetime
+import html
+import re
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from sqlalchemy import select
+from starlette.testclient import TestClient
+
+from tests.app.conftest import Said
+from tests.app.night import night, queue
+from worker.attempt.settlement import Verdict
+from worker.database import Database
+from worker.jobs import views
+from worker.jobs.states import State
+from worker.lane import decisions, ledger, policy
+from worker.lane.policy import Policy
+from worker.lane.tables import report_snapshot
+from worker.lane.window import zone_named
+from worker.report.night import night_at
+from worker.report.snapshot import report_of
+
+HTML = {"accept": "text/html"}
+LOG = "loading\nTraceback (most recent call last):\nValueError: <script>row 17</script>\n"
+
+
+def words(text: str) -> str:
+    """The page as it reads."""
+    return html.unescape(" ".join(re.sub(r"<[^>]+>", " ", text).split()))
+
+
+@pytest.fixture
+def day(db: Database) -> datetime.date:
+    """A night with a gain, a loss and a crash, in which the lane was armed; its morning."""
+    policy.arm(db, Policy(zone="UTC", cap_usd=5), actor="cli:ada", now=time.time() - 7200)
+    for name in ("up", "down", "<b>crash</b>"):
+        queue(db, name=name)
+    with night(db) as lane:
+        up = lane.start()
+        for step, score in ((0, 0.55), (20, 0.7), (40, 0.81)):
+            up.gate(step, score)
+        up.finish()
+        lane.start().finish(0.55, 0.47, "loss")
+        crash = lane.start()
+        crash.log(LOG)
+        crash.settle(Verdict(State.FAILED, "it crashed", "CRASH", "the engine crashed (exit 1)"))
+    ledger.spend_elsewhere(db, {"usd": 0.4, "note": "judge"}, actor="test", now=time.time())
+    return night_at(time.time(), zone_named("UTC")).day
+
+
+@pytest.mark.requirement("UI-05")
+def test_a_night_without_a_run_says_what_to_do(client: TestClient) -> None:
+    """An empty state with the next commands."""
+    text = words(client.get("/report").text)
+
+    assert "RAN 0" in text
+    assert "cockpit autonomy on --window 22:00-07:00" in text
+    assert "No run of this night has a verdict" in text
+
+
+@pytest.mark.requirement("UI-05")
+def test_the_report_says_what_happened_whether_to_believe_it_and_what_is_next(
+    client: TestClient, day: datetime.date
+) -> None:
+    """Sentence, verdicts with interval and n, the failure's last lines, gaps, money, proposals."""
+    page = client.get(f"/report?date={day}").text
+    text = words(page)
+
+    assert "RAN 3 · 1 FAILED · +25.8 ± 4.0 held-out" in text
+    assert "better +25.8 points (+21.8 to +29.8) 500" in text
+    assert "worse −8.0 points (−12.0 to −4.0) 500" in text
+    assert "1 better, 1 worse. The smallest verdict stands on 500 rows." in text
+    assert "CRASH the engine crashed (exit 1)" in text
+    assert "ValueError: <script>row 17</script>" in text
+    assert "<script>row" not in page
+    assert "<b>crash" not in page
+    assert "nobody looked at the queue: no tick, no cron, no drain" in text
+    assert "$0.40 of it was spent elsewhere" in text
+    assert "job 2 made the model worse: a smaller lr WORSE" in text
+    assert "lr 0.0003 → 0.00015" in text
+    assert "held-out scores of 3 gates, 55.0 % at first and 81.0 % at last" in page
+    assert "It is not over: the report may still change." in text
+
+
+def test_the_days_are_linked_and_what_has_not_begun_says_so(
+    client: TestClient, day: datetime.date
+) -> None:
+    """From night to night, and no further than the one that runs."""
+    one = datetime.timedelta(days=1)
+    page = client.get(f"/report?date={day - one}").text
+
+    assert f'href="/report?date={day - 2 * one}"' in page
+    assert f'href="/report?date={day}"' in page
+
+
+@pytest.mark.parametrize("date", ["9999-12-31", "0001-01-01", "1999-01-01", "nope", "2026-02-30"])
+def test_a_date_without_a_night_is_refused(client: TestClient, date: str) -> None:
+    """One clear error at both doors, and nothing is kept of it."""
+    assert client.get(f"/report?date={date}", headers=HTML).status_code == 422
+    assert client.get(f"/api/v1/report?date={date}").status_code == 422
+
+
+@pytest.mark.requirement("UI-05")
+def test_the_file_needs_nothing_but_itself(
+    client: TestClient, cockpit: Callable[..., Said], day: datetime.date, tmp_path: Path
+) -> None:
+    """No script, no link but anchors, no address; by download and by the command line alike."""
+    answer = client.get(f"/report?date={day}&download=1")
+    target = tmp_path / "report.html"
+    said = cockpit("report", "--date", str(day), "--html", str(target))
+
+    assert answer.headers["content-disposition"] == f'attachment; filename="nightlane-{day}.html"'
+    assert said.code == 0
+    for text in (answer.text, target.read_text()):
+        assert "RAN 3 · 1 FAILED" in text
+        assert not re.search(r"https?:|//[a-z]|@import|url\(|<script|<link|<form|\bsrc=", text)
+        assert all(link.startswith("#") for link in re.findall(r'href="([^"]*)"', text))
+        assert "<polyline" in text
+        assert "@media print" in text
+        assert "--gray-9:" in text  # the tokens travel too
+        assert "&lt;script&gt;row 17" in text
+
+
+def test_a_file_that_cannot_be_written_is_one_error(
+    cockpit: Callable[..., Said], day: datetime.date, tmp_path: Path
+) -> None:
+    """Exit 2, no traceback, no half of a file."""
+    said = cockpit("report", "--html", str(tmp_path / "absent" / "report.html"))
+
+    assert said.code == 2
+    assert "--html: cannot be written" in said.err
+    assert list(tmp_path.glob("*.part")) == []
+
+
+@pytest.mark.requirement("UI-05")
+def test_a_night_that_is_over_is_shown_from_its_record_with_its_hash(
+    client: TestClient, db: Database
+) -> None:
+    """What is shown is what was kept."""
+    yesterday = night_at(time.time(), zone_named("UTC")).day - datetime.timedelta(days=3)
+
+    page = client.get(f"/report?date={yesterday}").text
+
+    with db.read() as conn:
+        kept = conn.execute(select(report_snapshot.c.sha256)).scalar_one()
+    assert kept in page
+    assert client.get(f"/api/v1/report?date={yesterday}").json()["over"] is True
+
+
+# --- proposals ---
+
+
+@pytest.mark.requirement("UI-05")
+def test_an_approval_queues_exactly_what_the_proposal_shows_and_once(
+    client: TestClient, db: Database, day: datetime.date
+) -> None:
+    """Pressed twice it is one job; who approved stands in the audit and on the page."""
+    address = f"/report/{day}/proposals/WORSE-2/approve"
+    before = report_of(db, day, time.time()).proposals
+
+    first = client.post(address, follow_redirects=False)
+    second = client.post(address, follow_redirects=False)
+
+    assert (first.status_code, second.status_code) == (303, 303)
+    [made] = views.next_jobs(db)
+    [worse] = [found for found in before if found.rule == "WORSE"]
+    assert made.config == worse.config
+    assert made.config == views.get_job(db, 2).config | {"lr": 1.5e-4}
+    assert (made.name, made.created_by) == ("down, lr 0.00015", "browser")
+    found = [entry for entry in decisions.newest(db, "test", 20) if "proposal" in entry.what]
+    assert [(entry.what, entry.rule, entry.job_id) for entry in found] == [
+        ("proposal-approved", "WORSE-2", made.id)
+    ]
+    assert "✓ approved by browser" in words(client.get(f"/report?date={day}").text)
+
+
+@pytest.mark.requirement("UI-05")
+def test_a_dropped_proposal_stays_dropped(
+    client: TestClient, db: Database, day: datetime.date
+) -> None:
+    """It is remembered beside the report, and nothing is queued."""
+    client.post(f"/report/{day}/proposals/FAILED-3/drop")
+
+    text = words(client.get(f"/report?date={day}").text)
+    assert "✕ dropped by browser" in text
+    assert views.next_jobs(db) == []
+
+
+@pytest.mark.requirement("UI-05")
+def test_an_edited_proposal_opens_filled_in_and_is_answered_by_its_job(
+    client: TestClient, db: Database, day: datetime.date
+) -> None:
+    """The form holds the proposal's config; what is queued from it stands at the proposal."""
+    page = client.get(f"/new?proposal=WORSE-2&date={day}").text
+
+    assert 'name="set:lr" value="0.00015"' in page
+    assert "<td>0.0003</td>" in page
+    fields = dict(re.findall(r'name="((?:set:|with:)?[\w.:]+)" value="([^"]+)"', page))
+    fields |= {"set:lr": "1e-4", "set:tuning": "full", "with:warmup": "on", "do": "queue"}
+    fields.pop("told", None)
+    answer = client.post("/new", data=fields, follow_redirects=False)
+
+    assert answer.status_code == 303
+    [made] = views.next_jobs(db)
+    assert made.config["lr"] == 1e-4
+    assert "✓ queued in another form by browser" in words(client.get(f"/report?date={day}").text)
+
+
+def test_a_proposal_that_does_not_exist_is_refused(
+    client: TestClient, db: Database, day: datetime.date
+) -> None:
+    """Neither approved nor dropped."""
+    for verb in ("approve", "drop"):
+        answer = client.post(f"/report/{day}/proposals/NOPE-9/{verb}", headers=HTML)
+        assert answer.status_code == 409
+    assert views.next_jobs(db) == []

@@ -1,0 +1,278 @@
+"""The run page's tabs: log, events, config, repro, and the charts' axes and parts."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from starlette.testclient import TestClient
+
+from app import event_log, log_reader
+from app.event_log import read_events
+from app.log_reader import WINDOW, read_log
+from engine.contract.run_dir import RunDir
+from tests.app.night import night, queue
+from tests.app.test_pages import words
+from worker.attempt.provenance import note_provenance
+from worker.database import Database
+from worker.jobs import control
+
+HALF = "first\n" + "a line of the log\n" * 20_000
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> RunDir:
+    made = RunDir(tmp_path)
+    made.attempt(1).root.mkdir(parents=True)
+    made.attempt(1).job_file.write_text("{}")
+    return made
+
+
+def test_a_log_of_any_size_is_read_page_by_page_without_gap_or_overlap(run: RunDir) -> None:
+    """From the end to the beginning and back, by bytes."""
+    run.attempt(1).log.write_text(HALF)
+    page = read_log(run.root)
+    assert page is not None
+    assert page.later is None
+
+    at: int | None = 0
+    texts, ends = [], []
+    while at is not None:
+        page = read_log(run.root, at=at)
+        assert page is not None
+        texts += [line.text for line in page.lines]
+        ends.append((page.start, page.end))
+        at = page.later
+
+    assert texts == HALF.splitlines()
+    assert [end for _, end in ends[:-1]] == [start for start, _ in ends[1:]]
+
+
+def test_a_search_finds_what_stands_far_behind_the_first_page(run: RunDir) -> None:
+    """Whatever its case; the page begins a little before the line; the next search goes on."""
+    run.attempt(1).log.write_text(HALF + "ZeroDivisionError: x\n" + HALF + "needle two\n")
+
+    error = read_log(run.root, first_error=True)
+    word = read_log(run.root, at=0, find="NEEDLE")
+
+    assert error is not None
+    assert error.hit is not None
+    assert error.hit.text == "ZeroDivisionError: x"
+    assert error.lines[0].at > len(HALF) - WINDOW
+    behind = read_log(run.root, at=error.after_hit, first_error=True)
+    assert behind is not None
+    assert behind.hit is None
+    assert behind.searched_to == behind.size
+    assert word is not None
+    assert word.hit is not None
+    assert word.hit.text == "needle two"
+
+
+def test_a_search_that_reaches_its_limit_says_where_it_stopped(
+    run: RunDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And goes on from there when asked."""
+    monkeypatch.setattr(log_reader, "SEARCHED", 1000)
+    run.attempt(1).log.write_text("x\n" * 600 + "needle\n")
+
+    first = read_log(run.root, at=0, find="needle")
+    assert first is not None
+    assert first.searched_to == 1000
+    second = read_log(run.root, at=first.searched_to, find="needle")
+
+    assert second is not None
+    assert second.hit is not None
+
+
+def test_one_line_longer_than_a_page_is_shown_in_pieces(run: RunDir) -> None:
+    """No page is empty, and each begins where the one before ended."""
+    run.attempt(1).log.write_text("y" * (2 * WINDOW + 10))
+
+    seen = 0
+    at: int | None = 0
+    while at is not None:
+        page = read_log(run.root, at=at)
+        assert page is not None
+        assert page.lines
+        seen += sum(len(line.text) for line in page.lines)
+        at = page.later
+
+    assert seen == 2 * WINDOW + 10
+
+
+def test_an_attempt_without_a_log_has_none_and_another_one_is_not_shown_instead(
+    run: RunDir,
+) -> None:
+    """The address named it."""
+    run.attempt(1).log.write_text("one\n")
+    assert read_log(run.root, attempt=2) is None
+    assert read_log(run.root / "nowhere") is None
+
+
+def test_events_are_shown_from_the_newest_backwards_without_gap_or_overlap(
+    run: RunDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Page by page by bytes; a torn last line is no event; a filter leaves the others out."""
+    monkeypatch.setattr(event_log, "WINDOW", 500)
+    monkeypatch.setattr(event_log, "MOST", 7)
+    lines = [
+        {"seq": n, "attempt": 1, "t": 1.0, "type": "gate" if n % 10 == 0 else "note", "step": n}
+        for n in range(1, 101)
+    ]
+    run.events.write_text("".join(json.dumps(line) + "\n" for line in lines) + '{"seq": 101, "a')
+
+    seen: list[int] = []
+    before: int | None = None
+    while True:
+        page = read_events(run.root, before)
+        seen += [row.seq for row in page.rows]
+        before = page.older
+        if before is None:
+            break
+
+    assert seen == list(range(100, 0, -1))
+    assert [row.seq for row in read_events(run.root, None, "gate").rows] == list(
+        range(100, 30, -10)
+    )
+
+
+@pytest.mark.requirement("UI-02")
+def test_the_repro_tab_says_what_is_known_and_what_is_not(client: TestClient, db: Database) -> None:
+    """Commit, versions and seed of the newest attempt, and the commands that run it again."""
+    queue(db)
+    before = words(client.get("/jobs/1?tab=repro").text)
+    with night(db) as lane:
+        attempt = lane.start()
+        note_provenance(attempt.run.attempt(1))
+        attempt.finish()
+
+    text = words(client.get("/jobs/1?tab=repro").text)
+
+    assert "Not known, because nobody wrote it down (it has not run yet)" in before
+    assert "cockpit retry 1 --fresh" in text
+    assert "python -m engine run again" in text
+    assert "seed 0" in text
+    assert "pinned versions (constraints.txt), SHA-256" in text
+    assert "torch 2." in text
+
+
+@pytest.mark.requirement("UI-02")
+def test_the_config_tab_shows_the_difference_to_the_job_that_it_tries_again(
+    client: TestClient, db: Database
+) -> None:
+    """The same config is said to be the same."""
+    first = queue(db)
+    control.cancel(db, first, actor="test")
+    second = control.retry_fresh(db, first, actor="test")
+
+    text = words(client.get(f"/jobs/{second}?tab=config").text)
+
+    assert f"What differs from rl_run #{first}" in text
+    assert "Nothing: the same config was run again." in text
+
+
+def _measure(db: Database, steps: int) -> int:
+    job_id = queue(db)
+    with night(db) as lane:
+        attempt = lane.start()
+        attempt.add("gate", step=0, split="select", score=0.5, n=9, ci95=[0.4, 0.6])
+        for step in range(1, steps + 1):
+            values = {"pool/score": step / steps, "train/kl": 1.0, "rollout/tokens": 10}
+            attempt.add("metric", step=step, values=values)
+        attempt.finish()
+    return job_id
+
+
+@pytest.mark.requirement("UI-02")
+def test_a_chart_runs_along_steps_tokens_or_time(client: TestClient, db: Database) -> None:
+    """Tokens are added up; moments come from the events; both keep the steps for a zoom."""
+    job_id = _measure(db, 4)
+
+    def drawn(**query: Any) -> Any:
+        return client.get(f"/jobs/{job_id}/charts/kl.json", params=query).json()
+
+    assert drawn()["x"] == [1, 2, 3, 4]
+    tokens = drawn(axis="tokens")
+    assert (tokens["x"], tokens["steps"]) == ([10, 20, 30, 40], [1, 2, 3, 4])
+    assert tokens["x_label"] == "tokens sampled"
+    time = drawn(axis="time")
+    assert time["x_label"] == "minutes since the first start"
+    assert time["x"] == sorted(time["x"])
+    part = drawn(axis="tokens", **{"from": 3, "to": 4})
+    assert part["x"] == [30, 40]
+
+
+def test_a_run_that_records_no_tokens_says_so_and_is_drawn_by_step(
+    client: TestClient, db: Database
+) -> None:
+    """No axis is made up."""
+    queue(db)
+    with night(db) as lane:
+        attempt = lane.start()
+        attempt.step(1, 0.5)
+        attempt.finish()
+
+    drawing = client.get("/jobs/1/charts/learning.json?axis=tokens").json()
+
+    assert drawing["x"] == [1]
+    assert "this run has no tokens recorded" in drawing["said"]
+
+
+@pytest.mark.requirement("UI-02")
+def test_a_long_run_is_drawn_in_few_points_with_their_envelope(
+    client: TestClient, db: Database
+) -> None:
+    """It says how many points stand for how many values; so does REST."""
+    job_id = _measure(db, 5000)
+
+    drawing = client.get(f"/jobs/{job_id}/charts/kl.json").json()
+    rest = client.get(f"/api/v1/jobs/{job_id}/metrics?series=pool/score&points=1000").json()
+
+    assert drawing["said"].startswith("626 of 5000 points: each stands for 8 steps")
+    assert len(drawing["lines"][0]["low"]) == 626
+    assert rest["pool/score"]["n"] == 5000
+    assert rest["pool/score"]["points"][0] == [7, 1 / 5000, 7 / 5000, 7 / 5000]
+
+
+@pytest.mark.requirement("UI-02")
+def test_series_are_found_by_words_in_their_names(client: TestClient, db: Database) -> None:
+    """The rest of what was recorded, behind a search; a name that nobody recorded leads back."""
+    job_id = _measure(db, 3)
+
+    text = words(client.get(f"/jobs/{job_id}?find=roll tok").text)
+    none = words(client.get(f"/jobs/{job_id}?find=nothing").text)
+
+    assert "1 of 6 series" in text
+    assert "rollout/tokens 10 at step 3, 3 values" in text
+    assert "No series has such a name. Show all 6" in none
+
+
+@pytest.mark.parametrize(
+    "query", ["tab=nope", "smooth=1", "smooth=9", "from=-1", "axis=x", "find=%00", "at=-1"]
+)
+def test_an_address_that_names_nothing_is_explained(
+    client: TestClient, db: Database, query: str
+) -> None:
+    """One clear answer, no page with half of it."""
+    queue(db)
+    assert client.get(f"/jobs/1?{query}").status_code == 422
+
+
+def test_the_samples_tab_is_the_samples_page(client: TestClient, db: Database) -> None:
+    """One address for one thing."""
+    queue(db)
+    answer = client.get("/jobs/1?tab=samples", follow_redirects=False)
+    assert (answer.status_code, answer.headers["location"]) == (303, "/jobs/1/samples")
+
+
+def test_pages_travel_compressed_and_hashed_files_are_kept(client: TestClient) -> None:
+    """A file asked for by its hash never changes; one without is asked for again."""
+    page = client.get("/")
+    address = page.text.partition('href="/static/cockpit.css')[2].partition('"')[0]
+
+    assert page.headers["content-encoding"] == "gzip"
+    assert "immutable" in client.get(f"/static/cockpit.css{address}").headers["cache-control"]
+    assert client.get("/static/cockpit.css").headers["cache-control"] == "no-cache"
+    assert client.get("/static/nothing.css?x").headers["cache-control"] == "no-store"

@@ -1,0 +1,228 @@
+"""The samples page and its REST: what a run wrote, whole groups, nothing of it markup."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from starlette.testclient import TestClient
+
+from engine.contract.run_dir import RunDir
+from tests.app.night import night, queue
+from tests.app.rollouts import picture_row, row, write
+from tests.app.test_pages import words
+from worker.database import Database
+from worker.jobs.tables import job
+
+HTML = {"accept": "text/html"}
+
+
+@pytest.fixture
+def run(db: Database) -> Iterator[RunDir]:
+    """Job 1, running, without a rollout yet."""
+    queue(db, name="tonight")
+    with night(db) as lane:
+        yield lane.start().run
+
+
+@pytest.mark.requirement("UI-08")
+def test_a_group_stands_together_with_advantages_and_reasons(
+    client: TestClient, run: RunDir
+) -> None:
+    """All completions of a prompt, each with what it earned, why, and what it was worth."""
+    rows = [
+        row("1+1", 0, "2", 1.0, advantage=1.5),
+        row("1+1", 1, "3", 0.0, advantage=-1.5),
+        row("2+2", 0, "5", 0.0, advantage=0.0),
+        row("2+2", 1, "5", 0.0, advantage=0.0),
+    ]
+    write(run, "train-000003", rows)
+
+    text = words(client.get("/jobs/1/samples").text)
+
+    assert "4 completions of 2 prompts" in text
+    assert "3 wrong, 1 correct. 0 truncated. 1 of 2 prompts gave nothing to rank" in text
+    assert "0 2 1 +1.50 correct 2" in text
+    assert "1 3 0 −1.50 wrong 3" in text
+    assert "2+2= zero variance 2 of 2 shown" in text
+
+
+@pytest.mark.requirement("UI-08")
+def test_the_address_says_what_is_shown(client: TestClient, run: RunDir) -> None:
+    """Split, step and conditions come back in the form and in every link."""
+    for step in (1, 2, 4):
+        write(run, f"train-{step:06d}", [row(f"at {step}"), row("cut", truncated=True)])
+
+    text = client.get("/jobs/1/samples?split=pool&step=2&truncated=1").text
+
+    assert "cut=" in text
+    assert "at 2=" not in text
+    assert "1 of 2 meet the conditions" in words(text)
+    assert 'name="truncated" value="1" checked' in text
+    assert 'rel="prev" href="/jobs/1/samples?split=pool&amp;step=1&amp;truncated=1"' in text
+    assert 'rel="next" href="/jobs/1/samples?split=pool&amp;step=4&amp;truncated=1"' in text
+
+
+@pytest.mark.requirement("UI-08")
+def test_what_a_form_leaves_empty_is_no_condition(client: TestClient, run: RunDir) -> None:
+    """A browser sends every field of a form."""
+    write(run, "train-000001", [row("a"), row("b", reward=0.0)])
+
+    text = words(client.get("/jobs/1/samples?split=pool&step=1&low=&high=&reason=&q=").text)
+
+    assert "2 of 2 shown" in text
+
+
+@pytest.mark.requirement("UI-08")
+def test_hostile_completions_are_text_and_hidden_characters_are_seen(
+    client: TestClient, run: RunDir
+) -> None:
+    """Markup is escaped; line ends, tabs, blanks at the end and direction marks become visible."""
+    evil = "<script>alert(1)</script>\t\u202eabc \x1b[31m\n"
+    write(run, "heldout-select-000000", [row("<b>q</b>", text=evil, success=False)])
+
+    text = client.get("/jobs/1/samples").text
+
+    assert "<script>alert" not in text
+    assert "<b>q" not in text
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;" in text
+    assert "\u202e" not in text
+    assert "\x1b" not in text
+    for meaning in ("tab", "character U+202E", "character U+001B", "line end"):
+        assert f'title="{meaning}"' in text
+
+
+@pytest.mark.requirement("UI-08")
+def test_a_completion_of_a_megabyte_is_folded_and_kept_whole(
+    client: TestClient, run: RunDir
+) -> None:
+    """The page shows its ends and says what it leaves out; the whole text has its address."""
+    whole = "a" * 500_000 + "<i>" + "z" * 500_000
+    write(run, "train-000001", [row("long", text=whole, answer=None)])
+
+    page = client.get("/jobs/1/samples")
+    text = client.get("/jobs/1/samples/pool/1/0")
+
+    assert len(page.content) < 50_000
+    assert "998003 of 1000003 characters are left out" in page.text
+    assert 'href="/jobs/1/samples/pool/1/0"' in page.text
+    assert text.text == whole
+    assert text.headers["content-type"] == "text/plain; charset=utf-8"
+    assert text.headers["x-content-type-options"] == "nosniff"
+    assert client.get("/jobs/1/samples/pool/1/1").status_code == 404
+
+
+@pytest.mark.requirement("UI-08")
+def test_one_held_out_prompt_is_shown_over_the_steps(client: TestClient, run: RunDir) -> None:
+    """From each row there is a link to it."""
+    for step, said in ((0, "41"), (10, "42")):
+        write(run, f"heldout-select-{step:06d}", [row("6*7&", text=said)])
+
+    link = "/jobs/1/samples/history?split=select&amp;id=6%2A7%26"
+    assert link in client.get("/jobs/1/samples?split=select").text
+    text = words(client.get(link.replace("&amp;", "&")).text)
+
+    assert "2 of 2 steps looked at" in text
+    assert "0 41 41 1 correct" in text
+    assert "10 42 42 1 correct" in text
+
+
+@pytest.mark.requirement("UI-08")
+def test_boxes_tell_hit_and_miss_by_line_and_label(client: TestClient, run: RunDir) -> None:
+    """Ground truth and prediction, matched, false and missed: each has a kind and a word."""
+    spans = {
+        "answer": [],
+        "b2": None,
+        "b3": [
+            {"text": "cat", "tokens": 2, "part": "desc", "source": "FN", "entry": 0, "weight": 0.2}
+        ],
+    }
+    picture = {"name": "0" * 20 + ".jpg", "width": 200, "height": 100}
+    write(run, "train-000004", [picture_row("t 1", 1, 2, 2, picture=picture, spans=spans)])
+
+    text = client.get("/jobs/1/samples").text
+
+    assert 'viewBox="0 0 1000 500.0"' in text
+    assert f'href="/jobs/1/samples/pictures/{"0" * 20}.jpg"' in text
+    for kind in ("truth", "missed", "matched", "false"):
+        assert f'<g class="box" data-kind="{kind}">' in text
+    assert 'aria-label="1 of 2 objects found, 1 false positives"' in text
+    assert ">missed 2<" in text
+    assert ">= 1<" in text
+    assert ">FP<" in text
+    assert "cat FN desc ×0.2" in words(text)
+
+
+@pytest.mark.requirement("UI-08")
+def test_a_picture_is_served_from_the_run_directory_alone(client: TestClient, run: RunDir) -> None:
+    """By its own name; a path or a link to elsewhere names nothing."""
+    folder = run.rollouts / "pictures"
+    folder.mkdir(parents=True)
+    (folder / ("a" * 20 + ".jpg")).write_bytes(b"jpeg")
+    (folder / ("b" * 20 + ".jpg")).symlink_to("/etc/passwd")
+    base = "/jobs/1/samples/pictures"
+
+    answer = client.get(f"{base}/{'a' * 20}.jpg")
+
+    assert (answer.content, answer.headers["content-type"]) == (b"jpeg", "image/jpeg")
+    for name in ("b" * 20 + ".jpg", "..%2f..%2fevents.jsonl", "%2e%2e", "c" * 20 + ".jpg"):
+        assert client.get(f"{base}/{name}").status_code == 404
+
+
+@pytest.mark.requirement("UI-08")
+def test_a_run_without_completions_says_why_and_what_comes_next(
+    client: TestClient, db: Database
+) -> None:
+    """Queued, started, pruned: three reasons, three next steps."""
+    queue(db)
+    assert "cockpit drain" in client.get("/jobs/1/samples").text
+    with night(db) as lane:
+        lane.start().finish()
+    assert "cockpit logs 1" in client.get("/jobs/1/samples").text
+    with db.write_tx() as conn:
+        conn.execute(job.update().values(pruned_at=1.0))
+
+    assert "cockpit retry 1 --fresh" in client.get("/jobs/1/samples").text
+
+
+def test_a_filter_that_keeps_nothing_says_so(client: TestClient, run: RunDir) -> None:
+    """And how to see all again."""
+    write(run, "train-000001", [row("a")])
+
+    text = client.get("/jobs/1/samples?low=2").text
+
+    assert "No completion meets these conditions" in text
+    assert 'href="/jobs/1/samples?split=pool&amp;step=1"' in text
+
+
+@pytest.mark.requirement("UI-08")
+def test_rest_takes_the_same_filters(client: TestClient, run: RunDir) -> None:
+    """The page and its twin for programs ask the same question."""
+    write(run, "train-000001", [row("a"), row("b", reward=0.0)])
+    write(run, "heldout-select-000000", [row("a", text="first")])
+
+    found = client.get("/api/v1/jobs/1/samples?reason=wrong&split=pool").json()
+    history = client.get("/api/v1/jobs/1/samples/history?id=a").json()
+
+    assert [(one["id"], one["logprobs"]) for one in found["samples"]] == [("b", [-0.5, -0.1])]
+    assert (found["matched"], found["total"], found["next_after"]) == (1, 2, None)
+    assert found["splits"] == {"pool": [1], "select": [0]}
+    assert [(one["step"], one["text"]) for one in history["samples"]] == [(0, "first")]
+
+
+@pytest.mark.parametrize("query", ["low=x", "step=-1", "split=train", "limit=1000", "spilt=pool"])
+def test_a_wrong_condition_is_named(client: TestClient, run: RunDir, query: str) -> None:
+    """By the page in words, by REST as a problem; a misspelt name is no silent nothing."""
+    answer = client.get(f"/api/v1/jobs/1/samples?{query}")
+    page = client.get(f"/jobs/1/samples?{query}", headers=HTML)
+
+    name = query.partition("=")[0]
+    assert answer.status_code == page.status_code == 422
+    assert name in answer.json()["detail"]
+    assert name in page.text
+
+
+def test_an_unknown_job_has_no_samples(client: TestClient) -> None:
+    """Neither page nor REST."""
+    for address in ("/jobs/9/samples", "/jobs/9/samples/history?id=a", "/api/v1/jobs/9/samples"):
+        assert client.get(address).status_code == 404

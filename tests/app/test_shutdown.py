@@ -1,0 +1,54 @@
+"""The real `cockpit serve` ends at once, however many pages listen to it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import ExitStack
+
+import httpx
+import pytest
+
+from tests.deadline import eventually
+from worker.settings import WorkerSettings
+
+STREAMS = 20
+
+
+@pytest.mark.requirement("UI-11")
+def test_a_cockpit_with_twenty_open_streams_is_gone_within_three_seconds(
+    settings: WorkerSettings,
+) -> None:
+    """SIGTERM, and nobody has to close a page first; each stream ends, none is left hanging."""
+    serving = subprocess.Popen(
+        [sys.executable, "-m", "app.cli", "serve", "--port", "0"],
+        env=os.environ | {"NIGHTLANE_DATA_DIR": str(settings.data_dir)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert serving.stdout is not None
+    url = serving.stdout.readline().strip().rstrip("/")
+    limits = httpx.Limits(max_connections=STREAMS + 1)
+    with ExitStack() as stack:
+        client = stack.enter_context(httpx.Client(base_url=url, trust_env=False, limits=limits))
+        streams = [
+            stack.enter_context(client.stream("GET", "/api/v1/stream", timeout=10))
+            for _ in range(STREAMS)
+        ]
+        listening = [stream.iter_raw() for stream in streams]  # let go, each would close its stream
+        assert all(b"beat" in next(events) for events in listening)
+        eventually(
+            lambda: client.get("/healthz").json()["viewers"] == STREAMS, "all have joined", 20
+        )
+
+        begun = time.monotonic()
+        serving.send_signal(signal.SIGTERM)
+        _, said = serving.communicate(timeout=30)
+        took = time.monotonic() - begun
+
+    assert took < 3.0
+    assert said.strip() == "the board is up; Ctrl-C stops the page, never a run"

@@ -1,0 +1,136 @@
+"""The run page in a browser: its charts can be zoomed, smoothed, and read by keys; its tabs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.app.night import Attempt, Night, night, queue
+from tests.browser.conftest import House, Visit
+
+pytestmark = pytest.mark.browser
+Visits = Callable[..., Visit]
+
+
+@pytest.fixture
+def attempt(house: House) -> Iterator[Attempt]:
+    """A run of forty steps that goes on."""
+    queue(house.db)
+    with night(house.db) as lane:
+        yield _learned(lane)
+
+
+def _learned(lane: Night) -> Attempt:
+    made = lane.start()
+    made.add("gate", step=0, split="select", score=0.55, n=500, ci95=[0.5, 0.6], selected=True)
+    for step in range(1, 41):
+        values = {"pool/score": step / 40, "train/kl": 0.01 * step, "train/entropy": 0.4}
+        made.add("metric", step=step, values=values)
+    made.log("a line\n" * 3000 + "ValueError: no such file\n" + "behind it\n" * 3000)
+    made.gate(40, 0.7)
+    return made
+
+
+def _drawn(page: Page, name: str = "learning") -> None:
+    expect(page.locator(f"#chart-{name} canvas")).to_be_visible()
+
+
+@pytest.mark.requirement("UI-02")
+def test_a_chart_is_read_value_by_value_with_the_arrow_keys(
+    visit: Visits, house: House, attempt: Attempt
+) -> None:
+    """A line at the value, and in words what stands there; Escape takes it away."""
+    seen = visit(house)
+    page = seen.open(f"/jobs/{attempt.job_id}")
+    _drawn(page)
+    plot = page.locator("#plot-learning")
+    readout = plot.locator(".readout")
+
+    plot.focus()
+    plot.press("End")
+    expect(readout).to_have_text(
+        "step 40: pool (training prompts) 100.0 %, held-out (select rows) 70.0 % (66.0 % to 74.0 %)"
+    )
+    plot.press("ArrowLeft")
+    expect(readout).to_have_text("step 39: pool (training prompts) 97.5 %")
+    plot.press("Escape")
+
+    expect(readout).to_be_empty()
+    expect(plot.locator(".drawn")).to_have_text("all 40 points")
+    attempt.finish()
+    assert seen.complaints == []
+
+
+@pytest.mark.requirement("UI-02")
+def test_axis_smoothing_and_a_dragged_part_stand_in_the_address(
+    visit: Visits, house: House, attempt: Attempt
+) -> None:
+    """A link shows the same, and one button shows the whole run again."""
+    seen = visit(house)
+    page = seen.open(f"/jobs/{attempt.job_id}")
+    _drawn(page)
+    page.get_by_label("smoothing").select_option("0.9")
+    page.get_by_label("across").select_option("time")
+    expect(page.locator("#chart-learning .u-label").first).to_contain_text("since the first start")
+    page.get_by_label("across").select_option("step")
+    expect(page.locator("#chart-learning .u-label").first).to_have_text("step")
+
+    box = page.locator("#chart-learning .u-over").bounding_box()
+    assert box is not None
+    page.mouse.move(box["x"] + box["width"] * 0.25, box["y"] + 50)
+    page.mouse.down()
+    page.mouse.move(box["x"] + box["width"] * 0.75, box["y"] + 50, steps=5)
+    page.mouse.up()
+    expect(page.locator("#plot-kl .drawn")).to_have_text("all 21 points")
+    assert "smooth=0.9&from=10&to=30" in page.url
+
+    again = visit(house).open(page.url.removeprefix(house.server.url))
+    expect(again.locator("#plot-kl .drawn")).to_have_text("all 21 points")
+    expect(again.get_by_label("smoothing")).to_have_value("0.9")
+    page.get_by_role("button", name="Show the whole run").click()
+    expect(page.locator("#plot-kl .drawn")).to_have_text("all 40 points")
+    assert "from=" not in page.url
+    attempt.finish()
+    assert seen.complaints == []
+
+
+@pytest.mark.requirement("UI-02")
+def test_a_series_is_drawn_when_it_is_opened_and_stays_open_through_a_live_update(
+    visit: Visits, house: House, attempt: Attempt
+) -> None:
+    """Nothing is asked for a chart that nobody looks at."""
+    seen = visit(house)
+    page = seen.open(f"/jobs/{attempt.job_id}?find=entropy")
+    _drawn(page)
+    expect(page.locator("details[data-series]")).to_have_count(1)
+    assert not any("series.json" in request.url for request in seen.requests)
+
+    page.locator("details[data-series] summary").click()
+    expect(page.locator("details[data-series] canvas")).to_be_visible()
+    assert "show=train%2Fentropy" in page.url
+    attempt.step(41, 0.9)
+
+    expect(page.locator("#chart-learning figcaption")).to_contain_text("90.0 % at step 41")
+    expect(page.locator("details[data-series] canvas")).to_be_visible()
+    attempt.finish()
+    assert seen.complaints == []
+
+
+@pytest.mark.requirement("UI-02")
+def test_every_tab_fits_a_phone_and_leads_to_the_first_error(
+    visit: Visits, house: House, attempt: Attempt
+) -> None:
+    """No tab scrolls sideways; the log opens at the line that matters."""
+    seen = visit(house, viewport={"width": 390, "height": 800})
+    for tab in ("charts", "log", "memory", "config", "events", "repro"):
+        page = seen.open(f"/jobs/{attempt.job_id}?tab={tab}")
+        wide = page.evaluate("document.documentElement.scrollWidth - innerWidth")
+        assert wide <= 0, tab
+    page = seen.open(f"/jobs/{attempt.job_id}?tab=log")
+    page.get_by_role("link", name="First error").click()
+
+    expect(page.locator("#hit")).to_have_text("▸ ValueError: no such file")
+    attempt.finish()
+    assert seen.complaints == []
