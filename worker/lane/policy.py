@@ -44,7 +44,7 @@ class Policy(BaseModel):
     """Hours in which jobs may run, e.g. 22:00-07:00; all hours by default."""
     days: str | None = None
     """Weekdays on which the window begins, e.g. mon-fri,sun; every day by default."""
-    zone: str = ""
+    zone: str = Field("", validate_default=True)
     """Time zone of window, days and caps, e.g. Europe/Berlin; the machine's by default."""
     cap_usd: float | None = Field(None, ge=0)
     """Most US dollars for one local day; 0 lets only free runs start; no cap by default."""

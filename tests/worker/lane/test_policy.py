@@ -28,6 +28,17 @@ def test_a_lane_that_nobody_armed_starts_nothing(db: Database) -> None:
     assert word(db, NOON) == (Reason.NOT_ARMED, None)
 
 
+def test_the_terms_name_the_machines_zone_when_nobody_chose_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Frozen when it is armed: a machine that travels keeps the hours it was told."""
+    monkeypatch.setenv("TZ", "Asia/Tokyo")
+
+    told = policy.described(policy.Policy(window="22:00-07:00"))
+
+    assert told == "22:00-07:00 (Asia/Tokyo)"
+
+
 @pytest.mark.requirement("LN-01")
 def test_an_armed_lane_keeps_its_terms_and_who_set_them(db: Database, armed: Armed) -> None:
     """They stand in the database, so no crontab line can lose the cap."""
