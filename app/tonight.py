@@ -22,7 +22,7 @@ from worker.lane.preview import Preview, preview
 
 KEPT_S = 5.0
 """Seconds that a look ahead is shown to others: memory and the clock move on."""
-FORESEEN = 25
+FORESEEN = 12
 """Queued jobs that a page looks ahead at unless it is asked for more."""
 
 

@@ -18,7 +18,7 @@ from starlette.responses import HTMLResponse
 from app.autonomy_words import hours_in_words, now_in_words, numbers_in_words
 from app.headline import Headline, label
 from app.parts import DatabasePart, DrainsPart, SettingsPart
-from app.schema import Setting, flattened
+from app.schema import Setting, flattened, schema_of
 from app.templating import page
 from app.ticker import Drains
 from app.tonight import FORESEEN, tonight
@@ -235,7 +235,7 @@ def _fields(
     """The form: what was typed, else the terms as they were set last."""
     by_field = _by_field(problems)
     found = []
-    for setting in flattened(Policy.model_json_schema()):
+    for setting in flattened(schema_of(Policy)):
         if setting.name == "expires_at":
             continue
         known = (stand.terms or {}).get(setting.name, setting.default)
