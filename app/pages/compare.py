@@ -29,6 +29,7 @@ from worker.comparison.compare import (
 )
 from worker.database import Database
 from worker.jobs import series, views
+from worker.jobs.states import State
 from worker.jobs.views import JobView
 
 router = APIRouter(prefix="/compare", include_in_schema=False)
@@ -157,16 +158,15 @@ def _sweep(request: Request, database: Database, sweep_id: int, order: str) -> H
 
 
 def _empty(database: Database) -> dict[str, Any]:
-    """The form, with the newest jobs to choose from."""
+    """The form, with the newest finished runs to choose from: others have nothing to compare."""
+    finished = views.list_jobs(database, state=State.SUCCEEDED, limit=_SUGGESTED)
     return {
         "title": "compare",
         "problem": None,
         "chosen": [],
         "found": None,
         "sweep": None,
-        "suggested": [
-            (job, Headline.of(job)) for job in views.list_jobs(database, limit=_SUGGESTED)
-        ],
+        "suggested": [(job, Headline.of(job)) for job in finished],
     }
 
 

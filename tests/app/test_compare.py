@@ -306,6 +306,18 @@ def test_an_empty_cockpit_says_how_to_get_two_runs(client: TestClient) -> None:
     assert "cockpit enqueue rl_run examples/demo.yaml" in text
 
 
+def test_the_form_offers_finished_runs_alone(client: TestClient, db: Database) -> None:
+    """Twelve queued jobs would push out every run that has something to compare."""
+    done = ran(db, [row("2+2=")])
+    for _ in range(12):
+        queue(db)
+
+    text = client.get("/compare").text
+
+    assert text.count('name="job"') == 1
+    assert f'name="job" value="{done}"' in text
+
+
 def test_hostile_names_and_completions_are_text(client: TestClient, db: Database) -> None:
     """A comparison shows what two models wrote."""
     for success in (True, False):
