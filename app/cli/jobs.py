@@ -87,18 +87,21 @@ def logs(
     data_dir: DataDir = None,
 ) -> None:
     """Print the end of the newest attempt's engine log."""
-    from app.log_tail import read_log_tail  # noqa: PLC0415 - keeps --help light
+    from app.log_reader import read_log  # noqa: PLC0415 - keeps --help light
+    from engine.contract.run_dir import RunDir  # noqa: PLC0415 - keeps --help light
     from worker.jobs import views  # noqa: PLC0415 - keeps --help light
 
     with opened(context, data_dir) as database:
         job = views.get_job(database, job_id)
-    tail = read_log_tail(job.run_dir, lines)
-    if tail is None:
+    page = read_log(job.run_dir, RunDir(job.run_dir).latest_attempt())
+    if page is None:
         note(f"job {job_id} has no log yet: the engine writes one when it starts")
-    elif as_json:
-        print_json({"attempt": tail.attempt, "path": str(tail.path), "lines": list(tail.lines)})
+        return
+    shown = [line.text for line in page.lines[-lines:]] if lines else []
+    if as_json:
+        print_json({"attempt": page.attempt, "path": str(page.path), "lines": shown})
     else:
-        for line in tail.lines:
+        for line in shown:
             typer.echo(line)
 
 

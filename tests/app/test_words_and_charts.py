@@ -11,7 +11,7 @@ import pytest
 
 from app import charts, wording
 from app.headline import Headline, title
-from app.log_tail import MOST_BYTES, read_log_tail
+from app.log_reader import WINDOW, read_log
 from app.panels import CHARTS, HELDOUT
 from app.schema import flattened, sections
 from engine.contract.kinds import kinds
@@ -199,17 +199,17 @@ def test_the_log_is_read_from_its_end_whatever_its_size(tmp_path: Path) -> None:
     """A run that prints for a night must not fill the memory of the page."""
     run = RunDir(tmp_path)
     write_json(run.attempt(2).job_file, {})
-    run.attempt(2).log.write_text("x" * (MOST_BYTES + 10) + "\nlast but one\n\x1b[2Jlast\n")
+    run.attempt(2).log.write_text("x" * (WINDOW + 10) + "\nlast but one\n\x1b[2Jlast\n")
 
-    tail = read_log_tail(tmp_path, 10)
+    page = read_log(tmp_path)
 
-    assert tail is not None
-    assert (tail.attempt, tail.lines) == (2, ["last but one", "�[2Jlast"])
+    assert page is not None
+    assert (page.attempt, [line.text for line in page.lines]) == (2, ["last but one", "�[2Jlast"])
 
 
 def test_a_job_that_never_ran_has_no_log(tmp_path: Path) -> None:
     """None, so that the page can say why."""
-    assert read_log_tail(tmp_path) is None
+    assert read_log(tmp_path) is None
 
 
 @pytest.mark.parametrize(
