@@ -446,6 +446,10 @@ def write_record(folder: Path, **change: Any) -> str:
             {"messages": [{"role": "user", "content": "no picture here"}]},
             "ask for 0 pictures, images has 1",
         ),
+        (
+            {"messages": [{"role": "user", "content": "<|image_pad|> and <|image_pad|>"}]},
+            "ask for 2 pictures, images has 1",
+        ),
     ],
 )
 def test_a_bad_record_stops_the_run_with_line_field_and_remedy(
@@ -457,6 +461,21 @@ def test_a_bad_record_stops_the_run_with_line_field_and_remedy(
     with pytest.raises(GroundTruthError, match=message) as caught:
         start(changed(ab_recipe, data__train_jsonl=path), new_run)
     assert "line 1" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"), [("", "data.train_jsonl: is empty"), ("\n\n", "records are none")]
+)
+def test_an_empty_data_set_stops_the_run_with_its_remedy(
+    text: str, message: str, ab_recipe: Recipe, new_run: NewRun, tmp_path: Path
+) -> None:
+    """At the door where the file has no byte, else before anything trains."""
+    path = tmp_path / "none.jsonl"
+    path.write_text(text)
+
+    with pytest.raises((ConfigError, GroundTruthError), match=message) as caught:
+        start(changed(ab_recipe, data__train_jsonl=str(path)), new_run)
+    assert "write one JSON object a line" in str(caught.value)
 
 
 def test_an_unreadable_picture_stops_the_run(
