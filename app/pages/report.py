@@ -17,7 +17,7 @@ from app.parts import DatabasePart
 from app.report_file import context_of, file_name, render_file
 from app.templating import page
 from worker.report import choices
-from worker.report.snapshot import EARLIEST, report_of, today_of
+from worker.report.snapshot import EARLIEST, latest_morning, report_of
 
 router = APIRouter(prefix="/report", include_in_schema=False)
 
@@ -40,14 +40,13 @@ def report(
         headers = {"Content-Disposition": f'attachment; filename="{file_name(found)}"'}
         return HTMLResponse(render_file(database, found, now), headers=headers)
     one = datetime.timedelta(days=1)
-    latest = today_of(database, now) + one
     context = {
         **context_of(database, found),
         "title": f"Report {found.day}",
         "live": True,
         "now": now,
         "before": found.day - one if found.day > EARLIEST else None,
-        "behind": found.day + one if found.day < latest else None,
+        "behind": found.day + one if found.day < latest_morning(database, now) else None,
         "running": found.begin <= now < found.end,
         "begun": now >= found.begin,
     }

@@ -97,6 +97,7 @@ def test_the_days_are_linked_and_what_has_not_begun_says_so(
 
     assert f'href="/report?date={day - 2 * one}"' in page
     assert f'href="/report?date={day}"' in page
+    assert 'rel="next"' not in client.get(f"/report?date={day}").text
 
 
 @pytest.mark.parametrize("date", ["9999-12-31", "0001-01-01", "1999-01-01", "nope", "2026-02-30"])

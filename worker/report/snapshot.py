@@ -18,7 +18,7 @@ from worker.database import Database
 from worker.lane.ledger import zone_of
 from worker.lane.tables import report_snapshot
 from worker.lane.window import local_day
-from worker.report.night import night_of
+from worker.report.night import night_at, night_of
 from worker.report.standup import Report, build
 
 EARLIEST = datetime.date(2020, 1, 1)
@@ -52,10 +52,10 @@ def report_of(db: Database, day: datetime.date | None, now: float) -> Report:
     return _keep(db, report) if night.over(now) else report
 
 
-def today_of(db: Database, now: float) -> datetime.date:
-    """The local day of the lane: its morning's report is the one people ask for."""
+def latest_morning(db: Database, now: float) -> datetime.date:
+    """The morning of the night that runs: today's before noon, tomorrow's after it."""
     with db.read() as conn:
-        return local_day(now, zone_of(conn, db.settings.lane))
+        return night_at(now, zone_of(conn, db.settings.lane)).day
 
 
 def _refuse_absurd(day: datetime.date, today: datetime.date) -> None:
