@@ -10,6 +10,7 @@ Shapes: B rows, T positions, V vocabulary, H hidden, S coord slots, K = 1000 bin
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -48,18 +49,14 @@ def build_segment(
     rendered = render(gt)
     ids = encode_marked(pieces, rendered)
     stretches = stretch_of_each(pieces.of_all(ids), rendered.ends, rendered.parts)
-    all_marks = rendered.marks
-    marks = [all_marks[stretch] for stretch in stretches]
+    parts = [rendered.parts[stretch] for stretch in stretches.tolist()]
     weight = {Part.STRUCTURE: 1.0, Part.DESC: desc_weight}
-    weights = [weight.get(mark.part, 0.0) for mark in marks]
+    weights = [weight.get(part, 0.0) for part in parts]
     offset = len(prompt_ids)
     slots = []
-    for owner, one in enumerate(gt):
-        p1, p2, p3, p4 = (
-            offset + i
-            for i, mark in enumerate(marks)
-            if mark.part is Part.COORD and mark.owner == owner
-        )
+    positions = (index for index, part in enumerate(parts, offset) if part is Part.COORD)
+    for one in gt:
+        p1, p2, p3, p4 = itertools.islice(positions, 4)
         slots.append(CoordSlots((p1, p2, p3, p4), one.box))
     return Segment(
         (*prompt_ids, *ids, pieces.end_id), (*[0.0] * offset, *weights, 1.0), tuple(slots)

@@ -136,19 +136,25 @@ def _smallest_optimum(gains: Mapping[Pair, float]) -> list[Pair]:
 
     Predictions that share no object cannot compete, so each island of them is solved by itself.
     """
-    islands = [_Island(island) for island in _islands(gains)]
+    pairs: list[Pair] = []
+    islands = []
+    for island_gains in _islands(gains):
+        if len(island_gains) == 1 and max(island_gains.values()) > _TIE:
+            pairs += island_gains  # nobody competes
+        else:
+            islands.append(_Island(island_gains))
+    last_alone = max(pairs, default=(-1, -1))[0]
     queue = sorted((i, island) for island in islands for i in island.predictions)
     unsettled = sum(not island.settled for island in islands)
-    pairs: list[Pair] = []
     for i, island in queue:
-        if not unsettled:
+        if not unsettled and i > last_alone:
             break  # nothing more to gain: the list that ends here is a prefix of every other
         before = island.settled
         j = island.decide(i)
         unsettled -= island.settled - before
         if j is not None:
             pairs.append((i, j))
-    return pairs
+    return sorted(pairs)
 
 
 def _islands(gains: Mapping[Pair, float]) -> list[dict[Pair, float]]:

@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from engine.stage2 import coords
 from engine.stage2.ground_truth import STOP_TEXT, Box
@@ -36,8 +36,7 @@ class Drop(StrEnum):
     BBOX_INVALID = "bbox_invalid"
 
 
-@dataclass(frozen=True, slots=True)
-class Prediction:
+class Prediction(NamedTuple):
     """An entry that names an object."""
 
     desc: str
@@ -46,8 +45,7 @@ class Prediction:
     """Indices of its four coord tokens in the rollout, and so in the prefix."""
 
 
-@dataclass(frozen=True, slots=True)
-class JudgedEntry:
+class JudgedEntry(NamedTuple):
     """A finished entry with its verdict: `prediction`, or the reason in `drop`."""
 
     key: str | None
@@ -176,16 +174,19 @@ class _Tokens:
     pieces: TokenPieces
 
     def coords(self, spans: Iterable[tuple[int, int]]) -> list[int]:
-        """Indices of the coord tokens that are exactly one of `spans`."""
-        found = [self._coord(start, end) for start, end in spans]
-        return [index for index in found if index is not None]
+        """Indices of the coord tokens that are exactly one of `spans`, each between quotes."""
+        ids, ends, bins = self.ids, self.ends, self.pieces.coord_bins
+        found = []
+        for start, end in spans:
+            index = bisect.bisect_right(ends, start)
+            if ends[index] == end and ids[index] in bins:  # it holds no quote: starts at `start`
+                found.append(index)
+        return found
 
-    def _coord(self, start: int, end: int) -> int | None:
-        index = bisect.bisect_right(self.ends, start)
-        token_id = self.ids[index]
-        if token_id not in self.pieces.coord_bins or self.ends[index] != end:
-            return None
-        return index if end - len(self.pieces.of(token_id)) == start else None
+    def box(self, x1: int, y1: int, x2: int, y2: int) -> Box:
+        """The bins of four coord tokens by their indices."""
+        ids, bins = self.ids, self.pieces.coord_bins
+        return bins[ids[x1]], bins[ids[y1]], bins[ids[x2]], bins[ids[y2]]
 
 
 def _judge(entry: Entry, text: bytes, tokens: _Tokens) -> JudgedEntry:
@@ -195,15 +196,16 @@ def _judge(entry: Entry, text: bytes, tokens: _Tokens) -> JudgedEntry:
     captured = tokens.coords(entry.list_strings)
     if len(captured) != 4:
         return JudgedEntry(key, entry, None, Drop.WRONG_ARITY)
-    x1, y1, x2, y2 = verdict
+    p1, p2, p3, p4 = captured
+    box = x1, y1, x2, y2 = verdict or tokens.box(p1, p2, p3, p4)
     if x2 < x1 or y2 < y1:
         return JudgedEntry(key, entry, None, Drop.BBOX_INVALID)
-    p1, p2, p3, p4 = captured
-    return JudgedEntry(key, entry, Prediction(desc, verdict, (p1, p2, p3, p4)), None)
+    return JudgedEntry(key, entry, Prediction(desc, box, (p1, p2, p3, p4)), None)
 
 
-_Reading = tuple[str | None, str, Drop | Box]
-"""An entry's key, its description, and its four bins or the first reason to drop it."""
+_Reading = tuple[str | None, str, Drop | Box | None]
+"""An entry's key, its description, and its four bins or the first reason to drop it; None for
+bins that are those of the entry's coord tokens."""
 
 
 def _read(entry: Entry, text: bytes) -> _Reading:
@@ -222,7 +224,7 @@ def _read_ours(entry: Entry, text: bytes) -> _Reading:
     desc = text[slice(*entry.desc)].decode(errors="replace")
     if not desc.strip():
         return key, desc, Drop.MISSING_DESC
-    return key, desc, _bins([text[start:end].decode() for start, end in entry.list_strings])
+    return key, desc, None
 
 
 def _first_fault(key: str | None, value: Any) -> Drop | Box:

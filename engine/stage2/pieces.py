@@ -15,22 +15,22 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
-from tokenizers import AddedToken, Tokenizer
+from tokenizers import Tokenizer
 
 from engine.contract.errors import NightlaneError
 from engine.stage2 import coords
 from engine.stage2.ground_truth import STOP_TEXT
+from engine.stage2.words import Words, cuts_behind_words
 
 _BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 _RUN = re.compile(r"<\|coord_[0-9]+\|>|[^\x00-\x7f]+|[\x00-\x7f]+?(?=<\|coord_|[^\x00-\x7f]|\Z)")
-_COORD = re.compile(r"<\|coord_(0|[1-9][0-9]{0,2})\|>")
 _PROBE = '{"object_1": {"desc": "a", "bbox_2d": ["<|coord_0|>", "<|coord_999|>"]}}'
-
-_RUN_PROBES = (
+_WORD_PROBES = (
     _PROBE,
-    "a<|coord_1|>a<|coord_2|> a <|coord_3|>\u00e9e\u0301<|coord_4|>\u0301<|coord_5|>",
+    "a<|coord_1|>a<|coord_2|> a  b's<|coord_3|>\u00e9tude na\u00efve x\u0301 <|coord_4|>\u0301 7",
+    "don't <b>A-1_x</b>\n\tI'LL 12345 caf\u00e9.\\n\\\"q\\\" <|coord_1000|> <|coord_07|>",
 )
-"""Letters, spaces and combining marks on both sides of a coord token."""
+"""Letters, spaces, contractions and combining marks beside coord tokens and each other."""
 
 
 class TokenizerError(NightlaneError):
@@ -63,6 +63,7 @@ class TokenPieces:
         special = (i for i, t in self._backend.get_added_tokens_decoder().items() if t.special)
         self.reserved = frozenset({*special, self.end_id}.difference(self.coord_ids))
         """Special tokens that no payload may hold."""
+        self._words = self._word_by_word()
         self._check()
 
     def of(self, token_id: int) -> bytes:
@@ -116,47 +117,31 @@ class TokenPieces:
 
     def _exactly(self, text: str) -> tuple[int, ...] | None:
         """The tokenizer's own ids, without a space put in front; None unless they are `text`."""
+        remembered = self._words.ids(text) if self._words else None
+        if remembered is not None:
+            return remembered
         wanted = text.encode()
-        for encode in (self._plain, self._anchored):
+        for encode in (self._whole, self._anchored):
             ids = encode(text)
             if ids is not None and b"".join(self.of_all(ids)) == wanted:
                 return ids
         return None
 
-    def _plain(self, text: str) -> tuple[int, ...]:
-        return self._around_coords(text) if self._coords_part_runs else self._whole(text)
-
     def _whole(self, text: str) -> tuple[int, ...]:
         (encoding,) = self._backend.encode_batch_fast([text], add_special_tokens=False)
         return tuple(encoding.ids)
 
-    def _around_coords(self, text: str) -> tuple[int, ...]:
-        """`_whole`, each distinct run between coord tokens encoded once: most are `", "`."""
-        runs = _COORD.split(text)
-        distinct = list(dict.fromkeys(runs[::2]))
-        encoded = self._backend.encode_batch_fast(distinct, add_special_tokens=False)
-        ids_of = dict(zip(distinct, (encoding.ids for encoding in encoded), strict=True))
-        ids = list(ids_of[runs[0]])
-        for bin_, run in zip(runs[1::2], runs[2::2], strict=True):
-            ids.append(self.coord_ids[int(bin_)])
-            ids += ids_of[run]
-        return tuple(ids)
-
-    @cached_property
-    def _coords_part_runs(self) -> bool:
-        """Whether text around a coord token is tokenised as if it stood alone.
-
-        So it is when the added token takes no neighbouring space, and nothing is done to the
-        start of a text alone (as SentencePiece's space in front, which the probes would show).
-        """
-        added = self._backend.get_added_tokens_decoder()
-        return all(_stands_alone(added.get(i)) for i in self.coord_ids) and all(
-            self._around_coords(probe) == self._whole(probe) for probe in _RUN_PROBES
-        )
+    def _word_by_word(self) -> Words | None:
+        """The quick way of `_whole`, for a tokenizer of which reading and trying it say yes."""
+        if not cuts_behind_words(self._backend):
+            return None
+        words = Words(self._backend, self.coord_ids, lambda ids: b"".join(self.of_all(ids)))
+        agrees = all(words.ids(probe) in (None, self._whole(probe)) for probe in _WORD_PROBES)
+        return words if agrees else None
 
     def _anchored(self, text: str) -> tuple[int, ...] | None:
         """Encode behind a line break and drop the break: no space is put in front of `text`."""
-        ids = self._plain("\n" + text)
+        ids = self._whole("\n" + text)
         head = b""
         for count, token_id in enumerate(ids, 1):
             head += self.of(token_id)
@@ -185,12 +170,6 @@ class TokenPieces:
                 "the tokenizer splits or merges coord tokens; add <|coord_0|>…<|coord_999|> "
                 "as special tokens"
             )
-
-
-def _stands_alone(token: AddedToken | None) -> bool:
-    return token is not None and not (
-        token.lstrip or token.rstrip or token.single_word or token.normalized
-    )
 
 
 def _id_of(vocabulary: Mapping[str, int], token: str) -> int:

@@ -52,14 +52,14 @@ def y_train_roles(rollout: JudgedRollout, pieces: TokenPieces) -> tuple[Role, ..
         pieces.of_all(parsed.prefix_ids),
         [mark.end for mark in marks],
         [mark.part for mark in marks],
-    )
+    ).tolist()
     appended = appendix(rollout)
     added_roles = _of_marks(
         appended.marks, [Source.MISSING] * len(rollout.found.missing), Source.FRAME
     )
     *added, _ = stretch_of_each(
         pieces.of_all(encode_marked(pieces, appended)), appended.ends, appended.parts
-    )
+    ).tolist()
     roles = [*(kept_roles[mark] for mark in kept), *(added_roles[mark] for mark in added)]
     return (*roles, STOP, STOP)  # the token of the closing brace, and the end
 
@@ -72,7 +72,7 @@ def b3_roles(rollout: JudgedRollout, pieces: TokenPieces) -> tuple[Role, ...]:
     roles = _of_marks(rendered.marks, whose, Source.FRAME)
     parts = pieces.of_all(encode_marked(pieces, rendered))
     stretches = stretch_of_each(parts, rendered.ends, rendered.parts)
-    of_token = [roles[stretch] for stretch in stretches]
+    of_token = [roles[stretch] for stretch in stretches.tolist()]
     closing = outermost_brace(parts)
     assert closing is not None, "a rendered payload is a whole object"
     of_token[closing] = STOP

@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 _LEXEME = re.compile(
     rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"'  # a string
@@ -28,8 +29,7 @@ _OUR_ENTRY = re.compile(
 """An entry exactly as the payload writes it, with nothing in its description to unescape."""
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(NamedTuple):
     """One entry of the object, as byte ranges."""
 
     key: bytes | None
@@ -66,11 +66,8 @@ def scan(text: bytes) -> Scan:
     take = run.steps.get
     at = 0
     while not run.done:
-        ours = _OUR_ENTRY.match(text, at) if run.awaits_key() else None
-        if ours:
-            run.our_entry(ours)
-            at = ours.end()
-            continue
+        if run.awaits_key():
+            at = run.our_entries(at)
         lexeme = _LEXEME.search(text, at)
         if lexeme is None:
             break
@@ -108,21 +105,14 @@ class _Run:
         """Whether a whole entry could stand here."""
         return not self.has_colon and self._between_entries()
 
-    def our_entry(self, entry: re.Match[bytes]) -> None:
-        desc, *list_strings = (entry.span(group) for group in range(3, 8))
-        key_start, (start, end) = entry.start(1), entry.span(2)
-        self._keep(
-            Entry(
-                entry[1],
-                key_start,
-                start,
-                end,
-                is_object=True,
-                desc=desc,
-                list_strings=tuple(list_strings),
-                is_ours=True,
-            )
-        )
+    def our_entries(self, at: int) -> int:
+        """Take the entries from `at` on that are in our own spelling; where they end."""
+        text = self.text
+        while found := _OUR_ENTRY.match(text, at):
+            (_, at), (key_start, key_end), (start, end), desc, *list_strings = found.regs
+            key = text[key_start:key_end]
+            self._keep(Entry(key, key_start, start, end, True, desc, tuple(list_strings), True))
+        return at
 
     def bare_word(self, start: int, end: int) -> None:
         if self._between_entries() and self.has_colon:

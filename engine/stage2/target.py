@@ -11,8 +11,10 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from engine.contract.errors import NightlaneError
 from engine.stage2.ground_truth import Box, GTObject
@@ -22,8 +24,7 @@ from engine.stage2.payload import Marked, Part, encode_marked, render, render_fr
 from engine.stage2.pieces import TokenPieces
 
 
-@dataclass(frozen=True, slots=True)
-class CoordSlots:
+class CoordSlots(NamedTuple):
     """Four coord tokens to decode, and the box they should have said."""
 
     positions: tuple[int, int, int, int]
@@ -154,7 +155,7 @@ def _piece_that_ends(parts: Sequence[bytes], behind: int) -> int:
 
 def stretch_of_each(
     pieces: Sequence[bytes], ends: Sequence[int], parts: Sequence[Part]
-) -> list[int]:
+) -> NDArray[np.intp]:
     """Index of the stretch that each token piece lies in; of several, that of highest precedence.
 
     `ends` are the ends of the stretches in bytes and `parts` what they say. They cover the text
@@ -162,13 +163,13 @@ def stretch_of_each(
     """
     behind = np.fromiter(map(len, pieces), np.int64, len(pieces)).cumsum()
     bounds = np.array(ends, np.int64)
-    lasts = np.searchsorted(bounds, behind, side="left")
+    found = np.searchsorted(bounds, behind, side="left")
     firsts = np.searchsorted(bounds, np.concatenate([[0], behind[:-1]]), side="right")
-    found: list[int] = lasts.tolist()
-    (shared,) = np.nonzero(firsts < lasts)
-    for index, first in zip(shared.tolist(), firsts[shared].tolist(), strict=True):
-        met = range(first, found[index] + 1)
-        found[index] = max(met, key=lambda stretch: parts[stretch].rank)
+    (shared,) = np.nonzero(firsts < found)
+    for index, first, last in zip(
+        shared.tolist(), firsts[shared].tolist(), found[shared].tolist(), strict=True
+    ):
+        found[index] = max(range(first, last + 1), key=lambda stretch: parts[stretch].rank)
     return found
 
 
@@ -190,9 +191,8 @@ def _b3(
     rendered = render([rollout.gt[j] for j in reordered(rollout.found)])
     ids = encode_marked(pieces, rendered)
     parts = pieces.of_all(ids)
-    of_stretch = _ce_weights(rendered, rollout, weights)
-    stretches = stretch_of_each(parts, rendered.ends, rendered.parts)
-    of_token = [of_stretch[stretch] for stretch in stretches]
+    of_stretch = np.array(_ce_weights(rendered, rollout, weights))
+    of_token = of_stretch[stretch_of_each(parts, rendered.ends, rendered.parts)].tolist()
     closing = outermost_brace(parts)
     assert closing is not None, "a rendered payload is a whole object"
     of_token[closing] = 0.0

@@ -199,3 +199,12 @@ def test_among_many_equal_objects_the_lowest_indices_are_candidates() -> None:
 
     assert paired(predicted, objects, top_k=3) == [(0, 1), (1, 3), (2, 5)]
     assert paired(predicted[:1], objects, top_k=1, gate=0.0) == [(0, 1)]
+
+
+def test_a_pair_that_gains_nothing_is_made_when_a_gain_follows() -> None:
+    """With it the list of pairs is smaller; behind the last gain it would only make it longer."""
+    half, whole = ((0, 0, 100, 100), (0, 0, 100, 50)), ((500, 0, 600, 100), (500, 0, 600, 100))
+    free = {"fp_cost": 0.25, "fn_cost": 0.25}  # a pair at IoU 0.5 costs what two alone cost
+
+    assert paired([half[0], whole[0]], [half[1], whole[1]], **free) == [(0, 0), (1, 1)]
+    assert paired([whole[0], half[0]], [half[1], whole[1]], **free) == [(0, 1)]

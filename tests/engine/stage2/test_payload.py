@@ -138,23 +138,6 @@ def test_any_text_is_written_exactly(family: str, text: str) -> None:
     assert b"".join(pieces.of_all(pieces.encode(text))) == text.encode()
 
 
-@SOME
-@given(
-    runs=st.lists(st.text(alphabet='a ,"é\u0301\n<|co5'), min_size=1, max_size=6),
-    bins=st.lists(st.integers(0, 999), min_size=6, max_size=6),
-)
-def test_runs_between_coord_tokens_are_encoded_as_the_tokenizer_would(
-    runs: list[str], bins: list[int]
-) -> None:
-    """Encoding each distinct run once gives the ids of encoding the whole text."""
-    pieces = byte_level()
-    text = "".join(f"{run}<|coord_{k}|>" for run, k in zip(runs, bins, strict=False))
-    whole = tuple(pieces._backend.encode(text, add_special_tokens=False).ids)
-
-    assert pieces._coords_part_runs, "this family is one that runs can be taken apart in"
-    assert pieces._plain(text) == whole
-
-
 def test_pieces_agree_with_the_tokenizers_own_decoding() -> None:
     """The bytes of all tokens together are what the library decodes."""
     tokenizer = Tokenizer.from_str(byte_level()._backend.to_str())
