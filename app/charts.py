@@ -6,6 +6,7 @@ line, so that no spike is lost. Knows no pixel.
 
 from __future__ import annotations
 
+import json
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,7 +15,7 @@ from typing import Any
 
 from app import wording
 from app.panels import HELDOUT, POOL, Chart, Line
-from worker.jobs.series import Curve, Point, Summary
+from worker.jobs.series import Curve, Summary
 
 Points = Sequence[tuple[int, float]]
 
@@ -26,6 +27,10 @@ MOST_GAPS = 200
 RECENT = 5
 """One step's pool score is noisy: the gap takes the mean of so many."""
 HOURS_FROM_S = 3 * 3600.0
+
+
+class Column(list[float | None]):
+    """Numbers of a drawing, None where there is none; written with seven digits."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +45,10 @@ class Axis:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_steps", [step for step, _ in self.marks])
+
+    def all(self, steps: Sequence[int]) -> list[float]:
+        """The places of some steps."""
+        return list(steps) if not self.marks else [self.at(step) for step in steps]
 
     def at(self, step: int) -> float:
         """The place of a step; between two known ones, in proportion."""
@@ -67,15 +76,16 @@ def time_axis(curves: Mapping[str, Curve], began: float, seconds: float) -> Axis
     """Minutes since the first start, hours in a long run; None without a moment to each value."""
     moments: dict[int, float] = {}
     for curve in curves.values():
-        for point in curve.points:
-            if point.at is not None:
-                moments[point.step] = min(point.at, moments.get(point.step, point.at))
+        for step, at in zip(curve.steps, curve.moments, strict=True):
+            if at is not None:
+                moments[step] = min(at, moments.get(step, at))
     if not moments:
         return None
     unit, name = time_unit(seconds)
     steps = sorted(moments)
     rising = accumulate((moments[step] for step in steps), max)
-    marks = [(step, (at - began) / unit) for step, at in zip(steps, rising, strict=True)]
+    places = (round((at - began) / unit, 5) for at in rising)  # hours to 36 ms
+    marks = list(zip(steps, places, strict=True))
     return Axis("time", f"{name} since the first start", marks)
 
 
@@ -86,11 +96,10 @@ def time_unit(seconds: float) -> tuple[float, str]:
 
 def token_axis(tokens: Curve | None) -> Axis | None:
     """Sampled tokens, added up; None for a run that does not record them."""
-    if tokens is None or not tokens.points:
+    if tokens is None:
         return None
-    sums = accumulate(point.mean * point.n for point in tokens.points)
-    before = [(tokens.points[0].first_step - 1, 0.0)]
-    marks = before + [(point.step, total) for point, total in zip(tokens.points, sums, strict=True)]
+    sums = accumulate(mean * n for mean, n in zip(tokens.means, tokens.counts, strict=True))
+    marks = [(tokens.first_steps[0] - 1, 0.0), *zip(tokens.steps, sums, strict=True)]
     return Axis("tokens", "tokens sampled", marks)
 
 
@@ -101,48 +110,53 @@ def drawing(
     axis: Axis | None = None,
     shades: Sequence[Shade] = (),
 ) -> dict[str, Any]:
-    """What the browser draws: x and one column a series, aligned, null where there is no value.
+    """What the browser draws: x and one column a series, aligned, None where there is no value.
 
     A series that this kind of run does not have is left out, its name in the legend too. `steps`
-    are the steps of x; `low` and `high` of a line its envelope, where a point is a stretch of
-    steps; `gates` where held-out was asked, `selected` what it picked.
+    are the steps of x where that counts something else; `low` and `high` of a line its envelope,
+    where a point is a stretch of steps; `gates` where held-out was asked, `selected` what it
+    picked.
     """
     axis = axis or Axis(label=chart.x_label)
     mine = {name: curves[name] for name in chart.series if name in curves}
-    places = {name: {point.step: point for point in curve.points} for name, curve in mine.items()}
-    steps = sorted({step for points in places.values() for step in points})
-    gates = [point.step for point in mine[HELDOUT].points] if HELDOUT in mine else []
+    steps = _all_steps(list(mine.values()))
+    gates = mine[HELDOUT].steps if HELDOUT in mine else []
     picked = selected_step if HELDOUT in chart.series else None
     return {
         "title": chart.title,
         "x_label": axis.label,
-        "x": [axis.at(step) for step in steps],
-        "steps": steps,
+        "x": axis.all(steps),
+        **({"steps": steps} if axis.marks else {}),
         "lines": [
-            _column(line, mine[line.series], places[line.series], steps)
-            for line in chart.lines
-            if line.series in mine
+            _line(line, mine[line.series], steps) for line in chart.lines if line.series in mine
         ],
-        "gates": [axis.at(step) for step in gates],
+        "gates": axis.all(gates),
         "gaps": [(axis.at(step), pool, heldout) for step, pool, heldout in gaps(mine)],
         "selected": None if picked is None else axis.at(picked),
         "band": [
-            [_value(places.get(name, {}).get(step)) for step in steps] for name in chart.band or ()
+            _column(mine[name].steps, mine[name].values, steps)
+            if name in mine
+            else Column([None]) * len(steps)
+            for name in chart.band or ()
         ],
         "shades": [[shade.label, shade.first, shade.last] for shade in shades],
         "said": drawn_of(mine),
     }
 
 
-def _column(
-    line: Line, curve: Curve, places: Mapping[int, Point], steps: Sequence[int]
-) -> dict[str, Any]:
-    found = [places.get(step) for step in steps]
+def _all_steps(curves: Sequence[Curve]) -> Sequence[int]:
+    """Of all curves, rising. Most have the same."""
+    if all(curve.steps == curves[0].steps for curve in curves):
+        return curves[0].steps if curves else []
+    return sorted({step for curve in curves for step in curve.steps})
+
+
+def _line(line: Line, curve: Curve, steps: Sequence[int]) -> dict[str, Any]:
     envelope = {}
     if curve.size > 1:
         envelope = {
-            "low": [None if point is None else _seven(point.low) for point in found],
-            "high": [None if point is None else _seven(point.high) for point in found],
+            "low": _column(curve.steps, curve.lows, steps),
+            "high": _column(curve.steps, curve.highs, steps),
         }
     return {
         "label": line.label,
@@ -150,18 +164,38 @@ def _column(
         "colour": line.colour,
         "axis": line.axis,
         "marks": line.marks,
-        "values": [_value(point) for point in found],
+        "values": _column(curve.steps, curve.values, steps),
         **envelope,
     }
 
 
-def _value(point: Point | None) -> float | None:
-    return None if point is None else _seven(point.value)
+def _column(mine: Sequence[int], values: Sequence[float], steps: Sequence[int]) -> Column:
+    if mine == steps:
+        return Column(values)
+    return Column(map(dict(zip(mine, values, strict=True)).get, steps))
 
 
-def _seven(value: float) -> float:
-    """Seven digits: more than a screen shows, half of what a float prints."""
-    return float(f"{value:.7g}")
+def encoded(drawing: Mapping[str, Any]) -> str:
+    """A drawing as JSON: steps in full, values with seven digits, which is more than a screen
+    shows and half of what a float prints.
+    """
+    return _written(drawing)
+
+
+def _written(value: Any) -> str:
+    if isinstance(value, Column):
+        return f"[{','.join(map(_number, value))}]"
+    if isinstance(value, Mapping):
+        return (
+            f"{{{','.join(f'{json.dumps(name)}:{_written(one)}' for name, one in value.items())}}}"
+        )
+    if isinstance(value, list) and value and isinstance(value[0], Column | Mapping):
+        return f"[{','.join(map(_written, value))}]"
+    return json.dumps(value, separators=(",", ":"), allow_nan=False)
+
+
+def _number(value: float | None) -> str:
+    return "null" if value is None else f"{value:.7g}"
 
 
 def drawn_of(curves: Mapping[str, Curve]) -> str:
@@ -169,7 +203,7 @@ def drawn_of(curves: Mapping[str, Curve]) -> str:
     curve = max(curves.values(), key=lambda curve: curve.n, default=None)
     if curve is None:
         return ""
-    points, values = len(curve.points), curve.n
+    points, values = len(curve.steps), curve.n
     if curve.size == 1:
         return f"all {values} points"
     return (
@@ -220,16 +254,14 @@ def gaps(curves: Mapping[str, Curve]) -> list[tuple[int, float, float]]:
     """
     if POOL not in curves or HELDOUT not in curves:
         return []
-    pool = curves[POOL]
-    begins = [point.first_step for point in pool.points]
+    pool, heldout = curves[POOL], curves[HELDOUT]
     recent = RECENT if pool.size == 1 else 1
     found = []
-    for gate in curves[HELDOUT].points[-MOST_GAPS:]:
-        place = bisect_right(begins, gate.step)
-        before = pool.points[max(0, place - recent) : place]
+    for step, score in list(zip(heldout.steps, heldout.values, strict=True))[-MOST_GAPS:]:
+        place = bisect_right(pool.first_steps, step)
+        before = pool.means[max(0, place - recent) : place]
         if before:
-            mean = sum(point.mean for point in before) / len(before)
-            found.append((gate.step, mean, gate.value))
+            found.append((step, sum(before) / len(before), score))
     return found
 
 

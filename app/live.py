@@ -27,6 +27,10 @@ from worker.jobs.views import ChangeView, changes_after, last_change_id, oldest_
 _LOG = logging.getLogger(__name__)
 
 POLL_S = 0.15
+GLANCE_S = 0.05
+"""The same where the database says at once whether anything was written."""
+SETTLE_S = 0.08
+"""So long is waited for what is written together with a change: it goes out in one burst."""
 BEAT_S = 5.0
 """A page that hears nothing for three beats calls itself stale."""
 RATE_HZ = 2.0
@@ -35,6 +39,8 @@ REPLAY_LIMIT = 500
 QUEUE_LIMIT = 64
 """Different events that may wait for one client."""
 CLIENT_LIMIT = 200
+AT_ONCE = 8
+"""Clients that are woken before the server turns to its requests again."""
 _RESYNC = ("resync", None)
 
 
@@ -106,6 +112,8 @@ class Live:
         self._database = database
         self._clients: set[_Client] = set()
         self._position = 0
+        self._stamp: int | None = None
+        """Of the database when it was read last; None = it has to be read."""
         self._beat_at = 0.0
         self._turn = asyncio.Lock()
 
@@ -113,28 +121,43 @@ class Live:
         """Poll until cancelled. While the database fails no beat goes out, and pages say stale."""
         while True:
             try:
-                async with self._turn:
+                if self._clients:
                     await self._poll()
             except (SQLAlchemyError, NightlaneError) as error:
                 _LOG.warning("the change table cannot be read: %s", error)
                 await asyncio.sleep(BEAT_S)
-            await asyncio.sleep(POLL_S)
+            await asyncio.sleep(POLL_S if self._stamp is None else GLANCE_S)
 
     async def _poll(self) -> None:
-        if not self._clients:
-            return
+        stamp = await anyio.to_thread.run_sync(self._database.stamp)
+        written = stamp is None or stamp != self._stamp
+        if written and stamp is not None:
+            await asyncio.sleep(SETTLE_S)
+        async with self._turn:
+            frames = await self._read(stamp) if written else []
+            await self._hand_out(frames)
+
+    async def _read(self, stamp: int | None) -> list[Frame]:
+        """What was written up to now. `stamp`: of a moment before."""
         changes = await anyio.to_thread.run_sync(
             changes_after, self._database, self._position, REPLAY_LIMIT
         )
         if changes:
             self._position = changes[-1].id
-        frames = list(_frames(changes))
+        # Of a full answer the rest is still to be read.
+        self._stamp = stamp if len(changes) < REPLAY_LIMIT else None
+        return list(_frames(changes))
+
+    async def _hand_out(self, frames: list[Frame]) -> None:
+        """A few clients at a time: a request that comes meanwhile waits for those few alone."""
         if time.monotonic() >= self._beat_at:
             self._beat_at = time.monotonic() + BEAT_S
             frames.append(_beat())
-        for frame in frames:
-            for client in self._clients:
+        for place, client in enumerate([*self._clients] if frames else []):
+            for frame in frames:
                 client.offer(frame, self._position)
+            if place % AT_ONCE == AT_ONCE - 1:
+                await asyncio.sleep(0)
 
     def require_room(self) -> None:
         """Raises TooManyViewersError; asked before an answer begins."""

@@ -29,6 +29,7 @@ from app.api import (
     stream,
     sweeps,
 )
+from app.drawings import Drawings
 from app.guard import Guard
 from app.live import Live
 from app.pages import actions, audit, board, machine, new_job, run, run_charts, strip
@@ -108,6 +109,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
         app.state.database = database
         app.state.live = Live(database)
         app.state.strips = Strips(database)
+        app.state.drawings = Drawings(database)
         app.state.drains = Drains(database, app.state.worker_settings)
         ticker = Ticker(app.state.drains, database)
         ticker.start()

@@ -1,4 +1,4 @@
-"""What routes ask for: database, hub, drains, settings, a job's number.
+"""What routes ask for: database, hub, drawings, drains, settings, a job's number.
 
 Coroutines, because a plain function would be sent to a thread for one attribute.
 """
@@ -9,6 +9,7 @@ from typing import Annotated
 
 from fastapi import Depends, Path, Request
 
+from app.drawings import Drawings
 from app.live import Live
 from app.ticker import Drains
 from worker.database import Database
@@ -25,6 +26,11 @@ async def _live(request: Request) -> Live:
     return live
 
 
+async def _drawings(request: Request) -> Drawings:
+    drawings: Drawings = request.app.state.drawings
+    return drawings
+
+
 async def _settings(request: Request) -> WorkerSettings:
     settings: WorkerSettings = request.app.state.worker_settings
     return settings
@@ -37,6 +43,7 @@ async def _drains(request: Request) -> Drains:
 
 DatabasePart = Annotated[Database, Depends(_database)]
 LivePart = Annotated[Live, Depends(_live)]
+DrawingsPart = Annotated[Drawings, Depends(_drawings)]
 DrainsPart = Annotated[Drains, Depends(_drains)]
 SettingsPart = Annotated[WorkerSettings, Depends(_settings)]
 JobId = Annotated[int, Path(ge=1, le=2**63 - 1)]

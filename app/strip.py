@@ -29,8 +29,8 @@ from worker.lane.watchdog import limits
 
 _LOG = logging.getLogger(__name__)
 
-KEPT_S = 0.4
-"""One reading serves every page that asks within this time."""
+KEPT_S = 1.0
+"""One reading serves every page that asks within this time, unless something was written."""
 
 
 class Autonomy(StrEnum):
@@ -70,23 +70,33 @@ class Strip:
 
 
 class Strips:
-    """Reads the strip at most every `KEPT_S`, however many pages ask."""
+    """Reads the strip once for all pages that ask while nothing is written.
+
+    Where the database does not say whether something was, each page reads it anew.
+    """
 
     def __init__(self, database: Database) -> None:
         self._database = database
         self._turn = threading.Lock()
         self._kept: Strip | None = None
+        self._stamp: int | None = None
 
     def now(self) -> Strip | None:
         """The strip; None while the database cannot be read."""
         with self._turn:
-            if self._kept is None or not 0 <= time.time() - self._kept.at < KEPT_S:
-                try:
+            try:
+                # Before the reading: what is written meanwhile is read by the next page.
+                stamp = self._database.stamp()
+                if stamp is None or stamp != self._stamp or not self._is_young():
                     self._kept = read_strip(self._database, time.time())
-                except (SQLAlchemyError, NightlaneError) as error:
-                    _LOG.warning("the status strip cannot be read: %s", error)
-                    self._kept = None
+                    self._stamp = stamp
+            except (SQLAlchemyError, NightlaneError) as error:
+                _LOG.warning("the status strip cannot be read: %s", error)
+                self._kept = None
             return self._kept
+
+    def _is_young(self) -> bool:
+        return self._kept is not None and 0 <= time.time() - self._kept.at < KEPT_S
 
 
 def read_strip(database: Database, now: float) -> Strip:

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from app.headline import Headline
 from worker.admission import memory_of
+from worker.autonomy import Status
 from worker.database import Database
 from worker.jobs.deferral import Reason
 from worker.jobs.views import JobView
@@ -46,7 +47,7 @@ _turn = threading.Lock()
 def tonight(
     database: Database,
     *,
-    policy_at: float | None,
+    stand: Status,
     queue: Sequence[JobView],
     running: Sequence[JobView],
     now: float,
@@ -54,21 +55,25 @@ def tonight(
 ) -> Tonight:
     """Of the first `limit` queued jobs, behind what runs now.
 
-    `policy_at`: when the policy in force was set, None while none is; `queue`: the jobs that the
-    page shows, in their order. Another policy or another order is looked at anew.
+    `stand`, `queue`, `running`: what the page shows beside it, the jobs in their order. When any
+    of it changes the look is made anew, so the two never contradict each other.
     """
     of = (
-        policy_at,
+        stand.armed,
+        stand.changed_at,
+        stand.reason,
+        stand.spent_usd,
+        stand.used_hours,
         database.settings,
         tuple((job.id, job.waits_for and job.waits_for.reason) for job in queue),
-        tuple(job.id for job in running),
+        tuple((job.id, job.attempt) for job in running),
     )
     with _turn:  # one look at a time: a hundred viewers of one change cost one
         mine = _kept.setdefault(database, {})
         known = mine.get(limit)
         if known is not None and known.of == of and time.monotonic() - known.made < KEPT_S:
             return known.found
-        found = _look(database, running, now, armed=policy_at is not None, limit=limit)
+        found = _look(database, running, now, armed=stand.armed, limit=limit)
         mine[limit] = _Kept(time.monotonic(), of, found)
         return found
 

@@ -29,9 +29,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import httpx
 import psutil
-from playwright.sync_api import Page, sync_playwright
+from playwright.sync_api import BrowserContext, Page, sync_playwright
 from sqlalchemy import insert, update
 
+from app.live import RATE_HZ
 from engine.contract.run_dir import RunDir
 from tests.app.night import Night, night, queue
 from tests.browser.conftest import ARGUMENTS
@@ -41,6 +42,7 @@ from worker.database import Database, open_database
 from worker.jobs.rollups import roll_up
 from worker.jobs.states import State
 from worker.jobs.tables import job, metric, state_count
+from worker.jobs.views import last_change_id
 from worker.settings import WorkerSettings
 
 RUNS, POINTS, LONG = 1_000, 1_000_000, 100_000
@@ -48,8 +50,11 @@ VIEWERS = 200
 PAGE_MS, EVENT_MS, FIRST_LOAD_KB, MEMORY_MB, DRAWN_MS = 100.0, 1000.0, 70.0, 200.0, 150.0
 BROKEN_MS = 30_000.0
 """What an answer that is an error counts as."""
+STREAM_S, STREAM_SHARE = 5.0, 20.0
+"""Seconds that the streams are watched alone, and how much of a core they may take."""
 SERIES = ("pool/score", "pool/reward_mean", "train/kl", "train/entropy", "rollout/length_mean")
 _WARM = 3
+DRAWS = 15
 
 
 @dataclass(frozen=True)
@@ -80,10 +85,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = parser.parse_args(argv)
     with tempfile.TemporaryDirectory() as folder:
         figures = measure(Path(folder), options)
-    print(f"{'':44} {'p95':>9} {'bound':>9}        n  spread")
+    print(f"{'':56} {'p95':>9} {'bound':>9}        n  spread")
     for figure in figures:
         print(
-            f"{figure.name:44} {figure.value:9.1f} {figure.bound:9.0f} {figure.unit:3} "
+            f"{figure.name:56} {figure.value:9.1f} {figure.bound:9.0f} {figure.unit:3} "
             f"{figure.n:5}  {figure.spread:42} {'held' if figure.held else 'MISSED'}"
         )
     if options.json:
@@ -106,13 +111,16 @@ def measure(folder: Path, options: argparse.Namespace) -> list[Figure]:
             running = run_one(lane)
             viewers = Viewers(url, options.viewers - 1)  # the browser is the last one
             try:
-                figures = pages(url, process, running, long_run, options.rounds)
-                silent = viewers.count - viewers.heard()
-                figures += screens(url, running, long_run, options.events)
+                figures = [streaming(process, viewers, running)]
+                figures += pages(url, process, running, long_run, options.rounds)
+                behind = viewers.behind(db)
+                figures += screens(url, running, options.events)
+                figures += first_draws(url, long_run, f"{viewers.count} viewers")
                 memory = process.memory_info().rss / 2**20
             finally:
                 viewers.close()
-            figures.append(Figure("viewers that heard nothing", silent, 0, "", viewers.count, ""))
+            figures += first_draws(url, long_run, "alone")
+            figures.append(Figure("viewers behind the last step", behind, 0, "", viewers.count, ""))
             figures += [Figure("server's memory", memory, MEMORY_MB, "MiB", 1, ""), first_load(url)]
             running.finish()
     return figures
@@ -236,11 +244,17 @@ class Viewers:
         if self._child.stdout.readline().strip() != "open":
             raise SystemExit(f"{count} streams could not be opened")
 
-    def heard(self) -> int:
-        """How many have heard of a job since this was asked before."""
-        self._child.stdin.write("\n")
+    def behind(self, db: Database) -> int:
+        """How many have not heard of the newest change, two bursts after it."""
+        newest = last_change_id(db)
+        time.sleep(2 / RATE_HZ)
+        self._child.stdin.write(f"{newest}\n")
         self._child.stdin.flush()
-        return int(self._child.stdout.readline())
+        return self.count - int(self._child.stdout.readline())
+
+    def worked_s(self) -> float:
+        """CPU seconds of all of them so far."""
+        return sum(psutil.Process(self._child.pid).cpu_times()[:2])
 
     def close(self) -> None:
         self._child.terminate()
@@ -248,6 +262,19 @@ class Viewers:
 
 
 # --- what is measured ---
+
+
+def streaming(server: psutil.Process, viewers: Viewers, running: Any) -> Figure:
+    """What the streams alone take of one core while two steps a second come."""
+    with going_on(running):
+        begun = time.perf_counter()
+        busy, read = sum(server.cpu_times()[:2]), viewers.worked_s()
+        time.sleep(STREAM_S)
+        busy, read = sum(server.cpu_times()[:2]) - busy, viewers.worked_s() - read
+        lasted = time.perf_counter() - begun
+    readers = f"the viewers themselves {read / lasted * 100:.1f} %"
+    name = f"server's CPU for {viewers.count} streams"
+    return Figure(name, busy / lasted * 100, STREAM_SHARE, "%", 1, readers)
 
 
 def pages(
@@ -305,12 +332,10 @@ def going_on(running: Any) -> Iterator[None]:
 STEPS = itertools.count(2)
 
 
-def screens(url: str, running: Any, long_run: int, events: int) -> list[Figure]:
-    """In Chromium: from an event's write to the page, and a long run's page until it is drawn."""
+def screens(url: str, running: Any, events: int) -> list[Figure]:
+    """In Chromium: from an event's write to the page."""
     chance = random.Random(1)
-    with sync_playwright() as play:
-        browser = play.chromium.launch(executable_path="/usr/bin/chromium", args=ARGUMENTS)
-        context = browser.new_context(viewport={"width": 1280, "height": 900})
+    with chromium() as context:
         outside: list[str] = []
         context.on("request", lambda asked: outside.append(asked.url))
         page = context.new_page()
@@ -323,33 +348,58 @@ def screens(url: str, running: Any, long_run: int, events: int) -> list[Figure]:
             running.step(step, 0.5)
             page.wait_for_selector(f"progress[value='{step}']", timeout=20_000)
             shown.append((time.perf_counter() - begun) * 1000)
-        page.close()
-        whole, charts = [], []
-        for _ in range(15 + _WARM):
-            page = context.new_page()
-            page.goto(f"{url}/jobs/{long_run}")
-            page.wait_for_function("() => performance.getEntriesByName('charts-drawn').length")
-            begin, end = _marks(page)
-            whole.append(end)
-            charts.append(end - begin)
-            page.close()
-        browser.close()
     strangers = sum(not asked.startswith((url, "data:", "blob:")) for asked in outside)
     return [
         figure("event to screen", shown, EVENT_MS, "ms"),
-        figure("100,000 points: navigation to drawn", whole[_WARM:], DRAWN_MS, "ms"),
-        figure("100,000 points: charts asked for to drawn", charts[_WARM:], DRAWN_MS, "ms"),
         Figure("requests to other hosts", strangers, 0, "", len(outside), ""),
     ]
 
 
-def _marks(page: Page) -> tuple[float, float]:
-    """(charts asked for, charts drawn) in ms since the navigation began."""
-    moments = (
-        "['charts-begin', 'charts-drawn'].map(n => performance.getEntriesByName(n)[0].startTime)"
+@contextlib.contextmanager
+def chromium() -> Iterator[BrowserContext]:
+    """A browser of its own, as wide as a laptop's screen."""
+    with sync_playwright() as play:
+        browser = play.chromium.launch(executable_path="/usr/bin/chromium", args=ARGUMENTS)
+        yield browser.new_context(viewport={"width": 1280, "height": 900})
+        browser.close()
+
+
+def first_draws(url: str, long_run: int, setting: str) -> list[Figure]:
+    """A long run's page in Chromium, until each chart that is seen has its lines on the canvas.
+
+    Counted from the beginning of the navigation: in the tab that shows the board, as somebody goes
+    there, and in a new tab, whose renderer the browser has to start first.
+    """
+    from_board, new_tab = [], []
+    with chromium() as context:
+        tab = context.new_page()
+        for _ in range(DRAWS + _WARM):
+            tab.goto(url)
+            tab.wait_for_selector("#connection[data-state=live]")
+            from_board.append(_until_drawn(tab, f"{url}/jobs/{long_run}"))
+            tab.goto(url)  # the stream stands, as with any second tab
+            other = context.new_page()
+            new_tab.append(_until_drawn(other, f"{url}/jobs/{long_run}"))
+            other.close()
+    name = f"100,000 points drawn, {setting}: "
+    told = []
+    for way, moments in (("from the board", from_board), ("in a new tab", new_tab)):
+        _, drawn, framed = zip(*moments[_WARM:], strict=True)
+        more = f", in a frame {statistics.median(framed):.0f}"
+        told.append(figure(name + way, drawn, DRAWN_MS, "ms", more))
+    asked = [drawn - begin for begin, drawn, _ in from_board[_WARM:] + new_tab[_WARM:]]
+    return [*told, figure(name + "once its script runs", asked, DRAWN_MS, "ms")]
+
+
+def _until_drawn(page: Page, address: str) -> tuple[float, float, float]:
+    """Ms from the navigation until the charts' script ran, lines stood, their frame was made."""
+    page.goto(address, wait_until="commit")
+    page.wait_for_function("() => performance.getEntriesByName('charts-shown').length")
+    marks = "['charts-begin', 'charts-drawn', 'charts-shown']"
+    begin, drawn, shown = page.evaluate(
+        f"{marks}.map(name => performance.getEntriesByName(name)[0].startTime)"
     )
-    begin, end = page.evaluate(moments)
-    return float(begin), float(end)
+    return float(begin), float(drawn), float(shown)
 
 
 def first_load(url: str) -> Figure:

@@ -1,7 +1,7 @@
 """Open pages without a browser: so many live streams of one cockpit, each read as it comes.
 
-`python bench/cockpit_viewers.py URL COUNT` says `open` when all stand, and for each line on its
-input how many have heard of a job since the line before.
+`python bench/cockpit_viewers.py URL COUNT` says `open` when all stand, and for each number of a
+change on its input how many have heard of that change, or of a later one.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ class Viewer:
     """One stream."""
 
     def __init__(self) -> None:
-        self.heard = False
+        self.newest = 0
         self.opened = asyncio.Event()
 
     async def follow(self, host: str, port: int) -> None:
@@ -26,8 +26,8 @@ class Viewer:
         while line := await reader.readline():
             if line.startswith(b"event: beat"):
                 self.opened.set()
-            if line.startswith(b"event: job"):
-                self.heard = True
+            if line.startswith(b"id: "):
+                self.newest = int(line[4:])
 
 
 async def main(url: str, count: int) -> None:
@@ -38,10 +38,8 @@ async def main(url: str, count: int) -> None:
     tasks = [asyncio.create_task(one) for one in follow]
     await asyncio.gather(*(viewer.opened.wait() for viewer in viewers))
     print("open", flush=True)
-    while await asyncio.to_thread(sys.stdin.readline):
-        print(sum(viewer.heard for viewer in viewers), flush=True)
-        for viewer in viewers:
-            viewer.heard = False
+    while asked := await asyncio.to_thread(sys.stdin.readline):
+        print(sum(viewer.newest >= int(asked) for viewer in viewers), flush=True)
     for task in tasks:
         task.cancel()
 

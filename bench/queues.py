@@ -15,9 +15,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -54,13 +54,17 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--rounds", type=int, default=5, help="of each queue, in turns")
     parser.add_argument("--jobs", type=int, default=600, help="in each round")
     parser.add_argument("--history", type=float, default=1.0, help="share of the long history")
-    parser.add_argument("--claims", type=int, default=600, help="timed beside the history")
+    parser.add_argument("--claims", type=int, default=3000, help="timed beside the history")
     parser.add_argument("--pickups", type=int, default=15, help="jobs sent to a waiting drain")
     parser.add_argument("--only", choices=["peers", "history", "pickup"])
     parser.add_argument("--json", type=Path, help="write the figures here too")
+    parser.add_argument("--be-one-of", type=int, help=argparse.SUPPRESS)
     options = parser.parse_args(argv)
     os.environ["NIGHTLANE_KINDS_PATH"] = str(KINDS)  # for the processes below this one
     kinds.__path__.append(str(KINDS))
+    if options.be_one_of:
+        be_one_of(options.be_one_of)
+        return
     figures: dict[str, Any] = {}
     if options.only in {None, "peers"}:
         figures["peers"] = side_by_side(options.rounds, options.jobs)
@@ -82,6 +86,7 @@ def side_by_side(rounds: int, count: int) -> dict[str, Any]:
         contenders: dict[str, Callable[[], dict[str, float]]] = {
             "ours, SQLite": lambda: _ours(count),
             "ours, SQLite, 10 threads": lambda: _ours(count, threads=10),
+            "ours, SQLite, 10 processes": lambda: _ours_in_processes(count, 10),
             "ours, PostgreSQL": lambda: _ours(count, server.new_database()),
             "huey, SQLite": lambda: _peer("huey", count),
             "procrastinate, PostgreSQL, 1": lambda: _procrastinate(server.new_database(), count, 1),
@@ -97,43 +102,96 @@ def side_by_side(rounds: int, count: int) -> dict[str, Any]:
 
 
 def _ours(count: int, url: str | None = None, threads: int = 1) -> dict[str, float]:
-    """The product's own functions; no engine is started. One lane runs one job at a time, so that
-    threads are there for the enqueue alone.
+    """The product's own functions; no engine is started. Threads enqueue as those of the web
+    server do. A lane runs one job at a time: ten at once are ten lanes, each in a thread.
     """
-    with _place(url) as db:
+    with _place(url) as db, ExitStack() as held, ThreadPoolExecutor(threads) as pool:
         numbers = iter(range(count))
-
-        def put_in() -> None:
-            for number in numbers:
-                enqueue(db, "noop", {"number": number, "text": "text"}, actor="bench")
-
         began = time.perf_counter()
-        with ThreadPoolExecutor(threads) as pool:
-            for put_by_one in [pool.submit(put_in) for _ in range(threads)]:
-                put_by_one.result()
+        for one in [pool.submit(_put_in, db, numbers) for _ in range(threads)]:
+            one.result()
         put = time.perf_counter()
-        with hold_lane(db, db.settings) as lease:
-            for _ in range(count):
-                _claim_and_finish(db, lease)
+        leases = [held.enter_context(hold_lane(db, lane)) for lane in _lanes(db, threads)]
+        ready = time.perf_counter()
+        for one in [pool.submit(_work, db, lease) for lease in leases]:
+            one.result()
         end = time.perf_counter()
         assert views.counts(db)[State.SUCCEEDED] == count
-    return {"enqueue": count / (put - began), "finish": count / (end - put)}
+    return {"enqueue": count / (put - began), "finish": count / (end - ready)}
 
 
-def _claim_and_finish(db: Database, lease: Lease) -> None:
-    """What the drain does around an attempt: look, claim under the next fence, settle."""
-    assert look(db).claimable
-    number = _claim(db, lease)
-    write_verdict(lease, number, 1, Verdict(State.SUCCEEDED, "the engine finished"))
+def _lanes(db: Database, count: int) -> list[WorkerSettings]:
+    return [db.settings.model_copy(update={"lane": f"bench{number}"}) for number in range(count)]
 
 
-def _claim(db: Database, lease: Lease) -> int:
+def _put_in(db: Database, numbers: Iterable[int]) -> None:
+    for number in numbers:
+        enqueue(db, "noop", {"number": number, "text": "text"}, actor="bench")
+
+
+def _work(db: Database, lease: Lease) -> None:
+    """What a drain does around each attempt: look, claim under the next fence, settle."""
+    while look(db).claimable:
+        number = _claim(db, lease)
+        if number is not None:
+            write_verdict(lease, number, 1, Verdict(State.SUCCEEDED, "the engine finished"))
+
+
+def _claim(db: Database, lease: Lease) -> int | None:
+    """None: another lane was faster."""
     with db.write_tx() as conn:
         taken = claim(conn, lane=lease.lane, fence=lease.fence + 1, actor=actor())
-        assert taken is not None
+        if taken is None:
+            return None
         lease.advance(conn, taken.job_id)
     lease.fence = taken.fence
     return taken.job_id
+
+
+def _ours_in_processes(count: int, processes: int) -> dict[str, float]:
+    """The same, with a process of its own for each that enqueues and for each lane."""
+    with _place() as db, ExitStack() as started:
+        workers = []
+        for lane in _lanes(db, processes):
+            command = [sys.executable, __file__, "--be-one-of", str(count // processes)]
+            worker = subprocess.Popen(
+                command,
+                env=os.environ | _environment(lane),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+            workers.append(started.enter_context(worker))
+        seconds = [_in_step(workers) for _ in ("start", "put in", "work")]
+        assert views.counts(db)[State.SUCCEEDED] == count
+    return {"enqueue": count / seconds[1], "finish": count / seconds[2]}
+
+
+def _in_step(workers: Sequence[subprocess.Popen[str]]) -> float:
+    """Let each do its next part; returns how long the slowest took, in seconds."""
+    began = time.perf_counter()
+    for worker in workers:
+        assert worker.stdin is not None
+        print(file=worker.stdin, flush=True)
+    for worker in workers:
+        assert worker.stdout is not None
+        if not worker.stdout.readline():
+            sys.exit("one of ten processes failed")
+    return time.perf_counter() - began
+
+
+def be_one_of(count: int) -> None:
+    """A process of `_ours_in_processes`: a part for each line that comes in."""
+    settings = WorkerSettings()
+    with open_database(settings) as db, hold_lane(db, settings) as lease:
+        numbers = range(os.getpid() * count, (os.getpid() + 1) * count)
+        for part in ("start", "put in", "work"):
+            sys.stdin.readline()
+            if part == "put in":
+                _put_in(db, numbers)
+            elif part == "work":
+                _work(db, lease)
+            print(part, flush=True)
 
 
 def _peer(name: str, count: int, *more: str) -> dict[str, float]:
@@ -160,13 +218,15 @@ def _print_rates(measured: dict[str, list[dict[str, float]]]) -> dict[str, Any]:
     def median(name: str, what: str) -> float:
         return statistics.median(one[what] for one in measured[name])
 
+    print("`ours is`: ours on SQLite, with ten threads beside a peer's ten, over this one.\n")
     print("| queue | enqueue/s | ours is | claim + finish/s | ours is |\n|---|---|---|---|---|")
     figures = {}
     for name, rounds in measured.items():
         cells = []
         for what in ("enqueue", "finish"):
             rates = [one[what] for one in rounds]
-            times = median("ours, SQLite", what) / median(name, what)
+            ours = "ours, SQLite, 10 threads" if name.endswith(", 10") else "ours, SQLite"
+            times = median(ours, what) / median(name, what)
             cells += [
                 f"{median(name, what):,.0f} ({min(rates):,.0f} to {max(rates):,.0f})",
                 f"{times:.2f} ×",
@@ -180,18 +240,23 @@ def _print_rates(measured: dict[str, list[dict[str, float]]]) -> dict[str, Any]:
 
 
 def history(share: float, claims: int) -> dict[str, Any]:
-    """Claims of an empty table and of one with a million finished jobs, in turns."""
+    """Claims of an empty table and of one with a million finished jobs: pairs, one right behind
+    the other, so that both meet the same disk.
+    """
     with _place() as empty, _place() as full, hold_both(empty, full) as (lease, other):
         _fill(full, round(FINISHED * share), round(FUTURE * share))
         times: dict[str, list[float]] = {"empty": [], "full": []}
         pairs = [("empty", empty, lease), ("full", full, other)]
         for number in range(claims):
-            for name, db, held in pairs if number % 2 else pairs[::-1]:
+            for db in (empty, full):
                 enqueue(db, "noop", {"number": number}, actor="bench", force=True)
+            taken = {}
+            for name, db, held in pairs if number % 2 else pairs[::-1]:
                 began = time.perf_counter()
-                taken = _claim(db, held)
+                taken[name] = _claim(db, held)
                 times[name].append(time.perf_counter() - began)
-                write_verdict(held, taken, 1, Verdict(State.SUCCEEDED, "done"))
+            for name, _, held in pairs:
+                write_verdict(held, taken[name] or 0, 1, Verdict(State.SUCCEEDED, "done"))
         newest = views.list_jobs(full, limit=1)[0].id
         looks: dict[str, Callable[[], object]] = {
             "list, newest page": lambda: views.list_jobs(full),

@@ -9,6 +9,8 @@ for as long as the block is open. Every number is drawn from one seed. Knows no 
 
 from __future__ import annotations
 
+import datetime
+import json
 import math
 import random
 import time
@@ -32,7 +34,12 @@ from worker.jobs.queue import enqueue
 from worker.jobs.submission import submission
 from worker.jobs.sweeps import submit_sweep
 from worker.lane import governor, ledger, policy
+from worker.lane.mem_trace import MemoryLog
+from worker.lane.sentry import DECISIONS
+from worker.lane.window import zone_named
 from worker.report import snapshot
+from worker.report.night import night_at
+from worker.report.snapshot import EARLIEST
 
 HOUR = 3600.0
 DAY = 24 * HOUR
@@ -58,6 +65,8 @@ class Filled:
     ids: dict[str, int] = field(default_factory=dict)
     """gain, unproven, loss, pool_only, crash, memory, declined, killed, stage2, running, …"""
     sweep_id: int = 0
+    bad_night: datetime.date = EARLIEST
+    """The morning after most of what can go wrong did."""
     _running: Attempt | None = None
     _lane: Night | None = None
     _rng: random.Random = field(default_factory=lambda: random.Random(7))
@@ -157,6 +166,7 @@ def _first_night(made: Filled, lane: Night, clock: _Clock) -> None:
         Ending(ExitCode.ABORTED, memory, None, "", oom_deferred=1),
     )
     made.ids["declined"] = _declined(made, lane, clock)
+    made.bad_night = night_at(time.time(), zone_named(None)).day
 
 
 def _second_night(made: Filled, lane: Night, clock: _Clock) -> None:
@@ -212,6 +222,8 @@ def _queue_tonight(made: Filled) -> None:
     first = _queue(made, "pre-train the verifier", lr=5e-5, tags=["night"])
     made.ids["follows"] = _queue(made, "then with it", lr=6e-5, after=[first])
     made.ids["later"] = _queue(made, "when the grid is green", lr=7e-5, not_before="+6h")
+    again = {"lr": 2e-4, "max_steps": 80, "clone_of": made.ids["gain"]}
+    made.ids["clone"] = _queue(made, "lr 3e-4 once more, slower", **again)
     capped = _queue(made, "a week of steps", max_steps=4000)
     large = _queue(made, "batch of 1,024", lr=8e-5)
     _put_off(
@@ -245,7 +257,7 @@ def _put_off(db: Database, job_id: int, deferral: Deferral) -> None:
             db.settings.lane,
             job_id,
             deferral,
-            numbers={"cap_usd": 20.0, "spent_usd": 3.1},
+            numbers={"cap_usd": 20.0, "spent_usd": 3.1, "expected_usd": 31.2},
             actor="drain:1",
             now=time.time(),
         )
@@ -259,6 +271,7 @@ def _spend(db: Database) -> None:
 def _start_running(made: Filled, lane: Night, clock: _Clock) -> None:
     attempt = lane.start()
     made._running, made._lane = attempt, lane
+    _trace(attempt.run.attempt(1).root, time.time(), 12.0)
     _learn(made, attempt, clock, lift=0.12, until=27)
 
 
@@ -267,7 +280,9 @@ def _start_running(made: Filled, lane: Night, clock: _Clock) -> None:
 
 def _queue(made: Filled, name: str, **given: Any) -> int:
     placement = {
-        key: given.pop(key) for key in ("tags", "after", "not_before", "priority") if key in given
+        key: given.pop(key)
+        for key in ("tags", "after", "not_before", "priority", "clone_of")
+        if key in given
     }
     config = CONFIG | {"max_steps": STEPS} | given
     return enqueue(made.db, "rl_run", config, actor=ADA, name=name, force=True, **placement)
@@ -279,6 +294,27 @@ def _write_rollouts(made: Filled) -> None:
     for name, right in (("gain", 0.8), ("loss", 0.44)):
         fill_run(RunDir(runs / str(made.ids[name])), right)
     fill_boxes(RunDir(runs / str(made.ids["stage2"])))
+    for name, least in (("gain", 11.0), ("memory", 3.1)):
+        _trace(RunDir(runs / str(made.ids[name])).attempt(1).root, time.time() - DAY, least)
+
+
+def _trace(folder: Path, began: float, least: float) -> None:
+    """Free memory of an attempt, once every four seconds; what came near the floor was stopped."""
+    log = MemoryLog(folder)
+    for second in range(0, int(RUN_S), 4):
+        part = second / RUN_S
+        dip = 2.0 * abs(math.sin(second / 90))
+        log.note(began + second, round(20.0 - (18.0 - least) * part - dip * part, 3), "training")
+    if least < 4.0:
+        stop = {
+            "at": began + RUN_S,
+            "action": "stop",
+            "rule": "floor",
+            "free_gb": least,
+            "step": 17,
+        }
+        with (folder / DECISIONS).open("a") as file:
+            file.write(json.dumps(stop | {"fall_gb_s": 0.02, "phase": "training"}) + "\n")
 
 
 def _finished(

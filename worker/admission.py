@@ -221,7 +221,8 @@ class Admission:
         return Terms(self._settings, self._obeyed, self._clock())
 
     def _judge(self, conn: Connection, candidate: RowMapping) -> Ruling:
-        return governor.judge(conn, self._terms(), candidate, self._memory)
+        look = governor.Look(conn, self._settings.lane)
+        return governor.judge(look, self._terms(), candidate, self._memory)
 
     def _memory(self) -> Memory:
         return memory_of(self._db)

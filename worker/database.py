@@ -21,6 +21,7 @@ from sqlalchemy import Connection, Engine
 from engine.contract.errors import NightlaneError
 from worker import dialects
 from worker.settings import WorkerSettings
+from worker.turns import NotCommittedError, NoTurnError, Turns
 
 _KEPT = 8
 """Connections to SQLite that stay open while nobody uses them."""
@@ -45,62 +46,78 @@ class Database:
         self.settings = settings
         self._engine = engine
         self._idle: deque[Connection] = deque()
-        self._turn = threading.Lock()
+        self._turns = Turns(self._begun, self._keep)
         self._watch: Connection | None = None
         self._seen: int | None = None
+        self._stamped: Connection | None = None
+        self._stamping = threading.Lock()
 
     @contextmanager
     def read(self) -> Iterator[Connection]:
         """A consistent look: everything read in it is of one moment. Raises DatabaseError."""
-        connection = self._sqlite if self.dialect == "sqlite" else self._reader.connect
-        with self._in_words(), connection() as conn, conn.begin():
-            dialects.begin_reading(conn)
-            yield conn
+        try:
+            if self.dialect == "sqlite":
+                conn = self._kept() or self._engine.connect()
+                try:
+                    dialects.begin_reading(conn)
+                    yield conn
+                    dialects.commit(conn)
+                except BaseException:
+                    conn.close()
+                    raise
+                self._keep(conn)
+            else:
+                with self._reader.connect() as conn, conn.begin():
+                    yield conn
+        except _TROUBLE as error:
+            if not _is_trouble(error):
+                raise
+            raise _in_words(self.settings, error) from error
 
     @contextmanager
-    def write_tx(self, *, patience_s: float | None = None) -> Iterator[Connection]:
+    def write_tx(
+        self, *, patience_s: float | None = None, alone: bool = False
+    ) -> Iterator[Connection]:
         """All or nothing, and the only writer from its first statement on.
 
-        `patience_s`: how long it waits for another writer, else `dialects.PATIENCE_S`. Raises
-        DatabaseError when the disk is full or another writer does not end; nothing is written
-        then.
+        `patience_s`: how long it waits for another writer, else `dialects.PATIENCE_S`. `alone`:
+        no other thread's step shares its commit; for one that takes long. Raises DatabaseError
+        when the disk is full or another writer does not end; nothing is written then.
         """
         patience = dialects.PATIENCE_S if patience_s is None else patience_s
-        with self._in_words():
+        try:
             if self.dialect == "sqlite":
-                with self._as_only_thread(patience) as conn:
+                with self._turns.step(patience, alone=alone) as conn:
                     yield conn
             else:
                 with self._engine.connect() as conn, conn.begin():
                     dialects.begin_writing(conn, patience)
                     yield conn
+        except _TROUBLE as error:
+            if not _is_trouble(error):
+                raise
+            raise _in_words(self.settings, error) from error
+        except NotCommittedError as error:
+            raise self._not_committed(error.cause) from error
+        except NoTurnError:
+            raise self._locked(patience) from None
 
-    @contextmanager
-    def _as_only_thread(self, patience_s: float) -> Iterator[Connection]:
-        """The threads of a process take turns here: SQLite lets who waits sleep up to 100 ms, and
-        whoever comes next overtakes it.
-        """
-        if not self._turn.acquire(timeout=patience_s):
-            raise self._locked(patience_s)
-        try:
-            # Inside the turn: the connection that wrote last knows the pages of now.
-            with self._sqlite() as conn, conn.begin():
-                dialects.begin_writing(conn, patience_s)
-                yield conn
-        finally:
-            self._turn.release()
-
-    @contextmanager
-    def _sqlite(self) -> Iterator[Connection]:
-        """A connection, kept open: to take one out of SQLAlchemy's pool and put it back costs more
-        than the transaction itself.
+    def _begun(self, patience_s: float) -> Connection:
+        """A connection to SQLite that may write. To be called with the turn: the one that wrote
+        last knows the pages of now.
         """
         conn = self._kept() or self._engine.connect()
         try:
-            yield conn
+            dialects.begin_writing(conn, patience_s)
         except BaseException:
             conn.close()
             raise
+        return conn
+
+    def _keep(self, conn: Connection) -> None:
+        """Open, while nobody uses it: to take one out of SQLAlchemy's pool and put it back costs
+        more than the transaction itself.
+        """
         if len(self._idle) < _KEPT:
             self._idle.append(conn)
         else:
@@ -129,6 +146,16 @@ class Database:
                 raise
             raise _in_words(self.settings, error) from error
 
+    def _not_committed(self, cause: BaseException) -> DatabaseError:
+        """For a step whose transaction failed in another one's hands."""
+        if isinstance(cause, sa.exc.DBAPIError):
+            return _in_words(self.settings, cause)
+        return DatabaseError(
+            f"{shown(self.settings)}: the commit was interrupted ({cause}); "
+            "nothing of this step was written; try again",
+            retryable=True,
+        )
+
     @cached_property
     def _reader(self) -> Engine:
         return dialects.for_reading(self._engine)
@@ -151,6 +178,17 @@ class Database:
                     return
                 time.sleep(min(left, _GLANCE_S))
 
+    def stamp(self) -> int | None:
+        """A number that every write changes, whoever made it; it costs less than a look.
+
+        None on PostgreSQL, which does not say. Raises DatabaseError.
+        """
+        if self.dialect != "sqlite":
+            return None
+        with self._in_words(), self._stamping:
+            self._stamped = self._stamped or self._engine.connect()
+            return dialects.writes_seen(self._stamped)
+
     @property
     def dialect(self) -> str:
         """`sqlite` or `postgresql`."""
@@ -163,6 +201,9 @@ class Database:
         if self._watch is not None:
             self._watch.close()
             self._watch = None
+        if self._stamped is not None:
+            self._stamped.close()
+            self._stamped = None
         self._engine.dispose()
 
     def __enter__(self) -> Database:
@@ -286,7 +327,7 @@ def _bring_forward(db: Database) -> None:
     with _migration_lock(db.settings):
         if db.dialect == "sqlite":
             _switch_to_wal(db)
-        with db.write_tx() as conn:
+        with db.write_tx(alone=True) as conn:
             version = _version(conn, db.settings)
             if version == newest:
                 return

@@ -50,6 +50,10 @@ class Prepared:
             self._readers[conn.dialect.name] = read
         return [read(row) for row in cursor.fetchall()]
 
+    def columns(self, conn: Connection, values: Mapping[str, Any]) -> list[tuple[Any, ...]]:
+        """Its rows as columns, in the driver's own types (so for numbers); none without a row."""
+        return list(zip(*self._execute(conn, values).fetchall(), strict=True))
+
     def one_or_none(self, conn: Connection, values: Mapping[str, Any]) -> Any:
         """Its only row, or None."""
         rows = self.all(conn, values)
@@ -88,15 +92,17 @@ def _binder(compiled: SQLCompiler) -> Callable[[Mapping[str, Any]], _Bound]:
     names = list(compiled.positiontup or compiled.binds)
     bound = {name: compiled.binds[name] for name in names}
     fixed = {name: _fixed(compiled, one) for name, one in bound.items() if not one.required}
-    converters = {
-        name: convert
+    converters = [
+        (name, convert)
         for name, one in bound.items()
         if one.required and (convert := _processor(compiled, one)) is not None
-    }
+    ]
 
     def by_name(values: Mapping[str, Any]) -> dict[str, Any]:
-        converted = {name: convert(values[name]) for name, convert in converters.items()}
-        return {**values, **fixed, **converted}
+        given = {**values, **fixed}
+        for name, convert in converters:
+            given[name] = convert(given[name])
+        return given
 
     if not compiled.positional:
         return by_name

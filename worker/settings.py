@@ -5,10 +5,22 @@ Knows no job: what a job can be told stands in its kind.
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 from pydantic import AliasChoices, Field, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from engine.contract.serving import (
+    DEFAULT_GPU_UTIL,
+    DEFAULT_LORA_NAME,
+    DEFAULT_TIMEOUT_S,
+    DEFAULT_URL,
+    LORA_NAME_PATTERN,
+    Serving,
+    readable_command,
+    served_at,
+)
 
 
 def _default_lane() -> str:
@@ -75,6 +87,23 @@ class WorkerSettings(BaseSettings):
     """Seconds to wait for memory to come back, after the resident stopped and after a run."""
     vllm_bin: str = Field("vllm", validation_alias=_names("vllm_bin"))
     """Program that serves models, by name or path, for kinds that need one."""
+    vllm_url: str = Field(DEFAULT_URL, validation_alias=_names("vllm_url"))
+    """Where it listens, with the prefix of its OpenAI routes; a server that answers there with the
+    right model is used, and never stopped."""
+    lora_name: str = Field(
+        DEFAULT_LORA_NAME, pattern=LORA_NAME_PATTERN, validation_alias=_names("lora_name")
+    )
+    """Name under which the adapter in training is served: a chat program's model."""
+    gpu_util: float = Field(DEFAULT_GPU_UTIL, gt=0, le=1, validation_alias=_names("gpu_util"))
+    """Share of the accelerator's memory that the server takes (`--gpu-memory-utilization`)."""
+    serve_cmd: str | None = Field(None, validation_alias=_names("serve_cmd"))
+    """Command that serves instead of `vllm_bin serve …`, run without a shell. {base}, {host},
+    {port}, {adapter}, {lora_name}, {gpu_util} are filled in, and {options}, a word of its own."""
+    stop_cmd: str | None = Field(None, validation_alias=_names("stop_cmd"))
+    """Command that ends what `serve_cmd` started out of reach (a container); the serving process
+    and all below it are ended without one."""
+    serve_timeout_s: float = Field(DEFAULT_TIMEOUT_S, gt=0)
+    """Seconds the server has until it is healthy, and for each answer."""
     notify_file: Path | None = None
     """Apprise configuration with the digest's addresses; else notify.yml in the data directory."""
     oom_floor_gb: float = Field(
@@ -99,11 +128,39 @@ class WorkerSettings(BaseSettings):
     meminfo: Path = Path("/proc/meminfo")
     """Where free memory is read; another file of that form rehearses a shortage."""
 
+    @field_validator("vllm_url")
+    @classmethod
+    def _served_at(cls, url: str) -> str:
+        return served_at(url)
+
+    @field_validator("serve_cmd", "stop_cmd")
+    @classmethod
+    def _command(cls, command: str | None) -> str | None:
+        return readable_command(command)
+
     @field_validator("data_dir", "work_dir", "lock_dir", "notify_file")
     @classmethod
     def _absolute(cls, path: Path | None) -> Path | None:
         """A drain may run in another directory than the one that was configured from."""
         return None if path is None else path.expanduser().absolute()
+
+    @property
+    def serving(self) -> Serving:
+        """The serving lane, as an engine is told it."""
+        return Serving(
+            url=self.vllm_url,
+            lora_name=self.lora_name,
+            gpu_util=self.gpu_util,
+            program=self.vllm_bin,
+            serve_cmd=self.serve_cmd,
+            stop_cmd=self.stop_cmd,
+            timeout_s=self.serve_timeout_s,
+        )
+
+    @property
+    def serving_program(self) -> str:
+        """What must be installed for it: the first word of the command in force."""
+        return shlex.split(self.serve_cmd)[0] if self.serve_cmd else self.vllm_bin
 
     @property
     def runs_dir(self) -> Path:

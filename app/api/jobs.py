@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import gzip
 from typing import Annotated, Any
 
 import anyio.to_thread
 from fastapi import APIRouter, Query, Request
 from pydantic import BaseModel, ConfigDict
-from starlette.responses import JSONResponse
+from starlette.responses import JSONResponse, Response
 
-from app.parts import DatabasePart, JobId
+from app.drawings import View
+from app.parts import DatabasePart, DrawingsPart, JobId
 from app.requests import REST, json_object, key_of, wanted_job
 from engine.contract.errors import ConfigError, ConfigProblem
 from engine.contract.kinds import cautions
@@ -17,7 +19,7 @@ from worker.database import Database
 from worker.jobs import control, order, queue, views
 from worker.jobs.control import Done, Edit
 from worker.jobs.order import Move
-from worker.jobs.series import MOST_POINTS, Curve, Steps, curves, summaries, values
+from worker.jobs.series import MOST_POINTS, Steps, values
 from worker.jobs.states import State
 from worker.jobs.submission import Submission
 
@@ -59,7 +61,7 @@ class DrawnSeries(BaseModel):
     stretch: int
     """Steps in a point; 1: the values themselves."""
     points: list[tuple[int, float, float, float]]
-    """[last step, lowest, highest, last value], …"""
+    """[last step, lowest, highest, last value], …, values with seven digits."""
 
 
 def takes(model: type[BaseModel], *, required: bool = True) -> dict[str, Any]:
@@ -151,14 +153,16 @@ async def move_job(request: Request, job_id: JobId, database: DatabasePart) -> v
     response_model=dict[str, list[tuple[int, float]]] | dict[str, DrawnSeries],
 )
 def get_metrics(
+    request: Request,
     job_id: JobId,
     database: DatabasePart,
     *,
+    drawings: DrawingsPart,
     series: Annotated[list[str] | None, Query(max_length=50)] = None,
     first: Annotated[int | None, Query(alias="from", ge=0, le=2**31 - 1)] = None,
     last: Annotated[int | None, Query(alias="to", ge=0, le=2**31 - 1)] = None,
     points: Annotated[int | None, Query(ge=10, le=MOST_POINTS)] = None,
-) -> JSONResponse:
+) -> Response:
     """Measured values as {series: [[step, value], …]}; `?series=` (repeatable) picks some.
 
     With `?points=` each series comes as a curve of at most so many points, whatever its length.
@@ -167,10 +171,7 @@ def get_metrics(
     steps = Steps(first, last)
     if points is None:
         return JSONResponse(values(database, job_id, series, steps))
-    names = series if series is not None else list(summaries(database, job_id))
-    found = curves(database, job_id, names, steps, points)
-    # As it is: checking each point against its model would take most of the time.
-    return JSONResponse({name: _drawn(curve) for name, curve in found.items()})
+    return _unpacked(request, drawings.packed(job_id, series, View(steps=steps, most=points)))
 
 
 @router.get("/{job_id}/events")
@@ -186,9 +187,14 @@ def get_attempts(job_id: JobId, database: DatabasePart) -> list[views.AttemptVie
     return views.attempts(database, job_id)
 
 
-def _drawn(curve: Curve) -> dict[str, Any]:
-    points = [(point.step, point.low, point.high, point.value) for point in curve.points]
-    return {"n": curve.n, "stretch": curve.size, "points": points}
+def _unpacked(request: Request, packed: bytes) -> Response:
+    """Compressed as it is kept, for all who take that."""
+    headers = {"Vary": "Accept-Encoding"}
+    if "gzip" in request.headers.get("accept-encoding", ""):
+        headers["Content-Encoding"] = "gzip"
+    else:
+        packed = gzip.decompress(packed)
+    return Response(packed, media_type="application/json", headers=headers)
 
 
 def _enqueue(database: Database, wanted: Submission, key: str | None) -> tuple[views.JobView, bool]:

@@ -161,7 +161,7 @@ def _print_job(job: JobView, headline: Headline, audit: list[AuditView]) -> None
         ("runs after", ", ".join(map(str, job.after))),
         ("tags", " ".join(job.tags)),
         ("sweep", None if job.sweep_id is None else f"{job.sweep_id} {_point(job)}"),
-        ("tries again", None if job.clone_of is None else f"job {job.clone_of}"),
+        ("began from", None if job.clone_of is None else f"job {job.clone_of}"),
         ("asked to stop", job.stop_requested),
         ("pruned", wording.clock(job.pruned_at) if job.pruned_at else None),
         ("phase", headline.phase if not job.state.final else None),

@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+import datetime
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from http import HTTPStatus
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 from urllib.parse import urlencode
 
 from fastapi import APIRouter, Query, Request
+from markupsafe import Markup
 from starlette.responses import HTMLResponse, RedirectResponse
 
 from app.headline import Headline, label
 from app.panels import HELDOUT
 from app.parts import NO_NUL, DatabasePart, DrainsPart, SettingsPart
-from app.sparkline import Sparkline, sparkline
-from app.templating import page
+from app.sparkline import sparkline
+from app.templating import environment, page
 from engine.contract.kinds import kinds
 from worker.database import Database
 from worker.jobs import views
-from worker.jobs.board import LOOKED_THROUGH, MAX_TEXT, BoardRow, Filter, board_page
+from worker.jobs.board import LOOKED_THROUGH, MAX_TEXT, BoardRow, Filter, board_page, first_gate
 from worker.jobs.deferral import Reason
 from worker.jobs.states import State
 from worker.jobs.submission import MAX_TAG
@@ -29,6 +33,9 @@ router = APIRouter(include_in_schema=False)
 
 NEXT = 5
 """The queue has a page of its own."""
+
+KEPT_ROWS = 1_000
+"""Rows of the table that are kept as they were drawn, about 1.3 KB each."""
 
 STATES = {"runs": tuple(state for state in State if state is not State.QUEUED), "all": tuple(State)}
 """Views beside the six states; `runs` is what the board shows first."""
@@ -58,15 +65,6 @@ class Queued:
     detail: str
     until: float | None
     """When it may run, where that is known and its own."""
-
-
-@dataclass(frozen=True)
-class Line:
-    """One row of the table."""
-
-    job: BoardRow
-    headline: Headline
-    spark: Sparkline | None
 
 
 @dataclass(frozen=True)
@@ -130,7 +128,7 @@ def board(
         "view": view,
         "chips": _chips(view, counts),
         "kinds": sorted(kinds()),
-        "lines": [_line(row) for row in found.rows],
+        "lines": [_line(row, view, settings.lease_s) for row in found.rows],
         "older": view.address(before=found.older) if found.older else None,
         "looked_to": found.looked_to,
         "looked_through": LOOKED_THROUGH,
@@ -154,8 +152,7 @@ def run_now(drains: DrainsPart) -> RedirectResponse:
 
 
 def _running(database: Database, job: JobView) -> Running:
-    gates = views.metrics(database, job.id, [HELDOUT]).get(HELDOUT, [])
-    return Running(job, Headline.of(job), gates[0][1] if gates else None)
+    return Running(job, Headline.of(job), first_gate(database, job.id, HELDOUT))
 
 
 def _queued(jobs: list[JobView]) -> list[Queued]:
@@ -178,8 +175,25 @@ def _queued(jobs: list[JobView]) -> list[Queued]:
     return found
 
 
-def _line(row: BoardRow) -> Line:
-    return Line(row, Headline.of(row), sparkline(row.gates))
+def _line(row: BoardRow, view: View, lease_s: float) -> Markup:
+    """One row of the table. Only a running job's changes by itself: its heartbeat gets older."""
+    if row.state is State.RUNNING:
+        return _drawn(row, view, lease_s)
+    return _kept(row, view, lease_s, datetime.datetime.now().astimezone().date())
+
+
+@lru_cache(maxsize=KEPT_ROWS)
+def _kept(row: BoardRow, view: View, lease_s: float, _today: datetime.date) -> Markup:
+    """What it says hangs on its arguments alone: moments of today are written without a date."""
+    return _drawn(row, view, lease_s)
+
+
+def _drawn(row: BoardRow, view: View, lease_s: float) -> Markup:
+    macros: Any = environment().get_template("board_row.html").module
+    drawn: Markup = macros.row(
+        row, Headline.of(row), sparkline(row.gates), view, lease_s, time.time()
+    )
+    return drawn
 
 
 def _chips(view: View, counts: Mapping[State, int]) -> list[tuple[str, str, int, bool]]:

@@ -61,7 +61,10 @@ def budget(
     day: datetime.date | None = None,
     entry: Entry | None = None,
 ) -> HTMLResponse:
-    """The page. `before`, `day` and `entry` choose among the ledger's rows."""
+    """The page, or with `?part=live` what changes on it.
+
+    `before`, `day` and `entry` choose among the ledger's rows.
+    """
     chosen = {"before": before, "day": day, "entry": entry}
     return _page(request, database, settings, chosen)
 
@@ -109,6 +112,8 @@ def _page(
     typed: Mapping[str, str] | None = None,
     problems: Sequence[ConfigProblem] = (),
 ) -> HTMLResponse:
+    # Read before the rest: what changes in between comes once more by the stream, never less.
+    position = views.last_change_id(database)
     now = time.time()
     take_price(database)  # the command line may have set it
     stand = autonomy.status(database, now)
@@ -116,7 +121,7 @@ def _page(
     running = views.running(database)
     plan, by_hand = tonight(
         database,
-        policy_at=stand.changed_at if stand.armed else None,
+        stand=stand,
         queue=views.next_jobs(database, limit=FORESEEN),
         running=running,
         now=now,
@@ -129,6 +134,7 @@ def _page(
         limit=ROWS + 1,
     )
     context = {
+        "position": position,
         "title": f"${stand.spent_usd:.2f} spent today",
         "stand": stand,
         "today": found.days[0],

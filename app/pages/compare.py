@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 
 from fastapi import APIRouter, Query, Request
 from starlette.exceptions import HTTPException
-from starlette.responses import HTMLResponse, JSONResponse
+from starlette.responses import HTMLResponse, Response
 
 from app import charts, overlay
 from app.boxes import Drawing
@@ -36,6 +36,8 @@ router = APIRouter(prefix="/compare", include_in_schema=False)
 
 _ROWS = 10
 _SUGGESTED = 12
+_MOST_DIFFERING = 25
+"""Settings; more of them, as of two kinds, are folded away."""
 _Number = Annotated[int, Query(ge=1, le=2**63 - 1)]
 Numbers = Annotated[list[_Number] | None, Query(max_length=50)]
 WHICH_WORDS: Mapping[Which, str] = {
@@ -89,7 +91,7 @@ def compare(
 
 
 @router.get("/charts/{name}.json")
-def chart(name: str, database: DatabasePart, job: Numbers = None) -> JSONResponse:
+def chart(name: str, database: DatabasePart, job: Numbers = None) -> Response:
     """The columns of one drawing."""
     found = OVERLAYS.get(name)
     if found is None:
@@ -101,7 +103,8 @@ def chart(name: str, database: DatabasePart, job: Numbers = None) -> JSONRespons
         for one in jobs
         for curve in series.curves(database, one.id, [found.series]).values()
     }
-    return JSONResponse(overlay.drawing(found, jobs, curves))
+    drawn = charts.encoded(overlay.drawing(found, jobs, curves))
+    return Response(drawn, media_type="application/json")
 
 
 def _jobs(
@@ -136,6 +139,7 @@ def _jobs(
         "rows": rows,
         "pairs": _pairs(rows, numbers[0], other),
         "address": _Address(numbers, other, which),
+        "most_differing": _MOST_DIFFERING,
         "differing": [row for row in found.settings if row.differs],
         "same": [row for row in found.settings if not row.differs],
         "sweep": None,

@@ -58,13 +58,14 @@ def new_job(
     raw: dict[str, Any] = {}
     if proposal is not None and date is not None:
         found = choices.proposal_of(report_of(database, date, time.time()), proposal)
+        typed = {"name": found.name or "", "proposal": proposal, "date": date.isoformat()}
+        clone = found.job_id
         if found.kind is not None and found.config is not None:
-            kind, raw, clone = found.kind, _shortened(found.kind, found.config), found.job_id
-            typed = {"name": found.name or "", "proposal": proposal, "date": date.isoformat()}
-    elif clone is not None:
+            kind, raw = found.kind, _shortened(found.kind, found.config)
+    if clone is not None and not raw:
         job = views.get_job(database, clone)
         kind, raw = job.kind, _shortened(job.kind, job.config)
-        typed = {"name": "" if job.name == job.kind else job.name}
+        typed["name"] = "" if job.name == job.kind else job.name
     wanted = get_kind(kind or DEFAULT_KIND)
     if clone is not None:
         typed["clone"] = str(clone)
@@ -97,7 +98,7 @@ def _create(request: Request, database: Database, kind: Kind, typed: Mapping[str
     if wish in {YAML_EDITOR, FORM_EDITOR}:
         return _switched(request, database, kind, typed, wish)
     try:
-        wanted = _wanted(kind, typed, force=wish == "force")
+        wanted = _wanted(kind, typed, _original(database, typed), force=wish == "force")
         return RedirectResponse(_enqueue(database, wanted, typed), HTTPStatus.SEE_OTHER)
     except ConfigError as error:
         return _page(request, database, kind, typed, error.problems, sent=True)
@@ -151,7 +152,9 @@ def _switched(
     return _page(request, database, kind, {**kept, **answers.typed})
 
 
-def _wanted(kind: Kind, typed: Mapping[str, str], *, force: bool = False) -> Submission:
+def _wanted(
+    kind: Kind, typed: Mapping[str, str], original: JobView | None, *, force: bool = False
+) -> Submission:
     """The one submission behind both editors. Raises ConfigError."""
     if unwritable := text_problems(dict(typed)):
         raise ConfigError(unwritable)
@@ -164,6 +167,8 @@ def _wanted(kind: Kind, typed: Mapping[str, str], *, force: bool = False) -> Sub
     if "tags" in place:
         place["tags"] = [tag.strip() for tag in place["tags"].split(",") if tag.strip()]
     sweep = raw.pop("sweep") if "yaml" in typed and "sweep" in raw else None
+    if original is not None and original.kind == kind.name:
+        place["clone_of"] = original.id
     return submission({"kind": kind.name, "config": raw, "sweep": sweep, "force": force, **place})
 
 
@@ -175,11 +180,12 @@ def _whole(text: str) -> int | str:
 
 
 def _looked(database: Database, kind: Kind, typed: Mapping[str, str]) -> Check:
+    original = _original(database, typed)
     try:
-        wanted = _wanted(kind, typed)
+        wanted = _wanted(kind, typed, original)
     except ConfigError as error:
         return Check(problems=error.problems)
-    return check(database, wanted, _original(database, typed))
+    return check(database, wanted, original)
 
 
 def _original(database: Database, typed: Mapping[str, str]) -> JobView | None:

@@ -117,10 +117,10 @@ def answer(
     waiting = views.counts(database)[State.QUEUED]
     aside = views.put_off(database, limit=show)
     asides = {job.id for job in aside}
-    turn = [job for job in views.next_jobs(database, limit=show) if job.id not in asides]
+    turn = [job for job in views.in_turn(database, limit=show) if job.id not in asides]
     plan, by_hand = tonight(
         database,
-        policy_at=stand.changed_at if stand.armed else None,
+        stand=stand,
         queue=[*turn, *aside],
         running=running,
         now=now,

@@ -9,13 +9,18 @@ import datetime
 import time
 from http import HTTPStatus
 from typing import Annotated
+from urllib.parse import urlencode
 
+import anyio.to_thread
 from fastapi import APIRouter, Path, Query, Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from app.parts import DatabasePart
 from app.report_file import context_of, file_name, render_file
+from app.requests import form_fields
 from app.templating import page
+from worker.jobs import views
+from worker.jobs.refusals import AlreadyTriedError
 from worker.report import choices
 from worker.report.snapshot import EARLIEST, latest_morning, report_of
 
@@ -33,7 +38,12 @@ def report(
     *,
     download: Annotated[bool, Query()] = False,
 ) -> Response:
-    """The night before a morning, today's by default; `download`: as one file."""
+    """The night before a morning, today's by default; `download`: as one file.
+
+    With `?part=live` what changes on it while the night goes on, or while somebody decides.
+    """
+    # Read before the rest: what changes in between comes once more by the stream, never less.
+    position = views.last_change_id(database)
     now = time.time()
     found = report_of(database, date, now)
     if download:
@@ -42,6 +52,7 @@ def report(
     one = datetime.timedelta(days=1)
     context = {
         **context_of(database, found),
+        "position": position,
         "title": f"Report {found.day}",
         "live": True,
         "now": now,
@@ -55,17 +66,39 @@ def report(
 
 @router.post("/{date}/proposals/{key}/approve")
 def approve(date: datetime.date, key: ProposalKey, database: DatabasePart) -> RedirectResponse:
-    """Queue exactly what the proposal shows, once; then the report."""
-    choices.approve(database, report_of(database, date, time.time()), key, actor=BROWSER)
-    return _to(date)
+    """Do exactly what the proposal shows, once; then the report.
+
+    What was tried already is asked about in the form, which shows that result and can go on.
+    """
+    try:
+        choices.approve(database, report_of(database, date, time.time()), key, actor=BROWSER)
+    except AlreadyTriedError:
+        form = urlencode({"proposal": key, "date": date.isoformat()})
+        return RedirectResponse(f"/new?{form}", HTTPStatus.SEE_OTHER)
+    return _to(date, key)
+
+
+@router.post("/{date}/proposals/{key}/edit")
+async def edit(
+    request: Request, date: datetime.date, key: ProposalKey, database: DatabasePart
+) -> RedirectResponse:
+    """Set other terms than those proposed, or note what was done instead; then the report."""
+    given = await form_fields(request)
+
+    def answered() -> RedirectResponse:
+        found = report_of(database, date, time.time())
+        choices.edit(database, found, key, given, actor=BROWSER)
+        return _to(date, key)
+
+    return await anyio.to_thread.run_sync(answered)
 
 
 @router.post("/{date}/proposals/{key}/drop")
 def drop(date: datetime.date, key: ProposalKey, database: DatabasePart) -> RedirectResponse:
     """Remember that it is not wanted; then the report."""
     choices.drop(database, report_of(database, date, time.time()), key, actor=BROWSER)
-    return _to(date)
+    return _to(date, key)
 
 
-def _to(date: datetime.date) -> RedirectResponse:
-    return RedirectResponse(f"/report?date={date}#next-h", HTTPStatus.SEE_OTHER)
+def _to(date: datetime.date, key: str) -> RedirectResponse:
+    return RedirectResponse(f"/report?date={date}#proposal-{key}", HTTPStatus.SEE_OTHER)

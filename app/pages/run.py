@@ -8,7 +8,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from http import HTTPStatus
 from typing import Annotated, Any, Literal, NamedTuple
 from urllib.parse import urlencode
@@ -18,6 +18,7 @@ from pydantic import BaseModel, Field, ValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import FileResponse, RedirectResponse, Response
 
+from app.drawings import AxisName, Drawings, View
 from app.event_log import TYPES, read_events
 from app.findings import Findings, trace_of
 from app.headline import Headline, title
@@ -25,7 +26,7 @@ from app.log_reader import read_log
 from app.pages import run_charts
 from app.pages.machine import attempts_of, decisions_of, summary_of
 from app.panels import HELDOUT
-from app.parts import NO_NUL, DatabasePart, JobId, SettingsPart
+from app.parts import NO_NUL, DatabasePart, DrawingsPart, JobId, SettingsPart
 from app.repro import repro_of
 from app.schema import flattened, sections
 from app.templating import page
@@ -71,7 +72,7 @@ class Wanted(BaseModel):
     """A byte of the events."""
     type: str | None = Field(None, max_length=40)
     """Only events of this type."""
-    axis: run_charts.AxisName = "step"
+    axis: AxisName = "step"
     smooth: str = Field("0", pattern=r"^0(\.\d{1,3})?$")
     first: int | None = Field(None, ge=0, le=2**31 - 1, alias="from")
     last: int | None = Field(None, ge=0, le=2**31 - 1, alias="to")
@@ -99,7 +100,9 @@ def run(
     request: Request,
     job_id: JobId,
     database: DatabasePart,
+    *,
     settings: SettingsPart,
+    drawings: DrawingsPart,
     wanted: Annotated[Wanted, Query()],
 ) -> Response:
     """One tab of the page, or with `?part=live` what changes on it."""
@@ -122,7 +125,7 @@ def run(
         ),
         "lease_s": settings.lease_s,
         "State": State,
-        **_LOADERS[wanted.tab](Asked(database, settings, job, wanted)),
+        **_LOADERS[wanted.tab](Asked(database, settings, drawings, job, wanted)),
     }
     return page(request, "run.html", context)
 
@@ -138,6 +141,7 @@ class Asked(NamedTuple):
 
     database: Database
     settings: WorkerSettings
+    drawings: Drawings
     job: JobView
     wanted: Wanted
 
@@ -146,11 +150,16 @@ def _charts(asked: Asked) -> dict[str, Any]:
     known = series.summaries(asked.database, asked.job.id)
     gap = run_charts.latest_gap(asked.database, asked.job.id, known)
     headline, memory = Headline.of(asked.job), known.get("mem/rss_gb")
+    panels = run_charts.panels(asked.job, known, gap, _temperatures(asked.job))
+    wanted = asked.wanted
+    view = View(wanted.axis, series.Steps(wanted.first, wanted.last))
     return {
         "found": Findings.of(asked.job),
         "cautions": _cautions(asked.job),
-        "panels": run_charts.panels(asked.job, known, gap, _temperatures(asked.job)),
-        "listed": run_charts.listed(known, asked.wanted.find),
+        "panels": panels,
+        # A live part asks for none: only what a whole page shows first comes with it.
+        "drawn": partial(run_charts.drawn, asked.drawings, asked.job, panels, known, view),
+        "listed": run_charts.listed(known, wanted.find),
         "smoothings": SMOOTHINGS,
         "gates": known.get(HELDOUT),
         "warmup": known.get("warmup/heldout"),
@@ -195,7 +204,7 @@ def _phases(trace: Any) -> list[tuple[str, float]]:
 
 def _config(asked: Asked) -> dict[str, Any]:
     rows = _config_rows(asked.job)
-    parent = views.get_job(asked.database, asked.job.clone_of) if asked.job.clone_of else None
+    parent = _parent(asked)
     return {
         "chosen": [row for row in rows if row.chosen],
         "untouched": [row for row in rows if not row.chosen],
@@ -227,7 +236,12 @@ def _events(asked: Asked) -> dict[str, Any]:
 
 
 def _repro(asked: Asked) -> dict[str, Any]:
-    return {"repro": repro_of(asked.job)}
+    return {"repro": repro_of(asked.job), "parent": _parent(asked)}
+
+
+def _parent(asked: Asked) -> JobView | None:
+    """The job that it began from."""
+    return views.get_job(asked.database, asked.job.clone_of) if asked.job.clone_of else None
 
 
 _LOADERS = {

@@ -2,30 +2,33 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated
 
 from fastapi import APIRouter, Query, Request
+from jinja2.utils import htmlsafe_json_dumps
+from markupsafe import Markup
 from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
-from starlette.responses import HTMLResponse, JSONResponse
+from starlette.responses import HTMLResponse, Response
 
 from app import charts
-from app.charts import Axis, Shade
-from app.headline import Headline
-from app.panels import CHARTS, HELDOUT, POOL, TOKENS, WARMUP, Chart, curated, of_one
-from app.parts import NO_NUL, DatabasePart, JobId
+from app.drawings import AxisName, Drawings, View
+from app.panels import CHARTS, HELDOUT, POOL, WARMUP, Chart, curated, of_one
+from app.parts import NO_NUL, DatabasePart, DrawingsPart, JobId
 from app.templating import page
 from worker.database import Database
 from worker.jobs import series, views
-from worker.jobs.series import Curve, Steps, Summary
+from worker.jobs.series import MOST_POINTS, Steps, Summary
 from worker.jobs.views import JobView
 
 router = APIRouter(prefix="/jobs/{job_id}", include_in_schema=False)
 
 MOST_LISTED = 200
-AxisName = Literal["step", "tokens", "time"]
+BESIDE = MOST_POINTS // 2
+"""Points of a line on a chart that shares the page's width with another one."""
 SeriesName = Annotated[str, Query(max_length=300, pattern=NO_NUL)]
 
 
@@ -35,6 +38,7 @@ class Panel:
 
     chart: Chart
     summary: str
+    points: int = BESIDE
 
 
 @dataclass(frozen=True)
@@ -56,12 +60,32 @@ def panels(
     found = []
     for place, chart in enumerate(curated(job.kind)):
         if place == 0:
-            found.append(Panel(chart, f"{charts.summary(chart, known, gap)} {remark}".rstrip()))
+            said = f"{charts.summary(chart, known, gap)} {remark}".rstrip()
+            found.append(Panel(chart, said, MOST_POINTS))
         elif any(name in known for name in chart.series):
             found.append(Panel(chart, charts.summary(chart, known)))
     if not any(name in known for name in found[0].chart.series) and "warmup/loss" in known:
         found.append(Panel(WARMUP, charts.summary(WARMUP, known)))
     return found
+
+
+def drawn(
+    drawings: Drawings,
+    job: JobView,
+    shown: Sequence[Panel],
+    known: Mapping[str, Summary],
+    view: View,
+) -> Markup:
+    """What the browser draws first, for the page itself: JSON, each panel's drawing by its name."""
+    texts = {
+        panel.chart.name: drawings.of(job, panel.chart, view._replace(most=panel.points), known)
+        for panel in shown
+    }
+    return htmlsafe_json_dumps(texts, dumps=_joined)
+
+
+def _joined(texts: Mapping[str, str]) -> str:
+    return f"{{{','.join(f'{json.dumps(name)}:{text}' for name, text in texts.items())}}}"
 
 
 def listed(known: Mapping[str, Summary], wanted: str) -> Listed:
@@ -86,11 +110,16 @@ def latest_gap(database: Database, job_id: int, known: Mapping[str, Summary]) ->
 
 
 class Wanted(BaseModel):
-    """The part of a run that a drawing shows, and along which axis."""
+    """The part of a run that a drawing shows, along which axis, and in how many points."""
 
     axis: AxisName = "step"
     first: int | None = Field(None, ge=0, le=2**31 - 1, alias="from")
     last: int | None = Field(None, ge=0, le=2**31 - 1, alias="to")
+    points: int = Field(MOST_POINTS, ge=10, le=MOST_POINTS)
+
+    def view(self) -> View:
+        """The same, for a drawing."""
+        return View(self.axis, Steps(self.first, self.last), self.points)
 
 
 WantedPart = Annotated[Wanted, Query()]
@@ -98,10 +127,15 @@ WantedPart = Annotated[Wanted, Query()]
 
 @router.get("/charts/{name}.json")
 def chart_drawing(
-    job_id: JobId, name: str, database: DatabasePart, wanted: WantedPart
-) -> JSONResponse:
+    job_id: JobId,
+    name: str,
+    database: DatabasePart,
+    drawings: DrawingsPart,
+    wanted: WantedPart,
+) -> Response:
     """The columns of one chart, of all its steps or of those `from` … `to`."""
-    return _drawing(database, job_id, _chart(name), wanted)
+    chart = _chart(name)
+    return _json(drawings.of(views.get_job(database, job_id), chart, wanted.view()))
 
 
 @router.get("/charts/{name}")
@@ -118,10 +152,14 @@ class WantedSeries(Wanted):
 
 @router.get("/series.json")
 def series_drawing(
-    job_id: JobId, database: DatabasePart, wanted: Annotated[WantedSeries, Query()]
-) -> JSONResponse:
+    job_id: JobId,
+    database: DatabasePart,
+    drawings: DrawingsPart,
+    wanted: Annotated[WantedSeries, Query()],
+) -> Response:
     """The columns of any one series."""
-    return _drawing(database, job_id, of_one(wanted.name), wanted)
+    chart = of_one(wanted.name)
+    return _json(drawings.of(views.get_job(database, job_id), chart, wanted.view()))
 
 
 @router.get("/series")
@@ -132,90 +170,16 @@ def series_table(
     return _table(request, database, job_id, of_one(name))
 
 
+def _json(text: str) -> Response:
+    return Response(text, media_type="application/json")
+
+
 def _chart(name: str) -> Chart:
     try:
         return CHARTS[name]
     except KeyError:
         known = ", ".join(CHARTS)
         raise HTTPException(404, f"{name[:100]!r} is no chart; known: {known}") from None
-
-
-def _drawing(database: Database, job_id: int, chart: Chart, wanted: Wanted) -> JSONResponse:
-    job = views.get_job(database, job_id)
-    name, steps = wanted.axis, Steps(wanted.first, wanted.last)
-    if chart.x_label != "step":
-        name, steps = "step", Steps()  # warm-up steps are counted on their own
-    names = [*chart.series, *([TOKENS] if name == "tokens" else ())]
-    # Tokens are summed up from the run's beginning, whatever part of it is shown.
-    curves = series.curves(database, job_id, names, Steps() if name == "tokens" else steps)
-    axis = _axis(job, name, curves)
-    if name == "tokens":
-        curves |= series.curves(database, job_id, chart.series, steps)
-    shades = _shades(database, job, chart, curves, axis)
-    drawn = charts.drawing(chart, curves, Headline.of(job).selected_step, axis, shades)
-    if axis is None and name != "step":
-        drawn["said"] += f"; this run has no {name} recorded, so it is drawn by step"
-    return JSONResponse(drawn)
-
-
-def _axis(job: JobView, name: AxisName, curves: Mapping[str, Curve]) -> Axis | None:
-    if name == "time":
-        began, seconds = _span(job)
-        return charts.time_axis(curves, began, seconds)
-    return charts.token_axis(curves.get(TOKENS)) if name == "tokens" else None
-
-
-def _span(job: JobView) -> tuple[float, float]:
-    """(first start, seconds up to the last sign of life)."""
-    began = job.started_at or job.created_at
-    return began, (job.finished_at or job.heartbeat_at or began) - began
-
-
-def _shades(
-    database: Database,
-    job: JobView,
-    chart: Chart,
-    curves: Mapping[str, Curve],
-    axis: Axis | None,
-) -> list[Shade]:
-    """Attempts by their steps; by time the warm-up, the held-out gates and the waits between."""
-    if axis is None or axis.name == "tokens":
-        return _attempts(database, job, chart, axis or Axis(), curves)
-    began, seconds = _span(job)
-    unit, _ = charts.time_unit(seconds)
-    found = []
-    warmup = series.summaries(database, job.id, ["warmup/loss"]).get("warmup/loss")
-    if warmup and warmup.first_at is not None and warmup.last_at is not None:
-        ends = (warmup.first_at - began) / unit, (warmup.last_at - began) / unit
-        found.append(Shade("warm-up", *ends))
-    ended = None
-    for attempt in views.attempts(database, job.id):
-        if ended is not None:
-            waited = (ended - began) / unit, (attempt.started_at - began) / unit
-            found.append(Shade("not running", *waited))
-        ended = attempt.ended_at
-    if HELDOUT in chart.series and HELDOUT in curves:
-        found += [
-            Shade("gate", axis.at(gate.step), (gate.at - began) / unit)
-            for gate in curves[HELDOUT].points[-charts.MOST_GAPS :]
-            if gate.at is not None
-        ]
-    return found
-
-
-def _attempts(
-    database: Database, job: JobView, chart: Chart, axis: Axis, curves: Mapping[str, Curve]
-) -> list[Shade]:
-    mine = [name for name in chart.series if name in curves]
-    if job.attempt < 2 or not mine:
-        return []
-    began = series.attempts_began(database, job.id, mine[0])
-    ends = [step for _, step in began[1:]] + [curves[mine[0]].points[-1].step]
-    return [
-        Shade(f"attempt {number}", axis.at(step), axis.at(end))
-        for (number, step), end in zip(began, ends, strict=True)
-        if number % 2 == 0
-    ]
 
 
 def _table(request: Request, database: Database, job_id: int, chart: Chart) -> HTMLResponse:

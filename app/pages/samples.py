@@ -84,13 +84,22 @@ class Group:
 
 @router.get("")
 def samples(request: Request, job_id: JobId, database: DatabasePart) -> HTMLResponse:
-    """The page; every filter stands in the address."""
+    """The page, or with `?part=live` what changes on it; every filter stands in the address.
+
+    Without a step in the address it follows the newest one, until the run is over.
+    """
+    # Read before the rest: what changes in between comes once more by the stream, never less.
+    position = views.last_change_id(database)
     job = views.get_job(database, job_id)
     wanted = _wanted(request.query_params)
     found = find_samples(job.run_dir, wanted)
     steps = found.splits.get(found.split, []) if found.split else []
     here = _Address(job_id, _conditions(wanted, found))
+    after = wanted.after if wanted.after >= 0 else None
     context = {
+        "position": position,
+        "live": here(step=wanted.step, after=after, part="live"),
+        "follows": wanted.step is None and not job.state.final,
         "job": job,
         "tabs": list(Tab),
         "title": f"samples · {label(job)}",
@@ -119,16 +128,20 @@ def history(
     split: Split = Split.SELECT,
     before: Annotated[int | None, Query(ge=0, le=_NEVER_ASKED)] = None,
 ) -> HTMLResponse:
-    """One prompt over the steps."""
+    """One prompt over the steps; a step that is written meanwhile comes along."""
+    position = views.last_change_id(database)
     job = views.get_job(database, job_id)
     found = find_history(job.run_dir, split, id, before=before)
+    here = _Address(job_id, {"split": split.value, "id": id})
     context = {
+        "position": position,
+        "live": here("/history", before=before, part="live"),
         "job": job,
         "title": f"one prompt over the steps · {label(job)}",
         "found": found,
         "shown": [shown_of(job_id, one) for one in found.samples],
         "detects": any(one.detection or one.detail for one in found.samples),
-        "here": _Address(job_id, {"split": split.value, "id": id}),
+        "here": here,
         "part_names": PART_NAMES,
         "asked": visible(id),
     }

@@ -1,21 +1,27 @@
 // Charts: each [data-chart] names a JSON document of columns and is drawn by uPlot, with colours
-// from the style sheet. One with data-follows-address takes axis, part and smoothing from the
-// page's address and says when somebody drags over it. Arrow keys read a chart value by value.
-// The sentence and the table beside a chart are the server's.
+// from the style sheet. What a page brings along in #drawn is drawn without asking: at once where
+// it is seen, else when the browser has nothing better to do. One with data-follows-address takes
+// axis, part and smoothing from the page's address and says when somebody drags over it. Arrow keys
+// read a chart value by value. The sentence and the table beside a chart are the server's.
 "use strict";
 
 window.nightlaneCharts = (() => {
   const REFRESH_MS = 1000;
   const HEIGHT = { learning: 300 };
   const PLAIN_HEIGHT = 220;
-  let measured = false;
   const drawn = new Map(); // node → {plot, shape, busy, again}
+  const palette = new Map(); // asked once: every look at a style makes the browser work it out anew
+  const given = JSON.parse(document.getElementById("drawn")?.textContent ?? "{}"); // name → drawing
+  let first = null; // the charts seen at first, until each of them is drawn
   const HIDDEN = { points: { show: false }, spanGaps: true, class: "edge" };
   const PAGE_KEYS = 10; // values that Page Up and Page Down pass over
   const dark = matchMedia("(prefers-color-scheme: dark)");
 
   function colour(name) {
-    return getComputedStyle(document.documentElement).getPropertyValue(`--chart-${name}`).trim();
+    if (!palette.has(name)) {
+      palette.set(name, getComputedStyle(document.documentElement).getPropertyValue(`--chart-${name}`).trim());
+    }
+    return palette.get(name);
   }
 
   function text(value, unit) {
@@ -28,8 +34,12 @@ window.nightlaneCharts = (() => {
     return unit === "share" ? `${Number((value * 100).toPrecision(3))} %` : String(Number(value.toPrecision(4)));
   }
 
+  function nameOf(node) {
+    return node.closest("[data-name]").dataset.name;
+  }
+
   function heightOf(node) {
-    return HEIGHT[node.closest("[data-name]").dataset.name] ?? PLAIN_HEIGHT;
+    return HEIGHT[nameOf(node)] ?? PLAIN_HEIGHT;
   }
 
   function lineOf(line, band, faint) {
@@ -181,10 +191,11 @@ window.nightlaneCharts = (() => {
     }
     const hooks = {
       drawAxes: [(plot) => drawShades(plot, entry), ...(drawing.band.length ? [(plot) => drawGates(plot, entry)] : [])],
+      draw: [() => stands(node)],
       setSelect: [(plot) => zoom(plot, entry)],
     };
-    const drag = { x: Boolean(drawing.steps) && "followsAddress" in node.dataset, y: false, setScale: false };
-    return { width: node.clientWidth, height: heightOf(node), axes, scales, series, bands, hooks, cursor: { y: false, drag } };
+    const drag = { x: "followsAddress" in node.dataset, y: false, setScale: false };
+    return { width: entry.width ?? node.clientWidth, height: heightOf(node), axes, scales, series, bands, hooks, cursor: { y: false, drag } };
   }
 
   function columns(drawing, share) {
@@ -202,7 +213,7 @@ window.nightlaneCharts = (() => {
   function zoom(plot, entry) {
     const { left, width } = plot.select;
     if (width < 8) return;
-    const { steps } = entry.drawing;
+    const steps = entry.drawing.steps ?? entry.drawing.x;
     const [from, to] = [plot.posToIdx(left), plot.posToIdx(left + width)].map((index) => steps[index]);
     plot.setSelect({ left: 0, top: 0, width: 0, height: 0 }, false);
     if (to > from) document.dispatchEvent(new CustomEvent("nightlane:zoom", { detail: { from, to } }));
@@ -265,8 +276,11 @@ window.nightlaneCharts = (() => {
     if (!drawing.x.length) {
       entry.plot?.destroy();
       delete entry.plot;
+      stands(node);
       return;
     }
+    frame(node, entry);
+    entry.said.textContent = drawing.said ?? "";
     const share = smoothing(node);
     const shape = JSON.stringify([share, drawing.x_label, drawing.lines.map((line) => [line.label, Boolean(line.low)])]);
     if (entry.plot && entry.shape === shape) {
@@ -274,18 +288,20 @@ window.nightlaneCharts = (() => {
     } else {
       entry.plot?.destroy(); // a line has got its first value, or is drawn another way
       entry.shape = shape;
-      entry.plot = new uPlot(options(node, entry), columns(drawing, share), node);
+      entry.plot = new uPlot(options(node, entry), columns(drawing, share), (plot, ready) => {
+        node.prepend(plot.root);
+        ready();
+      });
     }
-    frame(node, entry);
-    entry.said.textContent = drawing.said ?? "";
-    node.append(entry.said, entry.readout);
   }
 
-  // For who measures: when every chart that was there at first stood on the page.
-  function measure() {
-    if (measured || [...drawn.values()].some((entry) => !entry.drawing)) return;
-    measured = true;
+  // For who measures: when every chart that is seen at first has its lines on the canvas, and when
+  // the frame with them has been made.
+  function stands(node) {
+    if (!first?.delete(node) || first.size) return;
+    first = null;
     performance.mark("charts-drawn");
+    requestAnimationFrame(() => setTimeout(() => performance.mark("charts-shown")));
   }
 
   async function load(node) {
@@ -298,7 +314,6 @@ window.nightlaneCharts = (() => {
     try {
       const answer = await fetch(addressOf(node), { headers: { Accept: "application/json" } });
       if (answer.ok) draw(node, await answer.json());
-      measure();
     } catch {
       // The connection's own words say that the cockpit does not answer.
     }
@@ -312,17 +327,29 @@ window.nightlaneCharts = (() => {
   }
 
   const resized = new ResizeObserver((changes) => {
-    for (const { target } of changes) drawn.get(target)?.plot?.setSize({ width: target.clientWidth, height: heightOf(target) });
+    for (const { target, contentRect } of changes) {
+      const entry = drawn.get(target);
+      if (!entry) continue;
+      entry.width = contentRect.width;
+      // The first call tells of the width that it was drawn with.
+      if (entry.plot && entry.plot.width !== entry.width) entry.plot.setSize({ width: entry.width, height: heightOf(target) });
+    }
   });
+  const idle = window.requestIdleCallback ?? setTimeout;
 
+  // All are measured before one is drawn: a look behind each drawing would lay out the page again.
   function mount() {
+    const seen = [];
     for (const node of document.querySelectorAll("[data-chart]")) {
       // What is folded away is drawn when it is opened.
       if (drawn.has(node) || node.closest("details:not([open])")) continue;
-      drawn.set(node, {});
-      resized.observe(node);
-      load(node);
+      const { top, bottom } = node.getBoundingClientRect();
+      drawn.set(node, { width: node.clientWidth });
+      if (top < innerHeight && bottom >= 0) seen.push(node);
+      else idle(() => begin(node));
     }
+    first ??= seen.length ? new Set(seen) : null;
+    seen.forEach(begin);
     for (const [node, entry] of drawn) {
       if (node.isConnected) continue;
       resized.unobserve(node);
@@ -331,12 +358,25 @@ window.nightlaneCharts = (() => {
     }
   }
 
+  // With what the page brought along, or by asking.
+  function begin(node) {
+    const entry = drawn.get(node);
+    if (!entry) return;
+    resized.observe(node);
+    if (entry.drawing || entry.busy) return;
+    const name = nameOf(node);
+    if (name in given) draw(node, given[name]);
+    else load(node);
+    delete given[name];
+  }
+
   function refresh() {
     for (const node of drawn.keys()) load(node);
   }
 
   // At once, whatever was asked for lately: a person has moved a control.
   function reload() {
+    for (const name in given) delete given[name]; // of the address that was
     for (const [node, entry] of drawn) {
       if (!("followsAddress" in node.dataset)) continue;
       entry.busy = false;
@@ -353,10 +393,12 @@ window.nightlaneCharts = (() => {
     }
   }
 
-  dark.addEventListener("change", redraw);
-  document.addEventListener("DOMContentLoaded", () => {
-    performance.mark("charts-begin");
-    mount();
+  dark.addEventListener("change", () => {
+    palette.clear();
+    redraw();
   });
+  // The script is deferred: the page stands.
+  performance.mark("charts-begin");
+  mount();
   return { mount, refresh, reload, redraw };
 })();

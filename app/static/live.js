@@ -5,6 +5,7 @@
 
 (() => {
   const REFRESH_MS = 300; // at most this often; the last event always gets its request
+  const BEAT_MS = 5000;
   const SILENCE_MS = 16000; // three beats of the server
   const connection = document.getElementById("connection");
   let heardAt = Date.now();
@@ -69,6 +70,8 @@
 
   function heardEvent({ topic, id, job }) {
     heard();
+    // The stream begins with a beat, and this page is as young.
+    if (topic === "beat" && performance.now() < BEAT_MS) return;
     if (topic !== "resync" && id !== null && seen !== null && id <= seen) return; // it is shown
     if (id !== null) seen = id;
     refreshAll(topic, job);

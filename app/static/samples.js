@@ -1,17 +1,36 @@
-// The step slider: says its step while it moves, and shows the step it was left at. Without this
-// file the form's button does the same.
+// The step slider: says its step while it moves, and shows the step it was left at; a step that is
+// written meanwhile makes it longer. Without this file the form's buttons do the same.
 "use strict";
 
 (() => {
-  const slider = document.getElementById("step");
-  const said = document.getElementById("step-now");
   const WAIT_MS = 350; // arrow keys step through quickly; only the last step is asked for
-  let waiting;
-  slider?.addEventListener("input", () => {
-    said.textContent = slider.value;
+  let waiting = null;
+
+  const isSlider = (element) => element.id === "step";
+
+  function say(slider) {
+    document.getElementById("step-now").textContent = slider.value;
+  }
+
+  document.addEventListener("input", ({ target }) => {
+    if (isSlider(target)) say(target);
   });
-  slider?.addEventListener("change", () => {
+
+  document.addEventListener("change", ({ target }) => {
+    if (!isSlider(target)) return;
     clearTimeout(waiting);
-    waiting = setTimeout(() => slider.form.requestSubmit(), WAIT_MS);
+    waiting = setTimeout(() => target.form.requestSubmit(), WAIT_MS);
+  });
+
+  // The form is left alone when the page is drawn again; what its slider can reach is not.
+  document.addEventListener("htmx:after:swap", () => {
+    const slider = document.getElementById("step");
+    const steps = document.getElementById("steps-nav")?.dataset;
+    if (!slider || !steps || document.activeElement === slider || waiting !== null) return;
+    slider.min = steps.first;
+    slider.step = steps.stride;
+    slider.max = steps.last;
+    slider.value = steps.shown;
+    say(slider);
   });
 })();

@@ -92,7 +92,11 @@
     self.onconnect = (connected) => {
       const port = connected.ports[0];
       const listener = (message) => port.postMessage(message);
-      port.onmessage = ({ data }) => (data.watch ? stream.watch(listener, data.after) : stream.rest(listener));
+      port.onmessage = ({ data }) => {
+        if (data.life) navigator.locks.request(data.life, () => stream.rest(listener));
+        else if (data.watch) stream.watch(listener, data.after);
+        else stream.rest(listener);
+      };
     };
     return;
   }
@@ -106,6 +110,15 @@
     }
     const { port } = new SharedWorker(address, "nightlane");
     port.onmessage = ({ data }) => listener(data);
+    // A tab that crashes says no goodbye. It holds a lock for as long as it lives, and the worker
+    // stands in line for that lock: when it gets it, the tab is gone.
+    if (navigator.locks) {
+      const life = `nightlane-tab-${crypto.randomUUID()}`;
+      navigator.locks.request(life, () => {
+        port.postMessage({ life });
+        return new Promise(() => {});
+      });
+    }
     return {
       watch: (after) => port.postMessage({ watch: true, after }),
       rest: () => port.postMessage({ watch: false }),

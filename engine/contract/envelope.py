@@ -38,6 +38,8 @@ class Envelope(BaseModel):
     kv_cache: float = 0.0
     logits: float = 0.0
     activations: float = 0.0
+    serving: float = 0.0
+    """A server beside the trainer, which keeps all it has all the time."""
     runtime: float = RUNTIME_GB
 
     @property
@@ -45,7 +47,7 @@ class Envelope(BaseModel):
         """The most that is in use at once: sampling and training take turns."""
         sampling = self.kv_cache
         training = self.gradients + self.logits + self.activations
-        fixed = self.weights + self.optimizer + self.reference + self.runtime
+        fixed = self.weights + self.optimizer + self.reference + self.serving + self.runtime
         return fixed + max(sampling, training)
 
     def parts(self) -> dict[str, float]:

@@ -2,12 +2,13 @@
 
     runs/<job id>/
       events.jsonl          append-only, written by the engine alone
-      attempts/001/         job.json (worker) · engine.log · abort (the sentinel)
+      attempts/001/         job.json (worker) · engine.log · serving.log · abort (the sentinel)
       rollouts/*.jsonl      every completion
       checkpoints/step-…    complete.json last
       selected              symlink to the checkpoint that held-out picked
       split.json            ids of the training, select and report rows, frozen
       lineage.json  report.json
+      serving/              the adapter that a serving lane answers with, while it does
       trace.json            spans, counters and sample fates; opens in Perfetto
 
 It knows paths, file formats and atomic writes; not what trains and not who decides.
@@ -28,6 +29,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from engine.contract.errors import NightlaneError
+from engine.contract.serving import Serving
 
 
 class ExitCode(enum.IntEnum):
@@ -100,6 +102,8 @@ class JobFile(BaseModel):
     inputs: list[InputFile] = []
     cache_dir: str
     """Where results that only depend on a recipe may be kept between jobs (the warm-up)."""
+    serving: Serving | None = None
+    """The operator's serving lane, for a kind that serves; None = its defaults."""
     supervisor_pid: int | None = None
     """The engine stops when this process is no longer its parent; None = run without one."""
 
@@ -142,6 +146,10 @@ class RunDir:
     def report(self) -> Path:
         return self.root / "report.json"
 
+    @property
+    def serving(self) -> Path:
+        return self.root / "serving"
+
     def attempt(self, number: int) -> AttemptDir:
         return AttemptDir(self.root / "attempts" / f"{number:03d}")
 
@@ -171,6 +179,10 @@ class AttemptDir:
     @property
     def log(self) -> Path:
         return self.root / "engine.log"
+
+    @property
+    def serving_log(self) -> Path:
+        return self.root / "serving.log"
 
     @property
     def abort(self) -> Path:

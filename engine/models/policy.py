@@ -89,6 +89,8 @@ class Policy:
             target / WEIGHTS,
             metadata={"format": "pt"},
         )
+        # transformers writes it when it saves a model; servers go by it.
+        self.model.config.architectures = [type(self.model).__name__]
         self.model.config.save_pretrained(target)
         self.model.generation_config.save_pretrained(target)
         self.tokenizer.save_pretrained(target)

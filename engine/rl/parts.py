@@ -16,8 +16,11 @@ from engine.models.policy import Policy, Snapshot, build
 from engine.reward import RewardAdapter, scheduled_reward
 from engine.rl.gate import Gate
 from engine.rl.trainer import Trainer
+from engine.rollout import Sampler
 from engine.rollout.hf import HFSampler
 from engine.rollout.prompting import PromptBuilder, fading_examples
+from engine.rollout.serving_lane import ServingLane
+from engine.rollout.vllm_server import VLLMServerSampler
 
 Purpose = Literal["train", "heldout"]
 
@@ -57,11 +60,16 @@ def build_prompts(
 
 
 def build_sampler(
-    config: RLRunConfig, policy: Policy, purpose: Purpose, shown: Sequence[Question] = ()
-) -> HFSampler:
+    config: RLRunConfig,
+    policy: Policy,
+    purpose: Purpose,
+    shown: Sequence[Question] = (),
+    lane: ServingLane | None = None,
+) -> Sampler:
     """Training draws anew each time; the held-out gate always draws alike, and asks bare questions.
 
-    `shown` are training rows that may stand before a question as examples.
+    `shown` are training rows that may stand before a question as examples. With a serving lane
+    its server draws, else the policy itself does.
     """
     training = purpose == "train"
     if training and config.format.shots and not shown:
@@ -69,16 +77,29 @@ def build_sampler(
         raise RLLoopError.of(
             "format.shots", config.format.shots, problem, "run it as a job, or use 0"
         )
+    temp = config.temp if training else config.heldout_temp
+    encode = build_prompts(config, policy, shown if training else ())
+    if lane is not None:
+        return VLLMServerSampler(
+            lane=lane,
+            policy=policy,
+            seed=config.seed,
+            purpose=purpose,
+            temp=temp,
+            max_new_tokens=config.max_new_tokens,
+            encode=encode,
+            pin_version=not training,
+        )
     return HFSampler(
         policy=policy,
         seed=config.seed,
         purpose=purpose,
-        temp=config.temp if training else config.heldout_temp,
+        temp=temp,
         max_new_tokens=config.max_new_tokens,
         batch_size=config.rollout_batch,
         pin_version=not training,
         sampling=config.sampling,
-        encode=build_prompts(config, policy, shown if training else ()),
+        encode=encode,
     )
 
 
@@ -89,9 +110,12 @@ def build_reward(config: RLRunConfig) -> RewardAdapter:
     )
 
 
-def build_gate(config: RLRunConfig, policy: Policy, reward: RewardAdapter) -> Gate:
+def build_gate(
+    config: RLRunConfig, policy: Policy, reward: RewardAdapter, lane: ServingLane | None = None
+) -> Gate:
     """The held-out evaluation of whatever weights the policy has when asked."""
-    return Gate(build_sampler(config, policy, "heldout"), reward, config.heldout_temp)
+    sampler = build_sampler(config, policy, "heldout", lane=lane)
+    return Gate(sampler, reward, config.heldout_temp)
 
 
 def build_trainer(config: RLRunConfig, policy: Policy) -> Trainer:

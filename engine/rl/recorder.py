@@ -88,6 +88,8 @@ class Recorder(LoopObserver):
         """Whether the step's rollouts came from the journal."""
         self.facts: dict[str, Any] = {}
         """Goes into every checkpoint's complete.json."""
+        self.card: dict[str, Any] = {}
+        """Goes onto the run card beside the trials."""
 
     # --- what the loop says ---
 
@@ -210,7 +212,7 @@ class Recorder(LoopObserver):
 
     def checkpoint(self, state: LoopState, *, gate: bool, stopping: bool) -> bool:
         """Publish when the rhythm, a gate or a stop asks for it; then clear old ones away."""
-        write_json(self._run.lineage, _card(state))
+        write_json(self._run.lineage, _card(state) | self.card)
         if not (gate or stopping or state.step % self._config.save_every == 0):
             return False
         self.publish(state)

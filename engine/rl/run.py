@@ -12,6 +12,7 @@ import math
 import os
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,7 @@ from engine.rl.fitting import fitted
 from engine.rl.gate import GateResult
 from engine.rl.guard import Collapsed, Diagnosis
 from engine.rl.journal import Journal
+from engine.rl.lane import build_lane
 from engine.rl.loop import RLLoop, TrainerSeam
 from engine.rl.parts import (
     build_gate,
@@ -50,6 +52,7 @@ from engine.rl.state import LoopState
 from engine.rl.trainer import NonFiniteUpdateError, Trainer
 from engine.rl.warmup import WarmupReport
 from engine.rollout import Groups
+from engine.rollout.serving_lane import ServingLane
 
 
 def run(attempt: Attempt) -> dict[str, Any]:
@@ -74,6 +77,8 @@ class _Resumed:
     state: LoopState | None
     folder: Path | None
     warmup: dict[str, Any] | None
+    serving: dict[str, Any] | None = None
+    """Who sampled for the attempts before."""
     step_zero_lost: bool = False
     """Checkpoint 0, the reference of the KL penalty, is damaged and made anew."""
 
@@ -99,25 +104,46 @@ class _Run:
         self.peaks = memory.PeakMeter()
         self.policy: Policy = build_policy(config)
         self.reward = build_reward(config)
-        self.gate = build_gate(config, self.policy, self.reward)
         self.encode = build_prompts(config, self.policy)
+        shown = build_prompts(config, self.policy, self.split.train)
         self.split = fitted(
             self.split,
             config,
             self.policy.window,
             lengths=self.encode.lengths,
-            training_lengths=build_prompts(config, self.policy, self.split.train).lengths,
+            training_lengths=shown.lengths,
             warn=self._warn,
         )
         freeze(self.split, self.run_dir.split)
+        self.lane: ServingLane | None = None
+        if config.serves:
+            self.lane = build_lane(
+                attempt,
+                config,
+                self.policy,
+                heldout=(self.encode, [*self.split.select, *self.split.report]),
+                training=(shown, self.split.train),
+            )
+        self.gate = build_gate(config, self.policy, self.reward, self.lane)
         self.peaks.end("lane-bringup")
 
     def execute(self) -> dict[str, Any]:
+        """Everything from the first weight to the report, with the serving lane up if there is one.
+
+        The lane is down when this returns or raises.
+        """
+        with self.lane or nullcontext():
+            self.peaks.end("lane-bringup")
+            self._compare_servers()
+            return self._execute()
+
+    def _execute(self) -> dict[str, Any]:
         """Step-0 policy → loop → report."""
         warmup = self._step_zero()
         trainer = build_trainer(self.config, self.policy)
         recorder = self._recorder(trainer)
-        recorder.facts = {"warmup": warmup}
+        recorder.facts = {"warmup": warmup, "serving": self._served()}
+        recorder.card = {"serving": self._served()}
         self._restore(trainer, recorder)
         loop = self._loop(trainer, recorder, self.resumed.state)
         try:
@@ -127,7 +153,7 @@ class _Run:
                 result |= self._report(loop, recorder)
         except Aborted as stop:
             stop.result = self._result(loop, warmup) | {"aborted": True}
-            write_json(self.run_dir.lineage, loop.lineage().as_dict())
+            write_json(self.run_dir.lineage, loop.lineage().as_dict() | recorder.card)
             raise
         self.events.write("progress", phase="teardown", step=loop.state.step)
         if refusal is not None:
@@ -140,7 +166,7 @@ class _Run:
             self.config,
             self.reward,
             self.bench,
-            sampler=build_sampler(self.config, self.policy, "train", self.split.train),
+            sampler=build_sampler(self.config, self.policy, "train", self.split.train, self.lane),
             trainer=_finite(trainer),
             heldout_eval=self.gate,
             progress_cb=self._progress,
@@ -183,7 +209,7 @@ class _Run:
             return _Resumed(None, None, None)
         state = read_state(found.path)
         state.aborted_after = sorted({*state.aborted_after, *self._earlier_stops(found.step)})
-        return _Resumed(state, found.path, found.state["warmup"])
+        return _Resumed(state, found.path, found.state["warmup"], found.state.get("serving"))
 
     def _earlier_stops(self, last_step: int) -> Sequence[int]:
         """Steps after which earlier attempts were stopped, from the run card."""
@@ -334,11 +360,29 @@ class _Run:
                 "sft_init": warmup,
                 "bench": self.bench.name,
             },
+            "serving": self._served(),
             "steps": loop.state.step,
             "seconds": round(loop.state.seconds, 1),
             "peak_gb": round(self.peaks.peak_gb, 3),
             "mem_trace": self.peaks.trace(),
         }
+
+    def _served(self) -> dict[str, Any] | None:
+        """Who samples, with the pinned version; None = the trainer's own model, nothing pinned."""
+        if self.lane is not None:
+            return dict(self.lane.facts)
+        pin = self.config.vllm_pin
+        return None if pin is None else {"pin": pin, "version": None}
+
+    def _compare_servers(self) -> None:
+        """A resumed run may meet another version than the one that sampled its first half."""
+        before, now = self.resumed.serving, self._served()
+        if before and now and before.get("version") != now["version"]:
+            self._warn(
+                "SERVING_CHANGED",
+                f"vLLM {now['version']} samples from here on, {before.get('version')} did before; "
+                "set vllm_pin to refuse that",
+            )
 
 
 def _finite(trainer: Trainer) -> TrainerSeam:

@@ -38,6 +38,13 @@ def gpu_seams(config: GRPOConfig) -> Seams:
             "install it: pip install 'nightlane[engine]'",
         ) from error
     full = config if isinstance(config, RLRunConfig) else RLRunConfig(**config.model_dump())
+    if full.serves:
+        raise RLLoopError.of(
+            "rollout_backend",
+            full.rollout_backend,
+            "needs a run directory for its server's log and adapters",
+            "run it as a job (cockpit enqueue), or set rollout_backend: hf",
+        )
     policy = parts.build_policy(full)
     return Seams(
         sampler=parts.build_sampler(full, policy, "train"),

@@ -22,7 +22,7 @@ from engine.hooks import check_abort
 from engine.models.policy import Policy
 from engine.rollout import Groups, Rollout
 from engine.rollout.draws import PLAIN, Drawn, draw
-from engine.rollout.seeds import key, uniforms
+from engine.rollout.seeds import draw_number, key, uniforms
 
 
 @dataclass
@@ -113,13 +113,7 @@ class HFSampler:
         return going
 
     def _key(self, row: _Row) -> int:
-        """Which draw of the question this is: by the curriculum's count, else by the weights.
-
-        The count goes on where weights stand still, so a step that taught nothing is not
-        followed by the same completions once more.
-        """
-        counted = self.policy.version if row.question.draw is None else row.question.draw
-        number = 0 if self.pin_version else counted
+        number = draw_number(row.question.draw, self.policy.version, pinned=self.pin_version)
         return key(self.seed, self.purpose, row.question.id, number, row.sample)
 
     def _rollout(self, row: _Row) -> Rollout:

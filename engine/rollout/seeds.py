@@ -21,6 +21,17 @@ def key(*parts: int | str) -> int:
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")
 
 
+def draw_number(draw: int | None, version: int, *, pinned: bool) -> int:
+    """Which draw of a question this is: by the curriculum's count, else by the weights' version.
+
+    The count goes on where weights stand still, so a step that taught nothing is not followed by
+    the same completions once more. Pinned draws are all alike.
+    """
+    if pinned:
+        return 0
+    return version if draw is None else draw
+
+
 def uniforms(keys: Sequence[int], length: int) -> npt.NDArray[np.float64]:
     """Uniform numbers in [0, 1), shape (len(keys), length); row i depends on keys[i] alone.
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import random
 from collections.abc import Sequence
 from typing import Any
+
+from PIL import Image, ImageDraw
 
 from engine.contract.run_dir import RunDir
 
@@ -79,15 +82,19 @@ def write(run: RunDir, name: str, rows: Sequence[dict[str, Any]]) -> None:
 
 
 def fill_run(run: RunDir, right: float) -> None:
-    """What an `rl_run` leaves: two steps of the pool, and report rows at step 0 and 40."""
+    """What an `rl_run` leaves: two steps of the pool, select rows, report rows at step 0 and 40."""
     draw = random.Random(1)
     sums = [(draw.randrange(10, 99), draw.randrange(10, 99)) for _ in range(120)]
     for step in (39, 40):
-        write(
-            run,
-            f"train-{step:06d}",
-            [_summed(*one, k, right, draw) for one in sums[:8] for k in range(8)],
-        )
+        groups = [[_summed(*one, k, right, draw) for k in range(8)] for one in sums[:8]]
+        for group in groups:
+            mean = sum(one["reward"] for one in group) / len(group)
+            for one in group:
+                one["advantage"] = one["reward"] - mean
+        write(run, f"train-{step:06d}", [one for group in groups for one in group])
+    for step in (0, 20, 40):
+        share = 0.58 + (right - 0.58) * step / 40
+        write(run, f"heldout-select-{step:06d}", [_summed(*one, 0, share, draw) for one in sums])
     for step, share in ((0, 0.58), (40, right)):
         rows = [_summed(*one, 0, share, draw) for one in sums]
         for one in rows:
@@ -98,11 +105,53 @@ def fill_run(run: RunDir, right: float) -> None:
 def _summed(a: int, b: int, k: int, right: float, draw: random.Random) -> dict[str, Any]:
     ok = draw.random() < right
     text = f"{a} + {b} = {a + b if ok else a + b + 10}\n"
-    return row(f"{a}+{b}", k, text, float(ok), advantage=0.5 if ok else -0.5)
+    return row(f"{a}+{b}", k, text, float(ok), answer=str(a + b if ok else a + b + 10))
+
+
+SHAPES = ("red square", "blue square", "green square", "yellow square")
+PLACES = ([80, 120, 380, 420], [520, 90, 900, 400], [140, 560, 400, 900], [560, 540, 930, 930])
 
 
 def fill_boxes(run: RunDir) -> None:
-    """What a `stage2_ab` leaves: a step of rollouts, some of them wrong."""
+    """What a `stage2_ab` leaves: a step of rollouts over drawn squares, some of them wrong."""
     cases = [(1, 1, 1), (1, 2, 2), (0, 1, 1), (2, 2, 3), (2, 3, 2), (0, 0, 1)]
-    rows = [picture_row(f"train.jsonl line {i}", *case) for i, case in enumerate(cases, 1)]
+    rows = [_squares(run, f"train.jsonl line {i}", *case) for i, case in enumerate(cases, 1)]
     write(run, "train-000040", rows)
+
+
+def _squares(run: RunDir, name: str, hits: int, said: int, there: int) -> dict[str, Any]:
+    """A row with its picture: what is there is drawn, what was said lies near it or beside it."""
+    found = picture_row(name, hits, said, there)
+    for place, one in enumerate(found["objects"]):
+        one |= {"desc": SHAPES[place], "bbox_2d": PLACES[place]}
+    for place, one in enumerate(found["entries"]):
+        hit = place < hits
+        near = [side + 12 * (1 if hit else -5) for side in PLACES[place if hit else 3]]
+        one |= {"desc": SHAPES[place], "bbox_2d": near}
+    taught = [
+        {
+            "text": '{"desc": "',
+            "tokens": 4,
+            "part": "structure",
+            "source": "matched",
+            "weight": 1.0,
+        },
+        {"text": SHAPES[0], "tokens": 2, "part": "desc", "source": "matched", "weight": 0.5},
+        {"text": '"}, {"desc": "', "tokens": 4, "part": "structure", "source": "FN", "weight": 1.0},
+        {"text": SHAPES[1], "tokens": 2, "part": "desc", "source": "FN", "weight": 0.2},
+    ]
+    picture = _picture(run, name, [one["bbox_2d"] for one in found["objects"]])
+    return found | {"picture": picture, "spans": {"answer": taught, "b2": None, "b3": taught}}
+
+
+def _picture(run: RunDir, name: str, boxes: Sequence[Sequence[int]]) -> dict[str, Any]:
+    """A drawing of 320 × 240 beside the rollouts, called as the engine calls it."""
+    image = Image.new("RGB", (320, 240), "#d8dcd2")
+    pen = ImageDraw.Draw(image)
+    for colour, (x1, y1, x2, y2) in zip(("#b03a3a", "#3a5cb0", "#3a8a4c"), boxes, strict=False):
+        pen.rectangle((x1 * 0.32, y1 * 0.24, x2 * 0.32, y2 * 0.24), fill=colour)
+    folder = run.rollouts / "pictures"
+    folder.mkdir(parents=True, exist_ok=True)
+    file_name = f"{hashlib.sha256(name.encode()).hexdigest()[:20]}.jpg"
+    image.save(folder / file_name, "JPEG")
+    return {"name": file_name, "width": 320, "height": 240}

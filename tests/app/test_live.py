@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Coroutine, Iterable
 from typing import Any, NamedTuple
 
 import pytest
@@ -193,6 +193,24 @@ def test_a_busy_night_reaches_a_page_twice_a_second_and_not_more_often(db: Datab
     with_hub(db, use)
 
 
+def test_more_than_one_answer_of_the_database_holds_reaches_a_page_to_the_last_event(
+    db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is behind a full answer is read as well, though nothing more is written."""
+    monkeypatch.setattr(live_module, "REPLAY_LIMIT", 5)
+
+    async def use(hub: Live) -> None:
+        stream = hub.follow(views.last_change_id(db), None)
+        await anext(stream)
+        listening = asyncio.create_task(heard(stream, 8))
+        await in_thread(_announce_all, db, range(1, 9))
+        told = {event.data for event in await asyncio.wait_for(listening, 10)}
+        assert {f'{{"job": {number}}}' for number in range(1, 9)} <= told
+        await stream.aclose()
+
+    with_hub(db, use)
+
+
 def test_a_closed_page_leaves_nothing_behind_and_a_full_house_is_refused(
     db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -240,5 +258,10 @@ def test_a_database_that_fails_for_a_moment_silences_the_stream_and_does_not_end
 
 
 def _announce(db: Database, job_id: int) -> None:
+    _announce_all(db, [job_id])
+
+
+def _announce_all(db: Database, job_ids: Iterable[int]) -> None:
     with db.write_tx() as conn:
-        announce(conn, "job", job_id)
+        for job_id in job_ids:
+            announce(conn, "job", job_id)

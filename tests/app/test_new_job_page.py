@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -116,10 +117,23 @@ def test_each_field_gets_its_own_problem_while_it_is_typed(client: TestClient) -
 
 def test_what_is_missing_is_no_mistake_yet(client: TestClient) -> None:
     """An empty form says what is still to fill in, and shows no red field."""
-    text = client.get("/new").text
+    text = client.get("/new?kind=stage2_ab").text
 
-    assert "Still to fill in: base" in panel(text)
+    assert "Still to fill in: custom" in panel(text)
     assert 'class="field wrong"' not in text
+
+
+@pytest.mark.requirement("LN-12")
+def test_an_empty_form_says_which_model_it_means_and_that_it_is_a_download(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Fifteen gigabytes are nobody's default in silence."""
+    monkeypatch.delenv("FK_RL_BASE_MODEL", raising=False)
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
+
+    said = panel(client.get("/new").text)
+
+    assert "the run begins with its download (15 GB) (got 'Qwen/Qwen2.5-7B-Instruct')" in said
 
 
 @pytest.mark.requirement("UI-06")
@@ -216,6 +230,33 @@ def test_a_clone_begins_as_the_original_and_shows_what_is_different(
 
     text = words(check(client, TYPED | {"clone": str(done), "set:lr": "1e-4"}))
     assert f"Different from job {done} setting job {done} now lr 0.0003 0.0001" in text
+
+
+@pytest.mark.requirement("UI-06")
+def test_a_clone_remembers_what_it_began_from(client: TestClient, db: Database, done: int) -> None:
+    """In its row, its JSON and on its page; a sweep's jobs too, a tampered number in none."""
+    axes = yaml.safe_dump(CONFIG | {"sweep": {"lr": [5e-4, 6e-4]}})
+    sweep = {"kind": "rl_run", "clone": str(done), "yaml": axes}
+    assert client.post("/new", data=TYPED | {"clone": str(done), "set:lr": "1e-4"}).is_success
+    assert client.post("/new", data=sweep).is_success
+    assert client.post("/new", data=TYPED | {"clone": "99", "set:lr": "2e-4"}).is_success
+
+    made = sorted(views.next_jobs(db), key=lambda job: job.id)
+    assert [job.clone_of for job in made] == [done, done, done, None]
+    assert client.get(f"/api/v1/jobs/{made[0].id}").json()["clone_of"] == done
+    assert f'href="/jobs/{done}"' in client.get(f"/jobs/{made[0].id}?tab=repro").text
+    text = words(client.get(f"/jobs/{made[0].id}?tab=config").text)
+    assert "lr 0.0003 0.0001" in text[text.index("What differs from") :]
+
+
+def test_a_job_cannot_begin_from_one_that_does_not_exist(client: TestClient) -> None:
+    """The setting is named, and nothing is queued."""
+    body = {"kind": "rl_run", "config": {"base": "embedded:qwen3-tiny"}, "clone_of": 99}
+    answer = client.post("/api/v1/jobs", json=body)
+
+    assert answer.status_code == 422
+    assert "clone_of" in answer.text
+    assert client.get("/api/v1/jobs").json()["jobs"] == []
 
 
 def test_the_place_in_the_queue_is_asked_for_too(client: TestClient, db: Database) -> None:

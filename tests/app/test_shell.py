@@ -71,7 +71,7 @@ def test_every_page_says_what_runs_memory_budget_queue_and_autonomy(week: Week) 
         assert re.search(r"27/40, \d+ min", strip), place
         assert re.search(r"memory free [\d.]+ GB floor [\d.]+ GB", strip), place
         assert re.search(r"budget \$[\d.]+ of \$20 left", strip), place
-        assert "queue 11 waiting autonomy RUNNING Stop all" in strip, place
+        assert "queue 12 waiting autonomy RUNNING Stop all" in strip, place
 
 
 def test_the_strip_names_a_policy_that_starts_nothing_any_more_off(db: Database) -> None:
@@ -213,7 +213,7 @@ def test_the_audit_tells_jobs_and_lane_in_one_list_newest_first(week: Week) -> N
     text = words(week.client.get("/audit").text)
 
     assert "the driver is being updated cli:tim" in text
-    assert "defer OVER_DAILY_CAP #49" in text
+    assert "defer OVER_DAILY_CAP #50" in text
     assert "cap_usd=20.0" in text
     narrowed = words(week.client.get("/audit?what=cancelled&actor=cli").text)
     assert "cancelled before it ran cli:tim" in narrowed

@@ -19,7 +19,7 @@ from engine.contract.run_dir import RunDir, write_json
 from tests.app.night import night, queue
 from worker.database import Database
 from worker.jobs import views
-from worker.jobs.series import Curve, Point, Summary
+from worker.jobs.series import Curve, Summary
 
 
 def test_the_examples_in_the_wording_hold() -> None:
@@ -82,8 +82,8 @@ def test_the_phases_before_the_current_one_are_done(db: Database) -> None:
 
 def curve(*values: tuple[int, float], size: int = 1) -> Curve:
     """Values as they are, or as if each stood for a stretch."""
-    points = [Point(step, step, value, value, value, value, 1, None) for step, value in values]
-    return Curve(size, points)
+    steps, numbers = zip(*values, strict=True)
+    return Curve.of_values(steps, numbers, (None,) * len(steps))._replace(size=size)
 
 
 def summary_of(*values: tuple[int, float]) -> Summary:
@@ -91,7 +91,7 @@ def summary_of(*values: tuple[int, float]) -> Summary:
     numbers = [value for _, value in values]
     (first_step, first), (last_step, last) = values[0], values[-1]
     ends = (first_step, first, None, last_step, last, None)
-    return Summary(len(values), min(numbers), max(numbers), *ends)
+    return Summary(len(values), sum(numbers), min(numbers), max(numbers), *ends)
 
 
 def test_the_columns_of_a_chart_are_aligned_by_step() -> None:

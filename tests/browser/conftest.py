@@ -171,6 +171,17 @@ class Visit:
         return bool(self.page.evaluate("window.sameVisit === true"))
 
 
+def set_hidden(page: Page, *, hidden: bool) -> None:
+    """As if another tab was chosen, or this one again."""
+    page.evaluate(
+        """hidden => {
+          Object.defineProperty(document, 'hidden', {value: hidden, configurable: true});
+          document.dispatchEvent(new Event('visibilitychange'));
+        }""",
+        hidden,
+    )
+
+
 @pytest.fixture
 def visit(chromium: Browser) -> Iterator[Callable[..., Visit]]:
     """Open browser contexts; options are Playwright's (`color_scheme`, `viewport`)."""

@@ -15,12 +15,18 @@ class Place:
     address: str
     empty: bool = True
     """Whether there is such a page while nothing was queued."""
+    rare: bool = False
+    """Another view of a page that stands here too: opened by the long form of the tests alone."""
 
     def at(self, filled: Filled | None) -> str:
         """Its address in a filled directory, or in an empty one."""
         if filled is None:
             return self.address
-        return self.address.format(**filled.ids, sweep=filled.sweep_id)
+        return self.address.format(**filled.ids, sweep=filled.sweep_id, bad_night=filled.bad_night)
+
+
+def _rare(name: str, address: str) -> Place:
+    return Place(name, address, empty=False, rare=True)
 
 
 PLACES = (
@@ -45,4 +51,22 @@ PLACES = (
     Place("samples", "/jobs/{gain}/samples", empty=False),
     Place("samples-boxes", "/jobs/{stage2}/samples", empty=False),
     Place("budget", "/budget"),
+    _rare("board-search", "/?q=nobody"),
+    _rare("run-log", "/jobs/{crash}?tab=log"),
+    _rare("run-memory", "/jobs/{memory}?tab=memory"),
+    _rare("run-config", "/jobs/{clone}?tab=config"),
+    _rare("run-events", "/jobs/{gain}?tab=events"),
+    _rare("run-repro", "/jobs/{clone}?tab=repro"),
+    _rare("run-declined", "/jobs/{declined}"),
+    _rare("samples-none", "/jobs/{crash}/samples"),
+    _rare("samples-select", "/jobs/{gain}/samples?split=select&high=0.5"),
+    _rare("samples-history", "/jobs/{gain}/samples/history?split=select&id=27%2B82"),
+    _rare("samples-wrong", "/jobs/{gain}/samples?low=many"),
+    _rare("compare-three", "/compare?job={gain}&job={loss}&job={unproven}"),
+    _rare("compare-mixed", "/compare?job={gain}&job={stage2}"),
+    _rare("new-clone", "/new?clone={gain}"),
+    _rare("new-yaml", "/new?clone={gain}&as=yaml"),
+    _rare("report-night", "/report?date={bad_night}"),
+    _rare("audit-defer", "/audit?what=defer"),
+    _rare("budget-day", "/budget?entry=external"),
 )

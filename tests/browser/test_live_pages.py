@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.app.night import Attempt, night, queue
-from tests.browser.conftest import House, Visit
+from tests.browser.conftest import House, Visit, set_hidden
 from worker.jobs import views
 
 pytestmark = pytest.mark.browser
@@ -158,10 +158,10 @@ def test_a_hidden_tab_pauses_in_words_and_catches_up_when_it_is_shown(
     heard = queue(house.db)
     expect(page.locator(f"#next-{heard}")).to_be_visible()
 
-    _set_hidden(page, hidden=True)
+    set_hidden(page, hidden=True)
     expect(page.locator("#connection")).to_have_text("paused: this tab was hidden")
     missed = queue(house.db)
-    _set_hidden(page, hidden=False)
+    set_hidden(page, hidden=False)
 
     expect(page.locator(f"#next-{missed}")).to_be_visible()
     expect(page.locator("#connection")).to_have_text("live")
@@ -174,16 +174,6 @@ def _run_all(house: House) -> None:
     with night(house.db) as lane:
         for _ in views.next_jobs(house.db):
             lane.start().finish()
-
-
-def _set_hidden(page: Page, *, hidden: bool) -> None:
-    page.evaluate(
-        """hidden => {
-          Object.defineProperty(document, 'hidden', {value: hidden, configurable: true});
-          document.dispatchEvent(new Event('visibilitychange'));
-        }""",
-        hidden,
-    )
 
 
 def test_a_name_with_markup_runs_nothing(visit: Visits, house: House) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -93,6 +94,76 @@ def test_axis_smoothing_and_a_dragged_part_stand_in_the_address(
     expect(page.locator("#plot-kl .drawn")).to_have_text("all 40 points")
     assert "from=" not in page.url
     attempt.finish()
+    assert seen.complaints == []
+
+
+_COUNT_DRAWS = """
+const clear = CanvasRenderingContext2D.prototype.clearRect;
+CanvasRenderingContext2D.prototype.clearRect = function (...area) {
+  this.canvas.dataset.draws = Number(this.canvas.dataset.draws ?? 0) + 1;
+  return clear.apply(this, area);
+};
+"""
+_DRAWS = "[...document.querySelectorAll('canvas')].map(canvas => canvas.dataset.draws)"
+
+
+def _asked_for_charts(seen: Visit) -> list[str]:
+    return [request.url for request in seen.requests if "/charts/" in request.url]
+
+
+@pytest.mark.requirement("UI-02")
+def test_the_first_drawings_come_with_the_page_and_the_next_step_is_asked_for(
+    visit: Visits, house: House, attempt: Attempt
+) -> None:
+    """Those out of sight too; and nothing is drawn a second time before something has changed."""
+    seen = visit(house, viewport={"width": 1280, "height": 700})
+    page = seen.page
+    page.add_init_script(_COUNT_DRAWS)
+    seen.open(f"/jobs/{attempt.job_id}")
+    _drawn(page)
+    _drawn(page, "kl")
+    expect(page.locator("#plot-learning .drawn")).to_have_text("all 40 points")
+    page.wait_for_function("performance.getEntriesByName('charts-shown').length")
+    for _ in range(3):
+        page.evaluate("new Promise(requestAnimationFrame)")
+
+    assert set(page.evaluate(_DRAWS)) == {"1"}
+    assert _asked_for_charts(seen) == []
+    attempt.step(41, 0.9)
+    expect(page.locator("#plot-learning .drawn")).to_have_text("all 41 points")
+
+    assert {url.partition("/charts/")[2] for url in _asked_for_charts(seen)} >= {
+        "learning.json?points=1000",
+        "kl.json?points=500",
+    }
+    attempt.finish()
+    assert seen.complaints == []
+
+
+@pytest.mark.requirement("UI-02")
+def test_a_dragged_part_of_a_long_run_comes_in_more_detail(visit: Visits, house: House) -> None:
+    """From stretches of eight steps to the values themselves."""
+    queue(house.db)
+    with night(house.db) as lane:
+        made = lane.start()
+        for step in range(1, 3001):
+            values = {"pool/score": step / 3000, "train/kl": 0.01 * step, "train/entropy": 0.4}
+            made.add("metric", step=step, values=values)
+        made.finish()
+    seen = visit(house)
+    page = seen.open(f"/jobs/{made.job_id}")
+    expect(page.locator("#plot-kl .drawn")).to_contain_text("376 of 3000 points: each stands for 8")
+    box = page.locator("#chart-learning .u-over").bounding_box()
+    assert box is not None
+    page.mouse.move(box["x"] + box["width"] * 0.5, box["y"] + 50)
+    page.mouse.down()
+    page.mouse.move(box["x"] + box["width"] * 0.6, box["y"] + 50, steps=5)
+    page.mouse.up()
+
+    expect(page.locator("#plot-kl .drawn")).to_have_text(re.compile(r"^all (29|30)\d points$"))
+    expect(page.locator("#plot-learning .drawn")).to_have_text(
+        re.compile(r"^all (29|30)\d points$")
+    )
     assert seen.complaints == []
 
 

@@ -7,9 +7,11 @@ from collections.abc import Callable
 import httpx
 import pytest
 from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Error as PlaywrightError
 
 from tests.app.night import night, queue
-from tests.browser.conftest import House, Visit
+from tests.browser.conftest import House, Visit, set_hidden
+from tests.deadline import eventually
 
 pytestmark = pytest.mark.browser
 Visits = Callable[..., Visit]
@@ -59,6 +61,25 @@ def test_eight_tabs_share_one_stream_and_live_on_when_the_first_is_closed(
     assert streams(house) == 1
     context.close()
     run_all(house)
+
+
+@pytest.mark.requirement("UI-11")
+def test_a_tab_that_crashed_holds_no_stream_open(chromium: Browser, house: House) -> None:
+    """It said no goodbye; the worker hears of its end all the same."""
+    context = chromium.new_context()
+    living, dying = context.new_page(), context.new_page()
+    for tab in (living, dying):
+        tab.goto(house.server.url)
+        expect(tab.locator("#connection")).to_have_text("live")
+
+    with pytest.raises(PlaywrightError):
+        dying.goto("chrome://crash")  # without a goodbye: no `pagehide` comes before it
+    set_hidden(living, hidden=True)
+
+    eventually(lambda: streams(house) == 0, "nobody looks, and nothing is held open", within_s=10)
+    set_hidden(living, hidden=False)
+    expect(living.locator("#connection")).to_have_text("live")
+    context.close()
 
 
 @pytest.mark.requirement("UI-11")

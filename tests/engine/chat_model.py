@@ -28,7 +28,12 @@ NOT_ASKED_FOR = {"temperature": 0.1, "top_k": 5, "repetition_penalty": 2.0, "do_
 
 
 def save_chat_model(
-    folder: Path, *, template: bool = True, pad: str | None = None, window: int = 160
+    folder: Path,
+    *,
+    template: bool = True,
+    pad: str | None = None,
+    window: int = 160,
+    heads: int = 4,
 ) -> Path:
     """The folder, filled."""
     tokenizer: Any = _tokenizer(template=template, pad=pad)
@@ -38,8 +43,8 @@ def save_chat_model(
         hidden_size=64,
         intermediate_size=128,
         num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
+        num_attention_heads=heads,
+        num_key_value_heads=heads // 2,
         max_position_embeddings=window,
         initializer_range=0.1,
         tie_word_embeddings=True,

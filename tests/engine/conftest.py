@@ -16,6 +16,7 @@ from engine.attempt import Attempt, open_attempt, read_newest_job
 from engine.contract.events import Event, EventLog, EventReader
 from engine.contract.kinds import validate
 from engine.contract.run_dir import JobFile, RunDir
+from engine.contract.serving import Serving
 from engine.models import tiny
 from engine.models.policy import Policy, build
 
@@ -102,6 +103,7 @@ def add_attempt(
     kind: str = "rl_run",
     valid: bool = True,
     supervisor_pid: int | None = None,
+    serving: Serving | None = None,
 ) -> RunDir:
     """Add an attempt to a run directory, as a drain would."""
     run = RunDir(root / name)
@@ -116,6 +118,7 @@ def add_attempt(
         fence=number,
         cache_dir=str(root / "cache"),
         supervisor_pid=supervisor_pid,
+        serving=serving,
     )
     path = run.attempt(number).job_file
     path.parent.mkdir(parents=True)

@@ -70,9 +70,13 @@ def test_a_transition_that_is_rolled_back_leaves_no_audit_row(
     number = tally()
     before = views.last_change_id(db)
 
-    with db.write_tx() as conn:
-        transition(conn, number, State.RUNNING, actor="ada", why="because")
-        conn.rollback()
+    def half_way() -> None:
+        with db.write_tx() as conn:
+            transition(conn, number, State.RUNNING, actor="ada", why="because")
+            raise RuntimeError("half way")
+
+    with pytest.raises(RuntimeError, match="half way"):
+        half_way()
 
     assert len(views.audit(db, number)) == 1
     assert views.last_change_id(db) == before

@@ -97,7 +97,8 @@ class Supervisor:
 
     def _prepare(self) -> None:
         """The attempt's directory: what the engine is told, and no request of an earlier life."""
-        config = validate(self._claim.kind, self._claim.config)
+        kind = get_kind(self._claim.kind)
+        config = validate(kind.name, self._claim.config)
         self._attempt.root.mkdir(parents=True, exist_ok=True)
         self._attempt.file_away_abort()
         job_file = JobFile(
@@ -109,6 +110,7 @@ class Supervisor:
             fence=self._claim.fence,
             inputs=self._inputs(config),
             cache_dir=str(self._settings.cache_dir),
+            serving=self._settings.serving if kind.serves(config) else None,
             supervisor_pid=os.getpid(),
         )
         write_json(self._attempt.job_file, job_file.model_dump(mode="json"))

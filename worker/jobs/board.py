@@ -7,11 +7,25 @@ shows are read: the whole of it may be large. Writes nothing.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Row, Select, func, or_, select
+from sqlalchemy import (
+    BigInteger,
+    BindParameter,
+    ColumnElement,
+    Connection,
+    Select,
+    Text,
+    bindparam,
+    cast,
+    func,
+    or_,
+    select,
+)
 
 from worker.database import Database
 from worker.jobs.states import State
@@ -21,6 +35,8 @@ PAGE = 50
 LOOKED_THROUGH = 5_000
 """Jobs that one search for a text or a kind looks at."""
 MAX_TEXT = 100
+_NO_ID = 2**63 - 1
+"""Larger than any."""
 
 FIGURES = (
     "phase",
@@ -59,7 +75,6 @@ _COLUMNS = (
     job.c.defer_detail,
     job.c.next_eligible_at,
 )
-_PICKED = tuple(job.c.result[name].label(f"result_{name}") for name in FIGURES)
 
 
 @dataclass(frozen=True)
@@ -99,11 +114,16 @@ class BoardRow:
     defer_reason: str | None
     defer_detail: str | None
     next_eligible_at: float | None
-    result: Mapping[str, Any]
-    """`FIGURES` of the live or final result."""
-    tags: Sequence[str]
-    gates: Sequence[tuple[int, float]]
+    figures: str
+    """`FIGURES` of the live or final result, as a JSON list: rows that say the same are equal."""
+    tags: tuple[str, ...]
+    gates: tuple[tuple[int, float], ...]
     """(step, held-out score) of every gate on `select`, steps rising."""
+
+    @property
+    def result(self) -> Mapping[str, Any]:
+        """The figures by their names."""
+        return dict(zip(FIGURES, json.loads(self.figures), strict=True))
 
 
 @dataclass(frozen=True)
@@ -118,14 +138,12 @@ class BoardPage:
 
 
 def board_page(db: Database, wanted: Filter, gate_series: str, limit: int = PAGE) -> BoardPage:
-    """One page. Four statements, and one more for each further state."""
+    """One page: its ids along the indexes, a statement a state, then what stands in those rows."""
     with db.read() as conn:
         floor = _floor(conn, wanted) if wanted.unindexed else 0
-        found = sorted(_found(conn, wanted, floor, limit + 1), key=lambda row: -int(row.id))
-        shown = found[:limit]
-        ids = [row.id for row in shown]
-        tags, gates = _tags(conn, ids), _gates(conn, ids, gate_series)
-    rows = [_row(row, tags.get(row.id, []), gates.get(row.id, [])) for row in shown]
+        found = sorted(_found(conn, wanted, floor, limit + 1), reverse=True)
+        ids = found[:limit]
+        rows = _rows(conn, ids, gate_series)
     if len(found) > limit:
         return BoardPage(rows, older=ids[-1])
     if floor > 1:
@@ -141,28 +159,38 @@ def _floor(conn: Connection, wanted: Filter) -> int:
     return max(1, top - LOOKED_THROUGH)
 
 
-def _found(conn: Connection, wanted: Filter, floor: int, limit: int) -> Iterator[Row[Any]]:
-    statement = _statement(wanted, floor).limit(limit)
-    if set(wanted.states) == set(State):
-        yield from conn.execute(statement)
-        return
-    # One query a state runs along its index; a list of states would be sorted.
-    for state in wanted.states:
-        yield from conn.execute(statement.where(job.c.state == state))
-
-
-def _statement(wanted: Filter, floor: int) -> Select[Any]:
-    key = job.c.id if wanted.tag is None else job_tag.c.job_id
-    statement = select(*_COLUMNS, *_PICKED).order_by(key.desc())
-    if wanted.tag is not None:
-        statement = statement.join(job_tag, key == job.c.id).where(job_tag.c.tag == wanted.tag)
-    if wanted.before is not None:
-        statement = statement.where(key < wanted.before)
+def _found(conn: Connection, wanted: Filter, floor: int, limit: int) -> Iterator[int]:
+    every = set(wanted.states) == set(State)
+    statement = _statement(of_tag=wanted.tag is not None, of_state=not every)
     if wanted.kind is not None:
         statement = statement.where(job.c.kind == wanted.kind)
     if wanted.text:
         statement = statement.where(_says(wanted.text))
-    return statement.where(key >= floor) if floor > 1 else statement
+    asked = {
+        "below": _NO_ID if wanted.before is None else wanted.before,
+        "floor": floor,
+        "most": limit,
+        **({} if wanted.tag is None else {"of_tag": wanted.tag}),
+    }
+    # One query a state runs along its index; a list of states would be sorted.
+    for state in [None] if every else wanted.states:
+        of_state = {} if state is None else {"of_state": state}
+        yield from conn.execute(statement, {**asked, **of_state}).scalars()
+
+
+_BELOW: BindParameter[int] = bindparam("below", type_=BigInteger)
+
+
+@cache
+def _statement(*, of_tag: bool, of_state: bool) -> Select[Any]:
+    """Ids, newest first. Built once: to put it together costs more than to run it."""
+    key = job_tag.c.job_id if of_tag else job.c.id
+    statement = select(key).where(key < _BELOW, key >= bindparam("floor"))
+    if of_tag:
+        statement = statement.join(job, key == job.c.id).where(job_tag.c.tag == bindparam("of_tag"))
+    if of_state:
+        statement = statement.where(job.c.state == bindparam("of_state"))
+    return statement.order_by(key.desc()).limit(bindparam("most"))
 
 
 def _says(words: str) -> ColumnElement[bool]:
@@ -174,29 +202,60 @@ def _says(words: str) -> ColumnElement[bool]:
     return named
 
 
-def _tags(conn: Connection, ids: Sequence[int]) -> dict[int, list[str]]:
-    statement = select(job_tag.c.job_id, job_tag.c.tag).where(job_tag.c.job_id.in_(ids))
-    found: dict[int, list[str]] = {}
-    for job_id, tag in conn.execute(statement.order_by(job_tag.c.job_id, job_tag.c.tag)):
-        found.setdefault(job_id, []).append(tag)
-    return found
+_IDS: BindParameter[Any] = bindparam("ids", expanding=True)
+_TAGS = (
+    select(job_tag.c.job_id, job_tag.c.tag)
+    .where(job_tag.c.job_id.in_(_IDS))
+    .order_by(job_tag.c.job_id, job_tag.c.tag)
+)
+_GATES = (
+    select(metric.c.job_id, metric.c.step, metric.c.value)
+    .where(metric.c.job_id.in_(_IDS), metric.c.series == bindparam("of_series"))
+    .order_by(metric.c.job_id, metric.c.step)
+)
+_FIRST_GATE = (
+    select(metric.c.value)
+    .where(metric.c.job_id == bindparam("of_job"), metric.c.series == bindparam("of_series"))
+    .order_by(metric.c.step)
+    .limit(1)
+)
 
 
-def _gates(conn: Connection, ids: Sequence[int], series: str) -> dict[int, list[tuple[int, float]]]:
-    """The gates of all rows at once."""
-    statement = (
-        select(metric.c.job_id, metric.c.step, metric.c.value)
-        .where(metric.c.job_id.in_(ids), metric.c.series == series)
-        .order_by(metric.c.job_id, metric.c.step)
-    )
-    found: dict[int, list[tuple[int, float]]] = {}
-    for job_id, step, value in conn.execute(statement):
-        found.setdefault(job_id, []).append((step, value))
-    return found
+@cache
+def _bare_rows(dialect: str) -> Select[Any]:
+    """The columns, and the figures as one JSON list: read apart they cost a parser's call each."""
+    if dialect == "sqlite":
+        figures: ColumnElement[Any] = func.json_extract(
+            job.c.result, *(f"$.{name}" for name in FIGURES)
+        )
+    else:
+        figures = cast(func.json_build_array(*(job.c.result[name] for name in FIGURES)), Text)
+    return select(*_COLUMNS, figures.label("figures")).where(job.c.id.in_(_IDS))
 
 
-def _row(row: Row[Any], tags: Sequence[str], gates: Sequence[tuple[int, float]]) -> BoardRow:
-    known = row._mapping  # noqa: SLF001 - SQLAlchemy's public name for a row's columns
-    result = {name: known[f"result_{name}"] for name in FIGURES}
-    columns = {column.name: known[column] for column in _COLUMNS}
-    return BoardRow(**columns | {"state": State(row.state)}, result=result, tags=tags, gates=gates)
+def first_gate(db: Database, job_id: int, series: str) -> float | None:
+    """What the policy scored before its first step; None while no gate was held."""
+    with db.read() as conn:
+        asked = {"of_job": job_id, "of_series": series}
+        return conn.execute(_FIRST_GATE, asked).scalar_one_or_none()
+
+
+def _rows(conn: Connection, ids: Sequence[int], gate_series: str) -> list[BoardRow]:
+    """In the order of the ids."""
+    if not ids:
+        return []
+    tags: dict[int, list[str]] = {}
+    for job_id, tag in conn.execute(_TAGS, {"ids": ids}):
+        tags.setdefault(job_id, []).append(tag)
+    gates: dict[int, list[tuple[int, float]]] = {}
+    for job_id, step, value in conn.execute(_GATES, {"ids": ids, "of_series": gate_series}):
+        gates.setdefault(job_id, []).append((step, value))
+    found = {row.id: row for row in conn.execute(_bare_rows(conn.dialect.name), {"ids": ids})}
+    return [
+        BoardRow(
+            **{**found[job_id]._asdict(), "state": State(found[job_id].state)},
+            tags=tuple(tags.get(job_id, ())),
+            gates=tuple(gates.get(job_id, ())),
+        )
+        for job_id in ids
+    ]

@@ -152,10 +152,11 @@ def retry_fresh(db: Database, job_id: int, *, actor: str) -> int:
             "name": row.name,
             "priority": row.priority,
             "tags": list(tags),
+            "clone_of": job_id,
             "force": True,
         }
     )
-    found = candidate(wanted.kind, wanted.config, wanted.name)._replace(clone_of=job_id)
+    found = candidate(wanted.kind, wanted.config, wanted.name)
     with db.write_tx() as conn:
         return insert_job(
             conn,

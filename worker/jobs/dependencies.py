@@ -22,6 +22,7 @@ from worker.jobs.tables import dependency, job
 
 PARENT_FAILED = "PARENT_FAILED"
 """The cause of a job that was cancelled because it was to run after another one."""
+_NAME_ONE = "name jobs that exist; list them with: cockpit jobs"
 
 
 class IfParentFails(StrEnum):
@@ -48,9 +49,8 @@ def open_parents(conn: Connection, parents: Iterable[int], policy: IfParentFails
         row.id: State(row.state)
         for row in conn.execute(select(job.c.id, job.c.state).where(job.c.id.in_(wanted)))
     }
-    remedy = "name jobs that exist; list them with: cockpit jobs"
     unknown = [
-        ConfigProblem("after", parent, "is no job", remedy)
+        ConfigProblem("after", parent, "is no job", _NAME_ONE)
         for parent in wanted
         if parent not in found
     ]
@@ -60,6 +60,14 @@ def open_parents(conn: Connection, parents: Iterable[int], policy: IfParentFails
         if _fails(state, policy):
             raise ParentFailedError(parent, state)
     return [parent for parent in wanted if not _satisfied(found[parent], policy)]
+
+
+def require_original(conn: Connection, original: int | None) -> None:
+    """Raises ConfigError for a job to begin from that does not exist."""
+    if original is None:
+        return
+    if conn.execute(select(job.c.id).where(job.c.id == original)).first() is None:
+        raise ConfigError([ConfigProblem("clone_of", original, "is no job", _NAME_ONE)])
 
 
 def follow(conn: Connection, job_id: int, parents: Iterable[int], policy: IfParentFails) -> None:

@@ -14,6 +14,7 @@ from worker.database import Database
 from worker.jobs.changes import announce
 from worker.jobs.tables import queue_pause
 from worker.lane import decisions
+from worker.prepared import Prepared
 
 MAX_WHY = 200
 PAUSED, RESUMED = "paused", "resumed"
@@ -50,7 +51,10 @@ def resume(db: Database, *, actor: str) -> bool:
         return True
 
 
+_PAUSE = Prepared(select(queue_pause))
+
+
 def pause_of(conn: Connection) -> Pause | None:
     """The pause in force."""
-    row = conn.execute(select(queue_pause)).one_or_none()
+    row = _PAUSE.one_or_none(conn, {})
     return None if row is None else Pause(row.at, row.actor, row.why)

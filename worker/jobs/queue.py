@@ -10,7 +10,6 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from pydantic import BaseModel
 from sqlalchemy import (
     ColumnElement,
     Connection,
@@ -72,11 +71,11 @@ class Candidate(NamedTuple):
 
     kind: str
     name: str
-    config: BaseModel
+    config: dict[str, Any]
+    """With every default written out."""
     same: Fingerprint
     sweep_id: int | None = None
     sweep_point: Mapping[str, Any] | None = None
-    clone_of: int | None = None
 
 
 def enqueue(
@@ -135,7 +134,8 @@ def _answer_of(conn: Connection, wanted: Submission, key: str) -> Submitted | No
 def candidate(kind: str, raw: Mapping[str, Any], name: str | None) -> Candidate:
     """Raises ConfigError with every problem found."""
     config = validate(kind, raw)
-    return Candidate(kind, name or kind, config, fingerprint(get_kind(kind), config))
+    plain = config.model_dump(mode="json")
+    return Candidate(kind, name or kind, plain, fingerprint(get_kind(kind), config, plain))
 
 
 def refuse_tried(conn: Connection, same: Fingerprint, point: str = "") -> None:
@@ -146,7 +146,8 @@ def refuse_tried(conn: Connection, same: Fingerprint, point: str = "") -> None:
 
 
 def terms_of(conn: Connection, wanted: Submission, not_before: float | None) -> Terms:
-    """Raises ConfigError for parents that do not exist, ParentFailedError."""
+    """Raises ConfigError for jobs named in it that do not exist, ParentFailedError."""
+    dependencies.require_original(conn, wanted.clone_of)
     return Terms(not_before, dependencies.open_parents(conn, wanted.after, wanted.if_parent_fails))
 
 
@@ -165,24 +166,16 @@ def insert_job(
         "kind": found.kind,
         "name": found.name,
         "state": State.QUEUED.value,
-        "config": found.config.model_dump(mode="json"),
+        "config": found.config,
         "created_at": now,
         "created_by": actor,
-        "clone_of": found.clone_of,
+        "clone_of": wanted.clone_of,
         "sweep_id": found.sweep_id,
         "sweep_point": found.sweep_point,
         "config_hash": found.same.config,
         "data_hash": found.same.data,
         "priority": wanted.priority,
         "not_before": terms.not_before,
-        "followers": 0,
-        "attempt": 0,
-        "fence": 0,
-        "rescues": 0,
-        "oom_deferred": 0,
-        "ingested_seq": 0,
-        "ingested_offset": 0,
-        "result": {},
         **columns_of(deferral_of(terms.parents, terms.not_before, now)),
     }
     job_id: int = _INSERT.one(conn, row).id
@@ -301,4 +294,24 @@ _CLAIM_ONLY = Prepared(_claim(and_(job.c.id == bindparam("only"), text(CLAIMABLE
 
 # Behind every job there is: the id that it will get, or one that a failed insert wasted.
 _NEXT_RANK = select(func.coalesce(func.max(_everyone.c.id), 0) + 1).scalar_subquery()
-_INSERT = Prepared(insert(job).values(rank=_NEXT_RANK).returning(job.c.id))
+_NOTHING_YET: dict[str, Any] = {
+    name: literal_column("0")
+    for name in (
+        "followers",
+        "attempt",
+        "fence",
+        "rescues",
+        "oom_deferred",
+        "ingested_seq",
+        "ingested_offset",
+    )
+}
+_INSERT = Prepared(
+    insert(job)
+    .values(
+        rank=_NEXT_RANK,
+        result=literal_column("'{}'"),
+        **_NOTHING_YET,
+    )
+    .returning(job.c.id)
+)

@@ -1,20 +1,23 @@
 """The read side of measured values: each series in a line, and curves of bounded length.
 
 A curve is read at the finest level that keeps it under the wanted number of points: the values
-themselves, or stretches of steps with their lowest, highest, first and last value. Writes nothing.
+themselves, or stretches of steps with their lowest, highest, first and last value, where it helps
+two of them put together. Writes nothing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from itertools import pairwise
+from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, bindparam, select
 
 from engine.contract.errors import NightlaneError
 from worker.database import Database
 from worker.jobs.rollups import LARGEST, SIZES
 from worker.jobs.tables import metric, metric_rollup
+from worker.prepared import Prepared
 
 MOST_POINTS = 1000
 """As many as a chart has pixels to tell apart, each with its lowest and highest value."""
@@ -44,9 +47,10 @@ EVERY_STEP = Steps()
 
 
 class Summary(NamedTuple):
-    """All values of a series."""
+    """All values of a series. Two that are equal stand for the same values."""
 
     n: int
+    total: float
     low: float
     high: float
     first_step: int
@@ -58,33 +62,38 @@ class Summary(NamedTuple):
     last_at: float | None
 
 
-class Point(NamedTuple):
-    """One value, or a stretch of several."""
-
-    first_step: int
-    step: int
-    """Of the last value."""
-    value: float
-    """The last one."""
-    low: float
-    high: float
-    mean: float
-    n: int
-    at: float | None
-    """When the last one was measured."""
-
-
 class Curve(NamedTuple):
-    """A series in at most about the wanted number of points."""
+    """A series in at most about the wanted number of points, as columns of one length.
+
+    A point is one value, or a stretch of several steps.
+    """
 
     size: int
     """Steps in a point; 1: the values themselves."""
-    points: Sequence[Point]
+    first_steps: Sequence[int]
+    steps: Sequence[int]
+    """Of the last value in each point."""
+    values: Sequence[float]
+    """The last ones."""
+    lows: Sequence[float]
+    highs: Sequence[float]
+    means: Sequence[float]
+    counts: Sequence[int]
+    """Values in each point."""
+    moments: Sequence[float | None]
+    """When each last one was measured, in Unix seconds."""
+
+    @classmethod
+    def of_values(
+        cls, steps: Sequence[int], values: Sequence[float], moments: Sequence[float | None]
+    ) -> Curve:
+        """The values themselves."""
+        return cls(1, steps, steps, values, values, values, values, (1,) * len(steps), moments)
 
     @property
     def n(self) -> int:
         """Values that the points stand for."""
-        return sum(point.n for point in self.points)
+        return sum(self.counts)
 
 
 def summaries(db: Database, job_id: int, names: Sequence[str] | None = None) -> dict[str, Summary]:
@@ -96,22 +105,21 @@ def summaries(db: Database, job_id: int, names: Sequence[str] | None = None) -> 
 def curves(
     db: Database,
     job_id: int,
-    names: Sequence[str],
+    names: Sequence[str] | None = None,
     steps: Steps = EVERY_STEP,
     most: int = MOST_POINTS,
 ) -> dict[str, Curve]:
-    """Curves of some steps; a series without a value there is absent.
+    """Curves of some steps, of all series or those named; one without a value there is absent.
 
     A stretch that lies across an end of the range is left out.
     """
     found: dict[str, Curve] = {}
     with db.read() as conn:
-        for size, alike in _by_size(_summaries(conn, job_id, names), steps, most).items():
-            if size == 1:
-                points = _values(conn, job_id, alike, steps)
-            else:
-                points = _stretches(conn, job_id, alike, size, steps)
-            found |= {name: Curve(size, _thinned(points[name], most)) for name in points}
+        for name, summary in _summaries(conn, job_id, names).items():
+            size = _size(summary, steps, most)
+            curve = None if size is None else _curve(conn, job_id, name, size, steps)
+            if curve is not None:
+                found[name] = _thinned(curve, most)
     return found
 
 
@@ -176,28 +184,24 @@ def attempts_began(db: Database, job_id: int, name: str) -> list[tuple[int, int]
 
 
 def _summaries(conn: Connection, job_id: int, names: Sequence[str] | None) -> dict[str, Summary]:
-    rolled = metric_rollup.c
-    statement = (
-        select(metric_rollup)
-        .where(rolled.job_id == job_id, rolled.size == LARGEST)
-        .order_by(rolled.series, rolled.bucket)
-    )
-    if names is not None:
-        statement = statement.where(rolled.series.in_(names))
+    """From the largest stretches alone."""
+    if names is None:
+        rows = _LARGEST.all(conn, {"job": job_id})
+    else:
+        rows = [
+            row for name in names for row in _LARGEST_OF.all(conn, {"job": job_id, "series": name})
+        ]
     found: dict[str, Summary] = {}
-    for row in conn.execute(statement):
-        so_far = found.get(row.series)
-        mine = Summary(
-            row.n, row.low, row.high, row.first_step, row.first, row.first_at,
-            row.last_step, row.last, row.last_at,
-        )  # fmt: skip
-        found[row.series] = mine if so_far is None else _joined(so_far, mine)
+    for name, *numbers in rows:
+        so_far, mine = found.get(name), Summary(*numbers)
+        found[name] = mine if so_far is None else _joined(so_far, mine)
     return found
 
 
 def _joined(before: Summary, behind: Summary) -> Summary:
     return behind._replace(
         n=before.n + behind.n,
+        total=before.total + behind.total,
         low=min(before.low, behind.low),
         high=max(before.high, behind.high),
         first_step=before.first_step,
@@ -206,85 +210,125 @@ def _joined(before: Summary, behind: Summary) -> Summary:
     )
 
 
-def _by_size(found: dict[str, Summary], wanted: Steps, most: int) -> dict[int, list[str]]:
-    """Each series at the finest level whose points cannot be more than `most`."""
-    sizes: dict[int, list[str]] = {}
-    for name, summary in found.items():
-        low = summary.first_step if wanted.first is None else max(wanted.first, summary.first_step)
-        high = summary.last_step if wanted.last is None else min(wanted.last, summary.last_step)
-        steps = high - low + 1
-        if steps < 1:
-            continue
-        fitting = [size for size in (1, *SIZES) if min(summary.n, -(-steps // size)) <= most]
-        sizes.setdefault(fitting[0] if fitting else LARGEST, []).append(name)
-    return sizes
+def _size(summary: Summary, wanted: Steps, most: int) -> int | None:
+    """The fewest steps in a point with which there cannot be more than `most`; None: no step."""
+    low = summary.first_step if wanted.first is None else max(wanted.first, summary.first_step)
+    high = summary.last_step if wanted.last is None else min(wanted.last, summary.last_step)
+    steps = high - low + 1
+    if steps < 1:
+        return None
+    if min(summary.n, steps) <= most:
+        return 1
+    # Stretches begin at multiples of their size, wherever the steps begin.
+    return next((size for size in _DRAWN if high // size - low // size < most), LARGEST)
 
 
-def _values(
-    conn: Connection, job_id: int, names: list[str], steps: Steps
-) -> dict[str, list[Point]]:
-    statement = (
-        select(metric.c.series, metric.c.step, metric.c.value, metric.c.at)
-        .where(metric.c.job_id == job_id, metric.c.series.in_(names))
-        .order_by(metric.c.series, metric.c.step)
+def _curve(conn: Connection, job_id: int, name: str, size: int, steps: Steps) -> Curve | None:
+    """At one level; None without a value in these steps."""
+    stored = size if size in _STORED else size // 2
+    first = 0 if steps.first is None else steps.first
+    last = _MAX_STEP if steps.last is None else steps.last
+    asked = {"job": job_id, "series": name, "first": first, "last": last}
+    if stored == 1:
+        columns = _VALUES.columns(conn, asked)
+        found = Curve.of_values(*columns) if columns else None
+    else:
+        ends = {"low": first // stored, "high": last // stored}
+        columns = _STRETCHES.columns(conn, {**asked, **ends, "size": stored})
+        found = _of_stretches(stored, *columns) if columns else None
+    return found if found is None or size == stored else _doubled(found)
+
+
+def _of_stretches(size: int, *columns: Sequence[Any]) -> Curve:
+    firsts, steps, values, lows, highs, totals, counts, moments = columns
+    means = [total / n for total, n in zip(totals, counts, strict=True)]
+    return Curve(size, firsts, steps, values, lows, highs, means, counts, moments)
+
+
+def _thinned(curve: Curve, most: int) -> Curve:
+    """Stretches put together until there are few enough: only beyond the largest ones."""
+    while len(curve.steps) > most:
+        curve = _doubled(curve)
+    return curve
+
+
+def _doubled(curve: Curve) -> Curve:
+    """Twice as many steps in a point: neighbours that share one are put together."""
+    size, (_, firsts, steps, values, lows, highs, means, counts, moments) = curve.size * 2, curve
+    stretch = [step // size for step in steps]
+    begins = [0, *(at for at, (a, b) in enumerate(pairwise(stretch), 1) if a != b)]
+    ends = [*(begin - 1 for begin in begins[1:]), len(steps) - 1]
+    pairs = list(zip(begins, ends, strict=True))  # twice the same place, or two neighbours
+    n = [counts[a] + counts[b] if a < b else counts[a] for a, b in pairs]
+    totals = [means[a] * counts[a] + (means[b] * counts[b] if a < b else 0) for a, b in pairs]
+    return Curve(
+        size,
+        [firsts[a] for a in begins],
+        [steps[b] for b in ends],
+        [values[b] for b in ends],
+        [min(lows[a], lows[b]) for a, b in pairs],
+        [max(highs[a], highs[b]) for a, b in pairs],
+        [total / times for total, times in zip(totals, n, strict=True)],
+        n,
+        [moments[b] for b in ends],
     )
-    if steps.first is not None:
-        statement = statement.where(metric.c.step >= steps.first)
-    if steps.last is not None:
-        statement = statement.where(metric.c.step <= steps.last)
-    found: dict[str, list[Point]] = {}
-    for name, step, value, at in conn.execute(statement).all():
-        point = Point(step, step, value, value, value, value, 1, at)
-        found.setdefault(name, []).append(point)
-    return found
 
 
-def _stretches(
-    conn: Connection, job_id: int, names: list[str], size: int, steps: Steps
-) -> dict[str, list[Point]]:
-    rolled = metric_rollup.c
-    statement = (
-        select(
-            rolled.series,
-            rolled.first_step,
-            rolled.last_step,
-            rolled.last,
-            rolled.low,
-            rolled.high,
-            rolled.total / rolled.n,
-            rolled.n,
-            rolled.last_at,
-        )
-        .where(rolled.job_id == job_id, rolled.series.in_(names), rolled.size == size)
-        .order_by(rolled.series, rolled.bucket)
+_STORED = (1, *SIZES)
+_DRAWN = sorted({*_STORED, *(size * 2 for size in _STORED)})
+"""Steps in a point: as stored, and two of them together."""
+_MAX_STEP = 2**31 - 1
+"""The largest number of a column on every database."""
+
+_rolled = metric_rollup.c
+_EACH = (
+    select(
+        _rolled.series,
+        _rolled.n,
+        _rolled.total,
+        _rolled.low,
+        _rolled.high,
+        _rolled.first_step,
+        _rolled.first,
+        _rolled.first_at,
+        _rolled.last_step,
+        _rolled.last,
+        _rolled.last_at,
     )
-    if steps.first is not None:
-        statement = statement.where(
-            rolled.bucket >= steps.first // size, rolled.first_step >= steps.first
-        )
-    if steps.last is not None:
-        statement = statement.where(
-            rolled.bucket <= steps.last // size, rolled.last_step <= steps.last
-        )
-    found: dict[str, list[Point]] = {}
-    for name, *point in conn.execute(statement).all():
-        found.setdefault(name, []).append(Point(*point))
-    return found
-
-
-def _thinned(points: list[Point], most: int) -> list[Point]:
-    """Neighbours put together until there are few enough: only beyond the largest stretch."""
-    while len(points) > most:
-        points = [_together(points[at : at + 2]) for at in range(0, len(points), 2)]
-    return points
-
-
-def _together(part: Sequence[Point]) -> Point:
-    n = sum(point.n for point in part)
-    return part[-1]._replace(
-        first_step=part[0].first_step,
-        low=min(point.low for point in part),
-        high=max(point.high for point in part),
-        mean=sum(point.mean * point.n for point in part) / n,
-        n=n,
+    .where(_rolled.job_id == bindparam("job"), _rolled.size == LARGEST)
+    .order_by(_rolled.series, _rolled.bucket)
+)
+_LARGEST = Prepared(_EACH)
+_LARGEST_OF = Prepared(_EACH.where(_rolled.series == bindparam("series")))
+_STRETCHES = Prepared(
+    select(
+        _rolled.first_step,
+        _rolled.last_step,
+        _rolled.last,
+        _rolled.low,
+        _rolled.high,
+        _rolled.total,
+        _rolled.n,
+        _rolled.last_at,
     )
+    .where(
+        _rolled.job_id == bindparam("job"),
+        _rolled.size == bindparam("size"),
+        _rolled.series == bindparam("series"),
+        _rolled.bucket >= bindparam("low"),
+        _rolled.bucket <= bindparam("high"),
+        _rolled.first_step >= bindparam("first"),
+        _rolled.last_step <= bindparam("last"),
+    )
+    .order_by(_rolled.bucket)
+)
+_VALUES = Prepared(
+    select(metric.c.step, metric.c.value, metric.c.at)
+    .where(
+        metric.c.job_id == bindparam("job"),
+        metric.c.series == bindparam("series"),
+        metric.c.step >= bindparam("first"),
+        metric.c.step <= bindparam("last"),
+    )
+    .order_by(metric.c.step)
+)

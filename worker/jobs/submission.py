@@ -5,10 +5,10 @@ Browser, REST and command line fill it; `problems_of` gives each the same words.
 
 from __future__ import annotations
 
-import json
 from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator
+from pydantic_core import to_json
 
 from engine.contract.errors import ConfigError, ConfigProblem
 from engine.contract.kinds import MAX_CONFIG_BYTES, problems_of, text_problems
@@ -21,8 +21,6 @@ MAX_KEY = 200
 MAX_PRIORITY = 100
 LARGEST_ID = 2**31 - 1
 """The largest number that the id column of every database holds."""
-
-_PLAIN = json.JSONEncoder(default=str)
 
 JobNumber = Annotated[int, Field(strict=True, ge=1, le=LARGEST_ID)]
 Priority = Annotated[int, Field(strict=True, ge=-MAX_PRIORITY, le=MAX_PRIORITY)]
@@ -69,6 +67,8 @@ class Submission(BaseModel):
     """Jobs that must have ended before."""
     if_parent_fails: IfParentFails = IfParentFails.CANCEL
     """When one of those ends without success: cancel this one, run it all the same, or wait."""
+    clone_of: JobNumber | None = None
+    """The job that this one began from; it changes nothing of how it runs."""
     tags: list[str] = Field(default=[], max_length=20)
     """Words to find it by."""
     force: bool = Field(default=False, strict=True)
@@ -84,8 +84,9 @@ class Submission(BaseModel):
     _plain_tags = field_validator("tags")(checked_tags)
 
     def body_hash(self) -> str:
-        """The same for the same request, however it was sent."""
-        return canonical_hash({name: getattr(self, name) for name in Submission.model_fields})
+        """The same for the same request, however it was sent and whatever it began from."""
+        asked = Submission.model_fields.keys() - {"clone_of"}
+        return canonical_hash({name: getattr(self, name) for name in asked})
 
 
 def submission(raw: dict[str, Any]) -> Submission:
@@ -96,7 +97,7 @@ def submission(raw: dict[str, Any]) -> Submission:
         wanted = Submission.model_validate(raw)
     except ValidationError as error:
         raise ConfigError(problems_of(error, Submission)) from error
-    size = len(_PLAIN.encode(wanted.config))
+    size = len(to_json(wanted.config, fallback=str, bytes_mode="base64"))
     if size > MAX_CONFIG_BYTES:
         remedy = f"keep it under {MAX_CONFIG_BYTES} bytes and name data by path"
         raise ConfigError(

@@ -57,7 +57,7 @@ def submit_sweep(
     axes = checked_axes(wanted)
     candidates = list(_candidates(wanted, axes))
     not_before = start_time(wanted.not_before, time.time())
-    with db.write_tx() as conn:
+    with db.write_tx(alone=True) as conn:
         if key is not None and (before := _before(conn, key, body_hash)) is not None:
             return before
         terms = terms_of(conn, wanted, not_before)

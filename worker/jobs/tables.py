@@ -50,7 +50,7 @@ class Job(SQLModel, table=True):
     created_at: float
     created_by: str
     clone_of: int | None = Field(default=None, foreign_key="job.id")
-    """The job that this one tries again from the beginning."""
+    """The job that this one began from: run again as it was, or with changes."""
     sweep_id: int | None = Field(default=None, foreign_key="sweep.id")
     sweep_point: dict[str, Any] | None = Field(default=None, sa_type=JSON_OR_NULL)
     """The values that the sweep gave to this job, by dotted name."""

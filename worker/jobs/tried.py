@@ -48,9 +48,15 @@ _NEWEST = Prepared(
 )
 
 
-def fingerprint(kind: Kind, config: BaseModel) -> Fingerprint:
-    """Of a validated config, with its input files as they are now."""
-    settings = _without(config.model_dump(mode="json"), kind.indifferent)
+def fingerprint(
+    kind: Kind, config: BaseModel, plain: Mapping[str, Any] | None = None
+) -> Fingerprint:
+    """Of a validated config, with its input files as they are now. `plain`: the config as JSON,
+    where it is at hand.
+    """
+    settings = config.model_dump(mode="json") if plain is None else plain
+    if kind.indifferent:
+        settings = _without(settings, kind.indifferent)
     digest = hashlib.sha256()
     for path in kind.inputs(config):
         digest.update(f"{path}\0{_content(path)}\0".encode())

@@ -6,12 +6,21 @@ Keyset pages only; history is never counted or skipped over.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict
-from sqlalchemy import Column, Connection, Row, Select, select, text
+from sqlalchemy import (
+    BindParameter,
+    Connection,
+    Row,
+    RowMapping,
+    Select,
+    bindparam,
+    select,
+    text,
+)
 
 from engine.contract.errors import NightlaneError
 from worker.database import Database
@@ -84,7 +93,7 @@ class JobView(_View):
     sweep_point: dict[str, Any] | None
     """The values that the sweep gave to it, by dotted name."""
     clone_of: int | None
-    """The job that it tries again from the beginning."""
+    """The job that it began from: run again as it was, or with changes."""
     stop_requested: str | None
     """What a person asked of the running attempt: cancel or requeue."""
     pruned_at: float | None
@@ -170,7 +179,7 @@ class LaneView(_View):
 
 def get_job(db: Database, job_id: int) -> JobView:
     """Raises JobNotFoundError."""
-    found = _job_views(db, select(job).where(job.c.id == job_id))
+    found = _job_views(db, (_ONE,), {"job_id": job_id})
     if not found:
         raise JobNotFoundError(job_id)
     return found[0]
@@ -197,7 +206,7 @@ def list_jobs(
         statement = statement.where(job.c.state == state)
     if sweep_id is not None:
         statement = statement.where(job.c.sweep_id == sweep_id, job.c.sweep_id.is_not(None))
-    return _job_views(db, statement)
+    return _job_views(db, (statement,), {})
 
 
 def next_jobs(db: Database, *, limit: int = 50) -> list[JobView]:
@@ -206,29 +215,17 @@ def next_jobs(db: Database, *, limit: int = 50) -> list[JobView]:
     Behind those that may be claimed come the deferred ones: by their time, then those that wait
     for something else.
     """
-    timed, untimed = job.c.next_eligible_at.is_not(None), job.c.next_eligible_at.is_(None)
-    found: list[JobView] = []
-    for statement in (
-        select(job).where(text(CLAIMABLE)).order_by(job.c.priority.desc(), job.c.rank, job.c.id),
-        select(job).where(text(DEFERRED), timed).order_by(job.c.next_eligible_at),
-        select(job).where(text(DEFERRED), untimed).order_by(job.c.id),
-    ):
-        if len(found) < limit:
-            found += _job_views(db, statement.limit(limit - len(found)))
-    return found
+    return _job_views(db, (_IN_TURN, *_PUT_OFF), {}, limit)
+
+
+def in_turn(db: Database, *, limit: int = 50) -> list[JobView]:
+    """Of them those that may be claimed, alone."""
+    return _job_views(db, (_IN_TURN,), {}, limit)
 
 
 def put_off(db: Database, *, limit: int = 50) -> list[JobView]:
     """The deferred jobs alone: by their time, then those that wait for something else."""
-    found: list[JobView] = []
-    for timed, order in (
-        (job.c.next_eligible_at.is_not(None), job.c.next_eligible_at),
-        (job.c.next_eligible_at.is_(None), job.c.id),
-    ):
-        if len(found) < limit:
-            statement = select(job).where(text(DEFERRED), timed).order_by(order)
-            found += _job_views(db, statement.limit(limit - len(found)))
-    return found
+    return _job_views(db, _PUT_OFF, {}, limit)
 
 
 def get_sweep(db: Database, sweep_id: int) -> SweepView:
@@ -258,13 +255,13 @@ def paused(db: Database) -> Pause | None:
 
 def running(db: Database) -> list[JobView]:
     """What runs now, oldest first."""
-    return _in_state(db, State.RUNNING, MAX_PAGE)
+    return _job_views(db, (_RUNNING,), {}, MAX_PAGE)
 
 
 def counts(db: Database) -> dict[State, int]:
     """Jobs in each state, from the kept counters."""
     with db.read() as conn:
-        found = {row.state: row.n for row in conn.execute(select(state_count))}
+        found = {row.state: row.n for row in conn.execute(_COUNTS)}
     return {state: found.get(state, 0) for state in State}
 
 
@@ -300,16 +297,15 @@ def metrics(
 
 def changes_after(db: Database, last_id: int, limit: int = 500) -> list[ChangeView]:
     """The change feed behind an id, oldest first. Ask `oldest_change_id` whether it is whole."""
-    statement = select(change).where(change.c.id > last_id).order_by(change.c.id).limit(limit)
     with db.read() as conn:
-        return [ChangeView.model_validate(row) for row in conn.execute(statement).mappings()]
+        rows = conn.execute(_CHANGES, {"after": last_id, "most": limit}).all()
+    return [ChangeView(id=row.id, topic=row.topic, job_id=row.job_id) for row in rows]
 
 
 def last_change_id(db: Database) -> int:
     """0 before the first change."""
     with db.read() as conn:
-        newest = select(change.c.id).order_by(change.c.id.desc()).limit(1)
-        return conn.execute(newest).scalar_one_or_none() or 0
+        return conn.execute(_NEWEST_CHANGE).scalar_one_or_none() or 0
 
 
 def oldest_change_id(db: Database) -> int:
@@ -337,20 +333,63 @@ def lane_status(db: Database, name: str) -> LaneView:
     )
 
 
-def _in_state(db: Database, state: State, limit: int) -> list[JobView]:
-    return _job_views(db, select(job).where(job.c.state == state).order_by(job.c.id).limit(limit))
+# Built once: to put a statement together costs more than to run it.
+_MOST: BindParameter[Any] = bindparam("most")
+_ONE = select(job).where(job.c.id == bindparam("job_id"))
+_RUNNING = select(job).where(job.c.state == State.RUNNING).order_by(job.c.id).limit(_MOST)
+_IN_TURN = (
+    select(job)
+    .where(text(CLAIMABLE))
+    .order_by(job.c.priority.desc(), job.c.rank, job.c.id)
+    .limit(_MOST)
+)
+_PUT_OFF = tuple(
+    select(job).where(text(DEFERRED), timed).order_by(order).limit(_MOST)
+    for timed, order in (
+        (job.c.next_eligible_at.is_not(None), job.c.next_eligible_at),
+        (job.c.next_eligible_at.is_(None), job.c.id),
+    )
+)
+_IDS: BindParameter[Any] = bindparam("ids", expanding=True)
+_TAGS = (
+    select(job_tag.c.job_id, job_tag.c.tag)
+    .where(job_tag.c.job_id.in_(_IDS))
+    .order_by(job_tag.c.job_id, job_tag.c.tag)
+)
+_PARENTS = (
+    select(dependency.c.job_id, dependency.c.parent_id, dependency.c.if_failed)
+    .where(dependency.c.job_id.in_(_IDS))
+    .order_by(dependency.c.job_id, dependency.c.parent_id)
+)
+_RESULT = select(job.c.result).where(job.c.id == bindparam("job_id"))
+_LANE = select(lane).where(lane.c.name == bindparam("of_lane"))
+_COUNTS = select(state_count)
+_NEWEST_CHANGE = select(change.c.id).order_by(change.c.id.desc()).limit(1)
+_CHANGES = (
+    select(change.c.id, change.c.topic, change.c.job_id)
+    .where(change.c.id > bindparam("after"))
+    .order_by(change.c.id)
+    .limit(_MOST)
+)
 
 
-def _job_views(db: Database, statement: Select[Any]) -> list[JobView]:
-    """The jobs, and what they wait for, as it is at one moment."""
+def _job_views(
+    db: Database,
+    statements: Sequence[Select[Any]],
+    values: Mapping[str, Any],
+    limit: int | None = None,
+) -> list[JobView]:
+    """The jobs, and what they wait for, as it is at one moment; one statement behind the other."""
     now = time.time()
     with db.read() as conn:
-        rows = conn.execute(statement).mappings().all()
+        rows: list[RowMapping] = []
+        for statement in statements:
+            if limit is None or len(rows) < limit:
+                left = {} if limit is None else {"most": limit - len(rows)}
+                rows += conn.execute(statement, {**values, **left}).mappings().all()
         ids = [row["id"] for row in rows]
-        tags = _grouped(conn, job_tag.c.job_id, (job_tag.c.tag,), ids)
-        parents = _grouped(
-            conn, dependency.c.job_id, (dependency.c.parent_id, dependency.c.if_failed), ids
-        )
+        tags = _grouped(conn, _TAGS, ids)
+        parents = _grouped(conn, _PARENTS, ids)
         stand = _stand(db, conn, now) if any(row["state"] == State.QUEUED for row in rows) else None
     runs = db.settings.runs_dir
     return [
@@ -373,13 +412,12 @@ def _job_views(db: Database, statement: Select[Any]) -> list[JobView]:
 
 
 def _grouped(
-    conn: Connection, owner: Column[int], values: Sequence[Column[Any]], ids: Sequence[int]
+    conn: Connection, statement: Select[Any], ids: Sequence[int]
 ) -> dict[int, list[Row[Any]]]:
-    """The values of each owner, in order; no row for who has none."""
+    """The rows of each owner, in order; none for who has none."""
     found: dict[int, list[Row[Any]]] = {}
     if ids:
-        statement = select(owner, *values).where(owner.in_(ids)).order_by(owner, *values)
-        for row in conn.execute(statement):
+        for row in conn.execute(statement, {"ids": ids}):
             found.setdefault(row[0], []).append(row)
     return found
 
@@ -393,7 +431,7 @@ def _stand(db: Database, conn: Connection, now: float) -> QueueStand:
     runs = row.job_id if row is not None and held else None
     eta_s = None
     if runs is not None:
-        result = conn.execute(select(job.c.result).where(job.c.id == runs)).scalar_one_or_none()
+        result = conn.execute(_RESULT, {"job_id": runs}).scalar_one_or_none()
         eta_s = (result or {}).get("eta_s")
     name, policy = db.settings.lane, standing_in(conn, db.settings.lane)
     return QueueStand(
@@ -409,4 +447,4 @@ def _stand(db: Database, conn: Connection, now: float) -> QueueStand:
 
 
 def _lane_row(conn: Connection, name: str) -> Row[Any] | None:
-    return conn.execute(select(lane).where(lane.c.name == name)).one_or_none()
+    return conn.execute(_LANE, {"of_lane": name}).one_or_none()

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from sqlalchemy import Connection, insert, select, update
+from sqlalchemy import Connection, bindparam, insert, select, update
 
 from worker.database import Database
 from worker.jobs.deferral import Deferral, Reason
@@ -21,6 +21,7 @@ from worker.lane import decisions
 from worker.lane.command import Outcome, run_command
 from worker.lane.lock import Lease
 from worker.lane.tables import resident
+from worker.prepared import Prepared
 
 RETURNED_SHARE = 0.8
 """Of what an earlier stop gave back, so much must come back for a stop to count as one."""
@@ -173,11 +174,14 @@ class Arbiter:
             )
 
 
+_OWED = Prepared(select(resident.c.owed).where(resident.c.lane == bindparam("of_lane")))
+
+
 def owed(db: Database) -> bool:
     """Whether the lane's resident model waits to be started again."""
     with db.read() as conn:
-        statement = select(resident.c.owed).where(resident.c.lane == db.settings.lane)
-        return bool(conn.execute(statement).scalar_one_or_none())
+        row = _OWED.one_or_none(conn, {"of_lane": db.settings.lane})
+    return row is not None and bool(row.owed)
 
 
 def returns_gb(db: Database) -> float | None:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict
-from sqlalchemy import Connection, Row, insert, select
+from sqlalchemy import Connection, Row, bindparam, insert, select
 
 from worker.database import Database
 from worker.jobs.changes import announce
@@ -99,16 +99,19 @@ def between(db: Database, lane: str, begin: float, end: float) -> list[DecisionV
         return [DecisionView.model_validate(row) for row in conn.execute(statement).mappings()]
 
 
+_NEWEST = (
+    select(lane_event)
+    .where(lane_event.c.lane == bindparam("of_lane"))
+    .order_by(lane_event.c.at.desc(), lane_event.c.id.desc())
+    .limit(bindparam("most"))
+)
+
+
 def newest(db: Database, lane: str, limit: int) -> list[DecisionView]:
     """The last decisions of a lane, newest first."""
-    statement = (
-        select(lane_event)
-        .where(lane_event.c.lane == lane)
-        .order_by(lane_event.c.at.desc(), lane_event.c.id.desc())
-        .limit(limit)
-    )
     with db.read() as conn:
-        return [DecisionView.model_validate(row) for row in conn.execute(statement).mappings()]
+        rows = conn.execute(_NEWEST, {"of_lane": lane, "most": limit}).mappings()
+        return [DecisionView.model_validate(row) for row in rows]
 
 
 def _last(conn: Connection, lane: str, job_id: int | None) -> Row[Any] | None:

@@ -11,15 +11,15 @@ reading of free memory.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
-from sqlalchemy import Connection, RowMapping, select, text
+from sqlalchemy import RowMapping
 
 from engine.contract.envelope import Envelope
 from engine.contract.errors import ConfigError
-from engine.contract.kinds import get_kind, validate
-from worker.jobs.tables import TRIED, job
+from engine.contract.kinds import get_kind
+from worker.lane.history import Done, History
 
 MARGIN = 1.1
 """A run that used so much once may use a tenth more the next time."""
@@ -39,22 +39,21 @@ class Need(NamedTuple):
     """Part by part, before any correction."""
 
 
-def need_of(conn: Connection, candidate: RowMapping) -> Need | None:
+def need_of(history: History, candidate: RowMapping) -> Need | None:
     """What a queued job needs; None when nothing is known about it."""
-    estimate = _estimate(candidate)
+    estimate = _estimate(candidate["kind"], candidate["config"])
     own = used_gb(candidate["result"])
     if own is not None:
         return Need(own * MARGIN, "own", estimate)
-    if candidate["config_hash"] is not None:
-        same = _used(conn, job.c.config_hash == candidate["config_hash"])
-        if same:
-            return Need(max(used for used, _ in same) * MARGIN, "same", estimate)
+    same = [used for used, _ in _used(history.same(candidate["config_hash"]))]
+    if same:
+        return Need(max(same) * MARGIN, "same", estimate)
     if estimate is None:
         return None
     shares = [
         used / theirs.total
-        for used, row in _used(conn, job.c.kind == candidate["kind"])
-        if (theirs := _estimate(row)) is not None and theirs.total > 0
+        for used, done in _used(history.of_kind(candidate["kind"]))
+        if (theirs := _estimate(done.kind, done.config)) is not None and theirs.total > 0
     ]
     if shares:
         share = min(MOST_SHARE, max([LEAST_SHARE, *shares]))
@@ -78,23 +77,16 @@ def used_gb(result: Mapping[str, Any]) -> float | None:
         return None
 
 
-def _used(conn: Connection, condition: Any) -> list[tuple[float, RowMapping]]:
-    """(GB used, row) of the newest finished jobs that the condition picks."""
-    newest = (
-        select(job.c.kind, job.c.config, job.c.result)
-        .where(text(TRIED), condition)
-        .order_by(job.c.id.desc())
-        .limit(LOOKED_AT)
-    )
-    rows = conn.execute(newest).mappings().all()
-    return [(used, row) for row in rows if (used := used_gb(row["result"])) is not None]
+def _used(done: Sequence[Done]) -> list[tuple[float, Done]]:
+    """(GB used, run) of those that say it."""
+    return [(used, one) for one in done[:LOOKED_AT] if (used := used_gb(one.result)) is not None]
 
 
-def _estimate(row: RowMapping) -> Envelope | None:
+def _estimate(kind_name: str, config: Mapping[str, Any]) -> Envelope | None:
     """The kind's own estimate; None also for a config that does not hold any more."""
     try:
-        kind = get_kind(row["kind"])
-        return kind.envelope(kind.config.model_validate(row["config"]))
+        kind = get_kind(kind_name)
+        return kind.envelope(kind.config.model_validate(config))
     except (ConfigError, ValueError):
         return None
 
@@ -102,6 +94,8 @@ def _estimate(row: RowMapping) -> Envelope | None:
 def serves(row: RowMapping) -> bool:
     """Whether the job starts the program that serves models."""
     try:
-        return get_kind(row["kind"]).serves(validate(row["kind"], row["config"]))
-    except ConfigError:
+        kind = get_kind(row["kind"])
+        config = kind.config.model_validate(row["config"])
+        return kind.serves(config) and not kind.check(config)
+    except (ConfigError, ValueError):
         return False

@@ -10,17 +10,14 @@ A job that was begun is expected to need the share of its steps that is left. Kn
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
-from sqlalchemy import Connection, RowMapping, func, select, text
+from sqlalchemy import RowMapping
 
-from worker.jobs.tables import TRIED, attempt, job
+from worker.lane.history import Done, History
 from worker.lane.ledger import SECONDS_PER_HOUR
 from worker.settings import WorkerSettings
-
-LOOKED_AT = 10
-"""Finished jobs of a kind that are asked, the newest ones."""
 
 Basis = Literal["same", "kind", "guess"]
 
@@ -34,11 +31,11 @@ class Expected(NamedTuple):
     """Finished jobs behind the number."""
 
 
-def expected(conn: Connection, settings: WorkerSettings, candidate: RowMapping) -> Expected:
+def expected(history: History, settings: WorkerSettings, candidate: RowMapping) -> Expected:
     """Seconds that a queued job will hold the lane; `candidate` is its row."""
     found = (
-        _of_same(conn, candidate)
-        or _of_kind(conn, candidate)
+        _of_same(history, candidate)
+        or _of_kind(history, candidate)
         or Expected(settings.estimate_hours * SECONDS_PER_HOUR, "guess", 0)
     )
     return found._replace(seconds=found.seconds * share_left(candidate["result"]))
@@ -56,58 +53,34 @@ def share_left(result: Mapping[str, Any]) -> float:
     return min(1.0, max(0.0, 1 - step / steps))
 
 
-def _of_same(conn: Connection, candidate: RowMapping) -> Expected | None:
-    if candidate["config_hash"] is None:
-        return None
-    chosen = (
-        select(job.c.id)
-        .where(text(TRIED), job.c.config_hash == candidate["config_hash"])
-        .order_by(job.c.id.desc())
-        .limit(LOOKED_AT)
-    )
-    taken = _seconds(conn, list(conn.execute(chosen).scalars()))
-    if not taken:
-        return None
-    return Expected(statistics.median(taken.values()), "same", len(taken))
+def _of_same(history: History, candidate: RowMapping) -> Expected | None:
+    return _median(_known(history.same(candidate["config_hash"])), "same")
 
 
-def _of_kind(conn: Connection, candidate: RowMapping) -> Expected | None:
-    newest = (
-        select(job.c.id, job.c.config, job.c.result)
-        .where(text(TRIED), job.c.kind == candidate["kind"])
-        .order_by(job.c.id.desc())
-        .limit(LOOKED_AT)
-    )
-    rows = conn.execute(newest).mappings().all()
-    taken = _seconds(conn, [row["id"] for row in rows])
-    if not taken:
-        return None
-    wanted = _steps(candidate)
+def _of_kind(history: History, candidate: RowMapping) -> Expected | None:
+    done = [one for one in history.of_kind(candidate["kind"]) if one.seconds is not None]
+    wanted = _steps(candidate["config"], candidate["result"])
     paces = [
-        taken[row["id"]] / steps for row in rows if row["id"] in taken and (steps := _steps(row))
+        seconds / steps
+        for one in done
+        if (seconds := one.seconds) is not None and (steps := _steps(one.config, one.result))
     ]
     if wanted and paces:
         return Expected(statistics.median(paces) * wanted, "kind", len(paces))
-    return Expected(statistics.median(taken.values()), "kind", len(taken))
+    return _median(_known(done), "kind")
 
 
-def _seconds(conn: Connection, job_ids: list[int]) -> dict[int, float]:
-    """What each job was charged, over all of its attempts."""
-    charged = (
-        select(attempt.c.job_id, func.sum(attempt.c.seconds))
-        .where(attempt.c.job_id.in_(job_ids))
-        .group_by(attempt.c.job_id)
-    )
-    return {job_id: float(seconds) for job_id, seconds in conn.execute(charged)}
+def _known(done: Sequence[Done]) -> list[float]:
+    return [one.seconds for one in done if one.seconds is not None]
 
 
-def _steps(row: RowMapping) -> int | None:
+def _median(taken: Sequence[float], basis: Basis) -> Expected | None:
+    return Expected(statistics.median(taken), basis, len(taken)) if taken else None
+
+
+def _steps(config: Mapping[str, Any], result: Mapping[str, Any]) -> int | None:
     """How many steps a job's config asks for."""
-    for source, name in (
-        (row["config"], "max_steps"),
-        (row["config"], "steps"),
-        (row["result"], "max_steps"),
-    ):
+    for source, name in ((config, "max_steps"), (config, "steps"), (result, "max_steps")):
         value = source.get(name)
         if isinstance(value, int) and not isinstance(value, bool) and value > 0:
             return value

@@ -12,8 +12,10 @@ Starts nothing and stops nothing.
 
 from __future__ import annotations
 
+import datetime
 import shutil
 from collections.abc import Callable
+from functools import cached_property
 from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, RowMapping, select, text, update
@@ -25,6 +27,7 @@ from worker.jobs.tables import CLAIMABLE, job
 from worker.lane import decisions, ledger
 from worker.lane.envelope import Need, need_of, serves
 from worker.lane.forecast import Expected, expected
+from worker.lane.history import History
 from worker.lane.ledger import NOTHING, SECONDS_PER_HOUR, Spent
 from worker.lane.policy import Standing
 from worker.lane.window import day_ends, local_day, zone_named
@@ -82,8 +85,29 @@ def next_candidate(conn: Connection, skip: list[int]) -> RowMapping | None:
     return conn.execute(ordered).mappings().one_or_none()
 
 
+class Look:
+    """The rows that every ruling of one transaction goes by, each read once."""
+
+    def __init__(self, conn: Connection, lane: str) -> None:
+        self.history = History(conn)
+        self._conn = conn
+        self._lane = lane
+        self._spent: dict[datetime.date, Spent] = {}
+
+    def spent(self, day: datetime.date) -> Spent:
+        """What a local day has cost so far."""
+        if day not in self._spent:
+            self._spent[day] = ledger.spent(self._conn, self._lane, day)
+        return self._spent[day]
+
+    @cached_property
+    def held(self) -> Spent:
+        """What running attempts have reserved and not used yet."""
+        return ledger.held(self._conn, self._lane)
+
+
 def judge(
-    conn: Connection,
+    look: Look,
     terms: Terms,
     candidate: RowMapping,
     memory: Callable[[], Memory],
@@ -93,13 +117,12 @@ def judge(
 
     `planned`: use of the same day that is foreseen before this job, and stands in no row yet.
     """
-    took = expected(conn, terms.settings, candidate)
-    need = need_of(conn, candidate)
+    took = expected(look.history, terms.settings, candidate)
+    need = need_of(look.history, candidate)
     numbers: dict[str, Any] = {"expected_s": round(took.seconds, 1), "expected_by": took.basis}
-    today = spent_today(conn, terms)
+    today = look.spent(_today(terms))
     today = Spent(today.usd + planned.usd, today.seconds + planned.seconds)
-    waiting = ledger.held(conn, terms.settings.lane, but=candidate["id"])
-    deferral = _over_cap(terms, took, today, waiting, numbers)
+    deferral = _over_cap(terms, took, today, look.held, numbers)
     if deferral is None and need is not None:
         deferral = _too_large(terms, need, memory(), numbers)
     if deferral is None and serves(candidate):
@@ -175,8 +198,12 @@ def over_cap_now(conn: Connection, terms: Terms) -> Deferral:
 
 def spent_today(conn: Connection, terms: Terms) -> Spent:
     """What the local day has cost so far."""
+    return ledger.spent(conn, terms.settings.lane, _today(terms))
+
+
+def _today(terms: Terms) -> datetime.date:
     zone = zone_named(terms.standing.zone if terms.standing else None)
-    return ledger.spent(conn, terms.settings.lane, local_day(terms.now, zone))
+    return local_day(terms.now, zone)
 
 
 # --- the three questions ---
@@ -261,11 +288,12 @@ def _too_large(
 
 
 def _no_program(terms: Terms, numbers: dict[str, Any]) -> Deferral | None:
-    name = terms.settings.vllm_bin
+    name = terms.settings.serving_program
     numbers["program"] = name
     if shutil.which(name) is not None:
         return None
-    detail = f"{name} is not installed; install it, or set NIGHTLANE_VLLM_BIN to its path"
+    setting = "NIGHTLANE_SERVE_CMD" if terms.settings.serve_cmd else "NIGHTLANE_VLLM_BIN"
+    detail = f"{name} is not installed; install it, or set {setting} to its path"
     return Deferral(Reason.LANE_BIN_ABSENT, detail, terms.now + again_s(terms))
 
 

@@ -34,6 +34,7 @@ from sqlalchemy import (
 from engine.contract.errors import ConfigError
 from engine.contract.kinds import problems_of
 from worker.database import Database
+from worker.jobs.changes import announce
 from worker.jobs.states import State
 from worker.jobs.tables import job
 from worker.lane import policy
@@ -159,37 +160,24 @@ def spend_elsewhere(db: Database, raw: dict[str, Any], *, actor: str, now: float
                 note=spend.note or "spent elsewhere",
             )
         )
+        announce(conn, "lane")
     return spend.model_copy(update={"day": day})
 
 
 def spent(conn: Connection, lane: str, day: datetime.date) -> Spent:
     """What was used on a local day, with what was spent elsewhere."""
-    statement = select(
-        func.coalesce(func.sum(ledger.c.usd), 0.0), func.coalesce(func.sum(ledger.c.seconds), 0.0)
-    ).where(_counts(lane), ledger.c.day == day.isoformat(), ledger.c.entry != Entry.RESERVE)
-    usd, seconds = conn.execute(statement).one()
-    return Spent(float(usd), float(seconds))
+    found = _SPENT.one(conn, {"of_lane": lane, "of_day": day.isoformat()})
+    return Spent(float(found.usd or 0.0), float(found.seconds or 0.0))
 
 
-def held(conn: Connection, lane: str, *, but: int | None = None) -> Spent:
-    """What running attempts have reserved and not used yet; `but` leaves one job out."""
-    reserved = and_(
-        job.c.id == ledger.c.job_id,
-        job.c.attempt == ledger.c.attempt,
-        job.c.state == State.RUNNING,
-    )
-    statement = (
-        select(ledger.c.job_id, ledger.c.attempt, ledger.c.usd, ledger.c.seconds)
-        .join(job, reserved)
-        .where(ledger.c.lane == lane, ledger.c.entry == Entry.RESERVE)
-    )
+def held(conn: Connection, lane: str) -> Spent:
+    """What running attempts have reserved and not used yet."""
     usd = seconds = 0.0
-    for row in conn.execute(statement):
-        if row.job_id != but:
-            used = _metered(conn, row.job_id, row.attempt)
-            left = max(0.0, row.seconds - used)
-            seconds += left
-            usd += row.usd * (left / row.seconds if row.seconds else 0.0)
+    for row in conn.execute(_RESERVED, {"of_lane": lane}):
+        used = _metered(conn, row.job_id, row.attempt)
+        left = max(0.0, row.seconds - used)
+        seconds += left
+        usd += row.usd * (left / row.seconds if row.seconds else 0.0)
     return Spent(usd, seconds)
 
 
@@ -262,6 +250,25 @@ def _counts(lane: str) -> ColumnElement[bool]:
 
 
 _ROW = Prepared(insert(ledger))
+_SPENT = Prepared(
+    select(func.sum(ledger.c.usd).label("usd"), func.sum(ledger.c.seconds).label("seconds")).where(
+        or_(ledger.c.lane == bindparam("of_lane"), ledger.c.lane.is_(None)),
+        ledger.c.day == bindparam("of_day"),
+        ledger.c.entry != literal_column(f"'{Entry.RESERVE}'"),
+    )
+)
+_RESERVED = (
+    select(ledger.c.job_id, ledger.c.attempt, ledger.c.usd, ledger.c.seconds)
+    .join(
+        job,
+        and_(
+            job.c.id == ledger.c.job_id,
+            job.c.attempt == ledger.c.attempt,
+            job.c.state == State.RUNNING,
+        ),
+    )
+    .where(ledger.c.lane == bindparam("of_lane"), ledger.c.entry == Entry.RESERVE)
+)
 _METERED = Prepared(
     select(func.coalesce(func.sum(ledger.c.seconds), literal_column("0.0")).label("seconds")).where(
         ledger.c.job_id == bindparam("of_job"),

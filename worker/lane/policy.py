@@ -12,7 +12,15 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
-from sqlalchemy import Connection, bindparam, delete, insert, select
+from sqlalchemy import (
+    Connection,
+    bindparam,
+    delete,
+    insert,
+    literal_column,
+    or_,
+    select,
+)
 
 from engine.contract.errors import ConfigError
 from engine.contract.kinds import problems_of
@@ -167,19 +175,21 @@ class InForce(NamedTuple):
     terms: Policy
 
 
+_SWITCHES = (
+    select(lane_event.c.at, lane_event.c.what, lane_event.c.numbers)
+    .where(
+        lane_event.c.lane == bindparam("of_lane"),
+        lane_event.c.what.in_((ARMED, DISARMED)),
+        lane_event.c.at < bindparam("until"),
+    )
+    .order_by(lane_event.c.at, lane_event.c.id)
+)
+
+
 def in_force(db: Database, begin: float, end: float) -> list[InForce]:
     """The policies that were armed between two moments, as the audit tells; oldest first."""
-    switches = (
-        select(lane_event.c.at, lane_event.c.what, lane_event.c.numbers)
-        .where(
-            lane_event.c.lane == db.settings.lane,
-            lane_event.c.what.in_((ARMED, DISARMED)),
-            lane_event.c.at < end,
-        )
-        .order_by(lane_event.c.at, lane_event.c.id)
-    )
     with db.read() as conn:
-        rows = conn.execute(switches).all()
+        rows = conn.execute(_SWITCHES, {"of_lane": db.settings.lane, "until": end}).all()
     found = []
     for row, until in zip(rows, [*(row.at for row in rows[1:]), end], strict=False):
         if row.what == ARMED and until > begin:
@@ -238,21 +248,24 @@ def _hours_in_words(terms: Policy) -> str:
     return " ".join(filter(None, (terms.window or "all day", terms.days)))
 
 
+_LAST_ENDS = Prepared(
+    select(attempt.c.outcome)
+    .where(
+        attempt.c.lane == bindparam("of_lane"),
+        attempt.c.ended_at >= bindparam("since"),
+        or_(*(attempt.c.outcome == literal_column(f"'{end}'") for end in _ENDS)),
+    )
+    .order_by(attempt.c.ended_at.desc(), attempt.c.job_id.desc())
+    .limit(bindparam("most"))
+)
+
+
 def _failed_too_often(conn: Connection, found: Standing) -> bool:
     """Whether the last ends since the policy was set were all failures."""
     if found.max_failures is None:
         return False
-    last = (
-        select(attempt.c.outcome)
-        .where(
-            attempt.c.lane == found.lane,
-            attempt.c.ended_at >= found.changed_at,
-            attempt.c.outcome.in_(_ENDS),
-        )
-        .order_by(attempt.c.ended_at.desc(), attempt.c.job_id.desc())
-        .limit(found.max_failures)
-    )
-    ends = list(conn.execute(last).scalars())
+    asked = {"of_lane": found.lane, "since": found.changed_at, "most": found.max_failures}
+    ends = [row.outcome for row in _LAST_ENDS.all(conn, asked)]
     return len(ends) == found.max_failures and State.SUCCEEDED not in ends
 
 

@@ -116,7 +116,7 @@ class _Night:
     def __init__(
         self, conn: Connection, terms: Terms, memory: Memory, starts: float | None
     ) -> None:
-        self._conn = conn
+        self._look = governor.Look(conn, terms.settings.lane)
         self._terms = terms
         self._memory = memory
         self._at = starts
@@ -127,7 +127,7 @@ class _Night:
         moment = self._terms.now if self._at is None else self._at
         terms = self._terms._replace(now=moment)
         planned = self._planned.get(self._day(moment), NOTHING)
-        ruling = governor.judge(self._conn, terms, row, lambda: self._memory, planned)
+        ruling = governor.judge(self._look, terms, row, lambda: self._memory, planned)
         deferral = self._own(row, moment) or ruling.deferral
         if deferral is not None or self._at is None:
             return self._put_off(row, ruling, deferral)

@@ -79,7 +79,7 @@ def prospect(
     room = memory()
     with db.read() as conn:
         ruling = governor.judge(
-            conn,
+            governor.Look(conn, db.settings.lane),
             Terms(db.settings, found if found and found.armed else None, now),
             _unqueued(kind, config, same.config),
             lambda: room,

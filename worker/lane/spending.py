@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, func, or_, select
+from sqlalchemy import ColumnElement, bindparam, func, or_, select
 
 from worker.database import Database
 from worker.jobs.tables import job
@@ -62,6 +62,27 @@ class Spending(NamedTuple):
     """What running attempts have reserved and not used yet."""
 
 
+_BY_DAY_AND_JOB = (
+    select(
+        ledger.c.day,
+        ledger.c.job_id,
+        func.sum(ledger.c.usd),
+        func.sum(ledger.c.seconds),
+        func.sum(ledger.c.joules),
+    )
+    .where(
+        or_(ledger.c.lane == bindparam("of_lane"), ledger.c.lane.is_(None)),
+        ledger.c.day >= bindparam("first"),
+        ledger.c.day <= bindparam("last"),
+        ledger.c.entry != Entry.RESERVE,
+    )
+    .group_by(ledger.c.day, ledger.c.job_id)
+)
+_NAMES = select(job.c.id, job.c.name, job.c.kind).where(
+    job.c.id.in_(bindparam("ids", expanding=True))
+)
+
+
 def spending(db: Database, now: float, *, days: int = MOST_DAYS, jobs: int = 20) -> Spending:
     """The last `days` local days up to now, and the `jobs` that took most of them."""
     lane = db.settings.lane
@@ -69,34 +90,14 @@ def spending(db: Database, now: float, *, days: int = MOST_DAYS, jobs: int = 20)
         zone = zone_of(conn, lane)
         today = local_day(now, zone)
         wanted = [today - datetime.timedelta(days=back) for back in range(min(days, MOST_DAYS))]
-        statement = (
-            select(
-                ledger.c.day,
-                ledger.c.job_id,
-                func.sum(ledger.c.usd),
-                func.sum(ledger.c.seconds),
-                func.sum(ledger.c.joules),
-            )
-            .where(
-                _counts(lane),
-                ledger.c.day >= wanted[-1].isoformat(),
-                ledger.c.day <= today.isoformat(),
-                ledger.c.entry != Entry.RESERVE,
-            )
-            .group_by(ledger.c.day, ledger.c.job_id)
-        )
-        rows = [tuple(row) for row in conn.execute(statement)]
+        asked = {"of_lane": lane, "first": wanted[-1].isoformat(), "last": today.isoformat()}
+        rows = [tuple(row) for row in conn.execute(_BY_DAY_AND_JOB, asked)]
         by_job = _by_job(rows)
         by_day: dict[str, list[tuple[Any, ...]]] = defaultdict(list)
         for row in rows:
             by_day[row[0]].append(row)
         dearest = sorted(by_job, key=lambda number: by_job[number][:2], reverse=True)
-        names = {
-            row.id: row
-            for row in conn.execute(
-                select(job.c.id, job.c.name, job.c.kind).where(job.c.id.in_(dearest[:jobs]))
-            )
-        }
+        names = {row.id: row for row in conn.execute(_NAMES, {"ids": dearest[:jobs]})}
         waiting = held(conn, lane)
     caps = policy.in_force(db, day_begins(wanted[-1], zone), now)
     return Spending(

@@ -138,14 +138,15 @@ resident: Table = _tables["resident"]
 report_snapshot: Table = _tables["report_snapshot"]
 
 
-# What runs of a kind took, and used.
+# What runs of a kind, and of one experiment, took and used.
 _done = text(TRIED)
-Index(
-    "ix_job_kind_done",
-    _tables["job"].c.kind,
-    _tables["job"].c.id,
-    sqlite_where=_done,
-    postgresql_where=_done,
-)
+for _name, _of in (("ix_job_kind_done", "kind"), ("ix_job_same_done", "config_hash")):
+    Index(
+        _name,
+        _tables["job"].c[_of],
+        _tables["job"].c.id,
+        sqlite_where=_done,
+        postgresql_where=_done,
+    )
 # What a night held, and how many failed in a row.
 Index("ix_attempt_ended_at", _tables["attempt"].c.lane, _tables["attempt"].c.ended_at)

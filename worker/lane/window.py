@@ -17,6 +17,7 @@ import re
 import zoneinfo
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import NamedTuple, Self
 
 import tzlocal
@@ -127,6 +128,7 @@ class Window:
                 yield span
 
 
+@lru_cache(maxsize=512)  # a preview asks for the edges of the same few days again and again
 def _moment(day: datetime.date, at: datetime.time, zone: zoneinfo.ZoneInfo, *, last: bool) -> float:
     """A wall-clock time as Unix seconds; `last` takes the second of two."""
     local = datetime.datetime.combine(day, at, zone)

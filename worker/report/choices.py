@@ -1,8 +1,9 @@
 """Choices: what a person made of a night's proposals, kept in the lane's audit beside the snapshot.
 
-An approval queues exactly the config that the proposal shows, under a key of its own: pressed
-twice, it is one job. The last word about a proposal counts, and all of them stay in the audit.
-Knows no page.
+An approval does exactly what the proposal shows: it queues its config under a key of its own
+(pressed twice, it is one job), or sets its terms for the lane; what only hands can do it notes as
+done. An edit does it in another form. The last word about a proposal counts, and all of them stay
+in the audit. Knows no page.
 """
 
 from __future__ import annotations
@@ -14,22 +15,38 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict
 from sqlalchemy import select
 
+from engine.contract.errors import ConfigError, ConfigProblem
+from engine.contract.kinds import text_problems
+from worker import autonomy
 from worker.database import Database
 from worker.jobs import queue
 from worker.jobs.refusals import QueueRefusedError
 from worker.jobs.submission import submission
-from worker.lane import decisions
+from worker.lane import decisions, policy
 from worker.lane.tables import lane_event
 from worker.report.proposals import Proposal
 from worker.report.standup import Report
 
 APPROVED, EDITED, DROPPED = "proposal-approved", "proposal-edited", "proposal-dropped"
+MAX_NOTE = 200
 
 
 class NoProposalError(QueueRefusedError):
-    """The night has no such proposal, or it is one that queues nothing."""
+    """The night has no such proposal."""
 
     code = "no_proposal"
+
+
+class NotArmedError(QueueRefusedError):
+    """A cap is a term of an armed lane."""
+
+    code = "not_armed"
+
+    def __init__(self, lane: str) -> None:
+        super().__init__(
+            f"lane {lane} is not armed, so it has no cap to raise; arm it on the queue page, or "
+            "with: cockpit autonomy on --cap-usd NUMBER"
+        )
 
 
 class Choice(BaseModel):
@@ -43,6 +60,8 @@ class Choice(BaseModel):
     actor: str
     job_id: int | None
     """The job that came of it."""
+    note: str | None = None
+    """What was done in place of the proposal, where that is no job."""
 
 
 def choices_of(db: Database, report: Report) -> dict[str, Choice]:
@@ -60,7 +79,11 @@ def choices_of(db: Database, report: Report) -> dict[str, Choice]:
         rows = conn.execute(statement).mappings().all()
     return {
         row["rule"]: Choice(
-            what=row["what"], at=row["at"], actor=row["actor"], job_id=row["job_id"]
+            what=row["what"],
+            at=row["at"],
+            actor=row["actor"],
+            job_id=row["job_id"],
+            note=_note(row["what"], row["numbers"]),
         )
         for row in rows
         if row["numbers"].get("day") == report.day.isoformat()
@@ -75,21 +98,20 @@ def proposal_of(report: Report, key: str) -> Proposal:
     raise NoProposalError(f"the report of {report.day} has no proposal {key[:60]!r}; reload it")
 
 
-def approve(db: Database, report: Report, key: str, *, actor: str) -> int:
-    """Queue the job that a proposal shows; the same job when that was done before.
+def approve(db: Database, report: Report, key: str, *, actor: str) -> int | None:
+    """Do what a proposal shows. Returns the job that it queued, the same one when pressed again.
 
-    Raises NoProposalError, ConfigError when its settings do not hold any more, AlreadyTriedError.
+    Raises NoProposalError, NotArmedError, AlreadyTriedError, and ConfigError when its settings do
+    not hold any more.
     """
     proposal = proposal_of(report, key)
-    if proposal.kind is None:
-        raise NoProposalError(f"the proposal {key} queues nothing; do what it says, or drop it")
-    wanted = submission(
-        {"kind": proposal.kind, "config": proposal.config or {}, "name": proposal.name}
-    )
-    door = f"report:{report.lane}:{report.day}:{key}"
-    done = queue.submit(db, wanted, actor=actor, key=door)
-    _record(db, report, proposal, APPROVED, actor=actor, job_id=done.job_id)
-    return done.job_id
+    job_id = None
+    if proposal.kind is not None:
+        job_id = _queue(db, report, proposal, actor)
+    elif proposal.changes:
+        _set_terms(db, _still_larger(db, proposal), actor)
+    _record(db, report, proposal, APPROVED, actor=actor, job_id=job_id)
+    return job_id
 
 
 def edited(db: Database, report: Report, key: str, job_id: int, *, actor: str) -> None:
@@ -97,9 +119,86 @@ def edited(db: Database, report: Report, key: str, job_id: int, *, actor: str) -
     _record(db, report, proposal_of(report, key), EDITED, actor=actor, job_id=job_id)
 
 
+def edit(db: Database, report: Report, key: str, given: Mapping[str, str], *, actor: str) -> None:
+    """Do something else instead: other values of the proposed terms, or what a `note` says.
+
+    Raises NoProposalError, NotArmedError, ConfigError. A job is edited in its form (`edited`).
+    """
+    proposal = proposal_of(report, key)
+    if unwritable := text_problems(dict(given)):
+        raise ConfigError(unwritable)
+    if proposal.changes and proposal.kind is None:
+        terms = _checked_terms(proposal, given)
+        _set_terms(db, terms, actor)
+        instead: dict[str, Any] = {name: float(text) for name, text in terms.items()}
+    else:
+        instead = {"note": _checked_note(given.get("note", ""))}
+    _write(db, report, proposal, EDITED, actor=actor, job_id=None, numbers=instead)
+
+
 def drop(db: Database, report: Report, key: str, *, actor: str) -> None:
     """Remember that the proposal is not wanted. Raises NoProposalError."""
     _record(db, report, proposal_of(report, key), DROPPED, actor=actor, job_id=None)
+
+
+def _queue(db: Database, report: Report, proposal: Proposal, actor: str) -> int:
+    wanted = submission(
+        {
+            "kind": proposal.kind,
+            "config": proposal.config or {},
+            "name": proposal.name,
+            "clone_of": proposal.job_id,
+        }
+    )
+    door = f"report:{report.lane}:{report.day}:{proposal.key}"
+    return queue.submit(db, wanted, actor=actor, key=door).job_id
+
+
+def _still_larger(db: Database, proposal: Proposal) -> dict[str, Any]:
+    """The proposed caps that are not met already: an approval raises, and never lowers."""
+    standing = policy.standing(db)
+    now = {} if standing is None else standing.model_dump()
+    return {
+        change.setting: change.after
+        for change in proposal.changes
+        if now.get(change.setting) is not None and now[change.setting] < change.after
+    }
+
+
+def _set_terms(db: Database, wanted: Mapping[str, Any], actor: str) -> None:
+    """Change the armed lane's terms; what is not wanted stays as it is."""
+    standing = policy.standing(db)
+    if standing is None or not standing.armed:
+        raise NotArmedError(db.settings.lane)
+    if wanted:
+        terms = {**standing.terms().model_dump(), **wanted}
+        autonomy.switch_on(db, terms, actor=actor, now=time.time())
+
+
+def _checked_terms(proposal: Proposal, given: Mapping[str, str]) -> dict[str, str]:
+    """One value for each proposed term: a cap is not taken away by an empty field."""
+    terms = {change.setting: given.get(change.setting, "").strip() for change in proposal.changes}
+    remedy = "give a number, or drop the proposal"
+    empty = [ConfigProblem(name, None, "is empty", remedy) for name in terms if not terms[name]]
+    if empty:
+        raise ConfigError(empty)
+    return terms
+
+
+def _checked_note(text: str) -> str:
+    note = text.strip()
+    if not 0 < len(note) <= MAX_NOTE:
+        problem = f"must have 1 to {MAX_NOTE} characters"
+        raise ConfigError([ConfigProblem("note", None, problem, "say in a sentence what was done")])
+    return note
+
+
+def _note(what: str, numbers: Mapping[str, Any]) -> str | None:
+    """What an edit says of itself: its words, or the terms that it set."""
+    if what != EDITED:
+        return None
+    terms = [f"{name} {value:g}" for name, value in numbers.items() if isinstance(value, float)]
+    return numbers.get("note") or ", ".join(terms) or None
 
 
 def _record(
@@ -111,13 +210,25 @@ def _record(
     actor: str,
     job_id: int | None,
 ) -> None:
+    """The same word twice is one entry."""
     last = choices_of(db, report).get(proposal.key)
     if last is not None and (last.what, last.job_id) == (what, job_id):
         return
-    numbers: Mapping[str, Any] = {
-        "day": report.day.isoformat(),
-        **{f"{change.setting}": change.after for change in proposal.changes},
-    }
+    changes = {change.setting: change.after for change in proposal.changes}
+    numbers = {} if job_id is not None and what == EDITED else changes
+    _write(db, report, proposal, what, actor=actor, job_id=job_id, numbers=numbers)
+
+
+def _write(
+    db: Database,
+    report: Report,
+    proposal: Proposal,
+    what: str,
+    *,
+    actor: str,
+    job_id: int | None,
+    numbers: Mapping[str, Any],
+) -> None:
     with db.write_tx() as conn:
         decisions.record(
             conn,
@@ -127,6 +238,6 @@ def _record(
             actor=actor,
             job_id=job_id,
             rule=proposal.key,
-            numbers=numbers,
+            numbers={"day": report.day.isoformat(), **numbers},
             at=time.time(),
         )

@@ -1,12 +1,14 @@
 """Proposals for tonight: what a person may want to change, each with the rule it comes from.
 
-A proposal about a run holds the whole config that it proposes, so that an approval queues what was
-read and nothing else. Looks at the night that was; knows nothing of what the person wants.
+A proposal about a run holds the whole config that it proposes, one about a cap the new cap, so that
+an approval does what was read and nothing else; what can only be done by hand says so by holding
+neither. Looks at the night that was; knows nothing of what the person wants.
 """
 
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -24,7 +26,7 @@ _MOST_HELD_BACK = 0.5
 
 
 class Change(BaseModel):
-    """One setting of the run, as it was and as it is proposed."""
+    """One setting of the run or of the lane's terms, as it was and as it is proposed."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -43,11 +45,17 @@ class Proposal(BaseModel):
     job_id: int | None
     text: str
     kind: str | None = None
-    """Of the job that an approval queues; None = nothing can be queued for it."""
+    """Of the job that an approval queues; None = it queues none."""
     name: str | None = None
     config: dict[str, Any] | None = None
     """Whole, with the changes in it."""
     changes: list[Change] = []
+    """Of the run that an approval queues; without a `kind`, of the lane's terms."""
+
+    @property
+    def by_hand(self) -> bool:
+        """A person does it, and says so; an approval changes nothing by itself."""
+        return self.kind is None and not self.changes
 
     @property
     def key(self) -> str:
@@ -148,14 +156,39 @@ def _proposal(
 
 
 def _of_lane(found: Sequence[DecisionView]) -> Iterator[Proposal]:
-    capped = {entry.job_id for entry in found if _put_off(entry, Reason.OVER_DAILY_CAP)}
+    capped = {
+        entry.job_id: entry.numbers for entry in found if _put_off(entry, Reason.OVER_DAILY_CAP)
+    }
     if capped:
         text = f"{len(capped)} job(s) met the day's cap: raise it, or expect them a night later"
-        yield Proposal(rule="CAP_MET", job_id=None, text=text)
+        changes = _larger_caps(list(capped.values()))
+        yield Proposal(rule="CAP_MET", job_id=None, text=text, changes=changes)
     stuck = [entry for entry in found if entry.what in {"resident-stuck", "resident-not-restored"}]
     if stuck:
         text = f"the resident model needs a look: {stuck[-1].detail}"
         yield Proposal(rule="RESIDENT", job_id=None, text=text)
+
+
+_CAPS: Mapping[str, tuple[Sequence[str], str]] = {
+    "cap_usd": (("spent_usd", "held_usd"), "expected_usd"),
+    "cap_gpu_hours": (("used_hours",), "expected_hours"),
+}
+"""A cap of the policy → what had used it up, and what each job put off would have used."""
+
+
+def _larger_caps(found: Sequence[Mapping[str, Any]]) -> list[Change]:
+    """The caps, in whole dollars and hours, that let all of these jobs run in one day."""
+    changes = []
+    for cap, (used, expected) in _CAPS.items():
+        known = [one for one in found if one.get(cap) is not None and one.get(expected) is not None]
+        if not known:
+            continue
+        before = max(float(one[cap]) for one in known)
+        begun = max(sum(float(one.get(name) or 0) for name in used) for one in known)
+        after = float(math.ceil(begun + sum(float(one[expected]) for one in known)))
+        if after > before:
+            changes.append(Change(setting=cap, before=before, after=after))
+    return changes
 
 
 def _put_off(entry: DecisionView, reason: Reason) -> bool:

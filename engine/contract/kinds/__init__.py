@@ -24,7 +24,7 @@ from typing import Any
 
 import yaml
 from pydantic import BaseModel, ValidationError
-from pydantic_core import ErrorDetails
+from pydantic_core import ErrorDetails, PydanticSerializationError, to_json
 
 from engine.contract.envelope import Envelope
 from engine.contract.errors import ConfigError, ConfigProblem
@@ -207,9 +207,17 @@ def cautions(kind_name: str, raw: Mapping[str, Any]) -> Sequence[ConfigProblem]:
 def text_problems(value: Any, field: str = "") -> list[ConfigProblem]:
     """Texts that no file can hold: JSON and YAML can write half of a surrogate pair."""
     try:
-        return _text_problems(value, field)
+        to_json(value, fallback=str, bytes_mode="base64")
+    except PydanticSerializationError:
+        pass  # looked for one by one, which takes ten times as long
+    else:
+        return []
+    try:
+        found = _text_problems(value, field)
     except RecursionError:
-        return [ConfigProblem(field or "(config)", None, "is nested too deeply", "flatten it")]
+        found = []
+    too_deep = ConfigProblem(field or "(config)", None, "is nested too deeply", "flatten it")
+    return found or [too_deep]
 
 
 def _text_problems(value: Any, field: str) -> list[ConfigProblem]:

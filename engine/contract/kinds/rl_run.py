@@ -31,13 +31,18 @@ from engine.contract.rl.prompting import (
 )
 from engine.contract.rl.sampling import SamplingConfig
 from engine.contract.rl.section import Section
+from engine.contract.rl.serving import in_hub_cache, serving_problems
 from engine.contract.verifiers import verifier_problem
 
 BASE_VARIABLE = "FK_RL_BASE_MODEL"
 ADAPTER_VARIABLE = "FK_RL_ADAPTER_INIT"
 HELDOUT_TEMP_VARIABLE = "FK_RL_HELDOUT_TEMP"
-"""Environment of whoever enqueues: what a config that does not say it itself takes for the model,
-the adapter that LoRA runs start from, and the temperature of the held-out gate."""
+"""Environment of whoever enqueues: what a config that does not say it itself takes for the model
+(DEFAULT_BASE where that says nothing either), the adapter that LoRA runs start from, and the
+temperature of the held-out gate."""
+
+DEFAULT_BASE = "Qwen/Qwen2.5-7B-Instruct"
+"""What a run starts from where neither config nor operator says it; 15 GB, once."""
 
 EMBEDDED_BASES = ("embedded:qwen3-tiny",)
 """Models built on the spot, with random weights: no download."""
@@ -63,7 +68,8 @@ class GRPOConfig(Section):
     heldout_every: int = Field(10, ge=1)
     """At most this many steps lie between two held-out gates."""
     vllm_pin: str | None = None
-    """The vLLM version this run was proven with; recorded on the run card."""
+    """The vLLM version this run was proven with: recorded on the run card and, with
+    `rollout_backend: vllm`, asked of the server before the first rollout."""
     max_steps: int = Field(34, ge=1)
     """Optimizer steps of the run."""
     corpus_min: int = Field(100, ge=1)
@@ -129,6 +135,11 @@ class WarmupConfig(Section):
 class RLRunConfig(GRPOConfig):
     """Everything an `rl_run` can be told."""
 
+    base: str = DEFAULT_BASE
+    """The model to start from: `embedded:qwen3-tiny`, a Hugging Face model folder, or a hub id.
+
+    Without one FK_RL_BASE_MODEL counts, where the operator set that; else a hub model of 15 GB.
+    """
     objective: ObjectiveConfig = ObjectiveConfig()
     """The loss and its advantages; `reinforce_kl` by default."""
     optim: OptimConfig = OptimConfig()
@@ -177,6 +188,13 @@ class RLRunConfig(GRPOConfig):
     """Rollouts in one forward and backward pass of the trainer."""
     rollout_batch: int = Field(256, ge=1)
     """Sequences decoded at once."""
+    rollout_backend: Literal["hf", "vllm"] = "hf"
+    """Who samples: the trainer's own model (`hf`), or a vLLM server beside it on the operator's
+    serving lane (`vllm`, with `tuning: lora`); docs/serving.md."""
+    sync_tolerance: float | None = Field(None, gt=0, le=10)
+    """With `rollout_backend: vllm`: nats a token by which the server may differ from the trainer's
+    model after its weights were sent, in the mean; the run ends above it. By default 0.01 with
+    `optim.precision: fp32` and 0.15 with bf16."""
     save_every: int = Field(1, ge=1)
     """Steps between two checkpoints; gates always write one."""
     keep_checkpoints: int = Field(3, ge=1)
@@ -230,6 +248,18 @@ class RLRunConfig(GRPOConfig):
             raise ValueError("adapter_init needs LoRA; set tuning to lora, or remove adapter_init")
         return self
 
+    @property
+    def serves(self) -> bool:
+        """Whether a server beside the trainer samples."""
+        return self.rollout_backend == "vllm"
+
+    @property
+    def sync_tolerance_used(self) -> float:
+        """The one in force, in nats a token."""
+        if self.sync_tolerance is not None:
+            return self.sync_tolerance
+        return 0.01 if self.optim.precision == "fp32" else 0.15
+
 
 def _temperature(told: str | None) -> float | None:
     """Raises ValueError that names the variable: its reader never wrote the field."""
@@ -266,7 +296,7 @@ def _inputs(config: RLRunConfig) -> Sequence[Path]:
 
 def _check(config: RLRunConfig) -> Sequence[ConfigProblem]:
     """Missing files, folders that are no model, a corpus under its floor."""
-    found: list[ConfigProblem] = []
+    found: list[ConfigProblem] = [*serving_problems(config)]
     if Path(config.base).is_absolute():
         found += _check_folder("base", Path(config.base), "config.json", "model")
     if config.adapter_init:
@@ -283,9 +313,29 @@ def _check(config: RLRunConfig) -> Sequence[ConfigProblem]:
 
 def _cautions(config: RLRunConfig) -> Sequence[ConfigProblem]:
     return [
+        *_download_caution(config.base),
+        *_unread_caution(config),
         *cautions(config.lr, config.kl_coef, config.objective),
         *template_cautions(config.prompting, config.base),
     ]
+
+
+def _download_caution(base: str) -> Sequence[ConfigProblem]:
+    """A hub id that no download has brought here yet: its gigabytes come when the run starts."""
+    if base.startswith("embedded:") or Path(base).is_absolute() or in_hub_cache(base):
+        return []
+    size = " (15 GB)" if base == DEFAULT_BASE else ""
+    problem = f"is not on this machine: the run begins with its download{size}"
+    remedy = f"set base to a model folder, or {BASE_VARIABLE} to what is meant where none is given"
+    return [ConfigProblem("base", base, problem, remedy)]
+
+
+def _unread_caution(config: RLRunConfig) -> Sequence[ConfigProblem]:
+    if config.vllm_pin is None or config.serves:
+        return []
+    problem = "is recorded and not checked: the trainer's own model samples"
+    remedy = "set rollout_backend: vllm, or leave it out"
+    return [ConfigProblem("vllm_pin", config.vllm_pin, problem, remedy)]
 
 
 def _check_folder(field: str, path: Path, marker: str, what: str) -> Sequence[ConfigProblem]:
@@ -391,4 +441,5 @@ KIND = Kind(
     check=_check,
     cautions=_cautions,
     envelope=rl_envelope,
+    serves=lambda config: config.serves,
 )

@@ -1,10 +1,11 @@
-"""The memory envelope of an `rl_run`: one process that samples and trains in turns.
+"""The memory envelope of an `rl_run`: one process that samples and trains in turns, or two.
 
 Knows the loop's knobs; what a model is made of stands in `engine.contract.envelope`.
 """
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Protocol
 
@@ -19,6 +20,9 @@ from engine.contract.rl.optim import OptimConfig
 
 PROMPT_TOKENS = 512
 """Length that a prompt of a real model is taken to have: the data are not read for an estimate."""
+SERVER_RUNTIME_GB = 1.7
+"""vLLM with nothing loaded yet, its engine core and its API server together; measured on a CPU."""
+GIB = 2**30
 _LOGIT_COPIES = 3
 """Logits, their softmax and the gradient."""
 
@@ -54,6 +58,8 @@ class Knobs(Protocol):
     def rollout_batch(self) -> int: ...
     @property
     def optim(self) -> OptimConfig: ...
+    @property
+    def rollout_backend(self) -> str: ...
 
 
 def rl_envelope(config: Knobs) -> Envelope | None:
@@ -67,17 +73,40 @@ def rl_envelope(config: Knobs) -> Envelope | None:
     if config.tuning != "full":
         trained = shape.lora_parameters(config.lora_rank)
     tokens = _tokens_at_once(config, length)
+    served = config.rollout_backend == "vllm"
     return Envelope(
         weights=gigabytes(shape.parameters * FP32),
         gradients=gigabytes(trained * FP32),
         optimizer=gigabytes(trained * FP32 * ADAM_MOMENTS),
         reference=gigabytes(trained * FP32) if config.kl_coef > 0 else 0.0,
-        kv_cache=gigabytes(shape.kv_bytes(config.rollout_batch * length)),
+        kv_cache=0.0 if served else gigabytes(shape.kv_bytes(config.rollout_batch * length)),
+        serving=_serving_gb(config, shape, length) if served else 0.0,
         logits=gigabytes(_logit_bytes(config, shape, tokens)),
         activations=gigabytes(
             shape.activation_bytes(tokens, checkpointing=config.optim.gradient_checkpointing)
         ),
     )
+
+
+def serving_kv_gib(config: Knobs, shape: ModelShape, length: int) -> int:
+    """Whole GiB of keys and values that a server needs for `rollout_batch` sequences at once."""
+    needed = shape.kv_bytes(config.rollout_batch * length, _served_width(config))
+    return max(1, math.ceil(needed / GIB))
+
+
+def _serving_gb(config: Knobs, shape: ModelShape, length: int) -> float:
+    """The server's own copy of the base, its keys and values, and the program.
+
+    What a share of a GPU (NIGHTLANE_GPU_UTIL) takes beyond that is memory of the device, which no
+    config tells the size of.
+    """
+    weights = gigabytes(shape.parameters * _served_width(config))
+    return weights + gigabytes(serving_kv_gib(config, shape, length) * GIB) + SERVER_RUNTIME_GB
+
+
+def _served_width(config: Knobs) -> int:
+    """Bytes of a number in the server: it computes as the trainer does."""
+    return FP32 if config.optim.precision == "fp32" else FP32 // 2
 
 
 def _tokens_at_once(config: Knobs, length: int) -> int:

@@ -29,7 +29,8 @@ def test_a_night_is_judged_metered_and_told(db: Database, tally: Tally) -> None:
     terms = Terms(db.settings, found, NOON + 3600)
 
     with db.read() as conn:
-        ruling = governor.judge(conn, terms, row_of(db, second), lambda: Memory(20, 25, 2))
+        look = governor.Look(conn, db.settings.lane)
+        ruling = governor.judge(look, terms, row_of(db, second), lambda: Memory(20, 25, 2))
     assert ruling.deferral is not None
     with db.write_tx() as conn:
         governor.put_off(

@@ -45,6 +45,40 @@ with open_database(settings) as db:
     assert answer["check"] == "ok"
 
 
+def test_threads_that_share_a_commit_are_told_the_truth_on_a_full_disk(on_small_disk: Run) -> None:
+    """What was answered with an id is there, what was refused is not, whoever committed it."""
+    answer = on_small_disk("""
+from concurrent.futures import ThreadPoolExecutor
+
+def send(seed):
+    try:
+        return enqueue(db, "tally", {"seed": seed}, actor="test")
+    except DatabaseError as error:
+        return str(error)
+
+with open_database(settings) as db:
+    send(-1)
+    fill()
+    with ThreadPoolExecutor(8) as pool:
+        told = list(pool.map(send, range(400)))
+    ballast.unlink()
+    with db.read() as conn:
+        rows = list(conn.exec_driver_sql("SELECT id FROM job WHERE id > 1 ORDER BY id").scalars())
+        answer["check"] = conn.exec_driver_sql("PRAGMA integrity_check").scalar_one()
+    answer["told"] = sorted(one for one in told if isinstance(one, int)) == rows
+    answer["refused"] = sorted({one for one in told if isinstance(one, str)})
+    answer["later"] = isinstance(send(1000), int)
+""")
+
+    assert answer["told"]
+    assert [one.partition(": ")[2] for one in answer["refused"]] == [
+        "database or disk is full; nothing of this step was written; "
+        "make room on its disk and try again"
+    ]
+    assert answer["later"]
+    assert answer["check"] == "ok"
+
+
 def test_a_run_outlives_a_disk_that_is_full_for_a_while(on_small_disk: Run) -> None:
     """Heartbeats and results wait, the engine trains on, the job succeeds in its first attempt."""
     answer = on_small_disk("""

@@ -109,12 +109,12 @@ def test_a_long_curve_is_short_and_keeps_its_lowest_and_highest_value(
 
     for steps in (Steps(), Steps(20_000, 60_000), Steps(31_000, 31_500)):
         curve = series.curves(db, number, ["a/x"], steps)["a/x"]
-        assert len(curve.points) <= series.MOST_POINTS
-        assert max(point.high for point in curve.points) == 99.0
-        assert next(point.step for point in curve.points if point.high == 99.0) >= 31_234
+        assert len(curve.steps) <= series.MOST_POINTS
+        assert max(curve.highs) == 99.0
+        assert curve.steps[list(curve.highs).index(99.0)] >= 31_234
     whole = series.curves(db, number, ["a/x"])["a/x"]
     assert whole.n == 100_000
-    assert (whole.points[0].first_step, whole.points[-1].step) == (1, 100_000)
+    assert (whole.first_steps[0], whole.steps[-1]) == (1, 100_000)
     near = series.curves(db, number, ["a/x"], Steps(31_000, 31_500))["a/x"]
     assert (near.size, near.n) == (1, 501)
     summary = series.summaries(db, number)["a/x"]
@@ -129,7 +129,7 @@ def test_a_sparse_series_is_shown_as_it_is_however_far_its_steps_reach(
 
     curve = series.curves(db, number, ["a/x"])["a/x"]
 
-    assert (curve.size, len(curve.points)) == (1, 20)
+    assert (curve.size, len(curve.steps)) == (1, 20)
 
 
 def test_values_beyond_one_answer_are_refused_with_the_ways_out(

@@ -15,6 +15,7 @@ from worker.jobs.queue import enqueue
 from worker.lane import ledger
 from worker.lane.envelope import need_of, used_gb
 from worker.lane.forecast import expected, share_left
+from worker.lane.history import History
 
 
 @contextmanager
@@ -39,14 +40,32 @@ def test_no_question_of_a_start_goes_through_the_history(db: Database) -> None:
     succeeded(db, done)
     row = row_of(db, enqueue(db, "tally", {"steps": 3}, actor="test"))
     with db.read() as conn, plans(conn) as found:
-        expected(conn, db.settings, row)
-        need_of(conn, row)
+        history = History(conn)
+        expected(history, db.settings, row)
+        need_of(history, row)
         ledger.held(conn, "cpu")
 
     assert found
     tables = ("SCAN job", "SCAN attempt", "SCAN ledger")
     assert [step for step in found if step.startswith(tables) or "ORDER BY" in step] == []
+    # Neither is gone through for the runs of one kind, or of one experiment.
     assert any("ix_job_kind_done" in step for step in found)
+    assert any("ix_job_same_done" in step for step in found)
+
+
+def test_a_look_at_many_jobs_asks_once_for_the_runs_of_their_kind(db: Database) -> None:
+    """What finished jobs took does not change while one transaction reads."""
+    done = enqueue(db, "tally", {"steps": 2}, actor="test")
+    ended(db, done, at=NOON)
+    succeeded(db, done)
+    waiting = [enqueue(db, "tally", {"steps": steps}, actor="test") for steps in (3, 4, 5)]
+    rows = [row_of(db, number) for number in waiting]
+    with db.read() as conn, plans(conn) as found:
+        history = History(conn)
+        seconds = [expected(history, db.settings, row).seconds for row in rows]
+
+    assert seconds == [3 * seconds[0] / 3, 4 * seconds[0] / 3, 5 * seconds[0] / 3]
+    assert sum("ix_job_kind_done" in step for step in found) == 1
 
 
 @pytest.mark.parametrize(

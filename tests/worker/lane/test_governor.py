@@ -84,7 +84,8 @@ def ask(
 ) -> Ruling:
     with db.read() as conn:
         terms = Terms(db.settings, standing, now)
-        return governor.judge(conn, terms, row_of(db, number), lambda: memory)
+        look = governor.Look(conn, db.settings.lane)
+        return governor.judge(look, terms, row_of(db, number), lambda: memory)
 
 
 def reason(ruling: Ruling) -> str | None:

@@ -1,0 +1,159 @@
+"""What a config may ask of a serving lane, and what an operator may set."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from engine.contract.errors import ConfigError
+from engine.contract.kinds import cautions, get_kind, validate
+from engine.contract.kinds.rl_run import RLRunConfig
+from engine.contract.rl.serving import in_hub_cache
+from engine.contract.serving import Serving
+
+SERVED = {"base": "embedded:qwen3-tiny", "rollout_backend": "vllm"}
+
+
+def lines(raw: dict[str, Any]) -> list[str]:
+    with pytest.raises(ConfigError) as caught:
+        validate("rl_run", raw)
+    return [problem.line() for problem in caught.value.problems]
+
+
+def test_the_trainers_own_model_samples_unless_a_server_is_asked_for() -> None:
+    """Nothing is served by default; who asks for it starts the serving program."""
+    kind = get_kind("rl_run")
+
+    assert not kind.serves(validate("rl_run", {"base": "embedded:qwen3-tiny"}))
+    assert kind.serves(validate("rl_run", SERVED))
+
+
+@pytest.mark.requirement("RL-09")
+@pytest.mark.parametrize(
+    ("change", "line"),
+    [
+        (
+            {"tuning": "full"},
+            "tuning: does not go with rollout_backend: vllm, which is sent LoRA adapters alone "
+            "(got 'full'); set tuning: lora, or rollout_backend: hf",
+        ),
+        (
+            {"tuning": "dora"},
+            "tuning: does not go with rollout_backend: vllm, which is sent LoRA adapters alone "
+            "(got 'dora'); set tuning: lora, or rollout_backend: hf",
+        ),
+        (
+            {"lora_rank": 1024},
+            "lora_rank: is more than vLLM serves with rollout_backend: vllm (512) (got 1024); "
+            "lower it, or set rollout_backend: hf",
+        ),
+        (
+            {"temp": 3},
+            "temp: is more than vLLM takes with rollout_backend: vllm (2) (got 3.0); "
+            "lower it, or set rollout_backend: hf",
+        ),
+        (
+            {"sampling": {"top_p": 0.9}},
+            "sampling: reshapes the draw, and a server tells only the reshaped log-probabilities; "
+            "leave top_p, top_k, min_p and repetition_penalty out, or set rollout_backend: hf",
+        ),
+    ],
+)
+def test_what_a_server_cannot_do_is_refused_when_it_is_enqueued(
+    change: dict[str, Any], line: str
+) -> None:
+    """By name, with what to write instead; without a server all of it is fine."""
+    assert lines(SERVED | change) == [line]
+    validate("rl_run", {**SERVED, **change, "rollout_backend": "hf"})
+
+
+def test_the_tolerance_of_a_sync_follows_the_precision() -> None:
+    """bfloat16 rounds by more than a step of training moves a log-probability."""
+    exact = RLRunConfig.model_validate(SERVED)
+    rounded = RLRunConfig.model_validate(SERVED | {"optim": {"precision": "bf16"}})
+    own = RLRunConfig.model_validate(SERVED | {"sync_tolerance": 0.5})
+
+    assert exact.sync_tolerance_used == 0.01
+    assert rounded.sync_tolerance_used == 0.15
+    assert own.sync_tolerance_used == 0.5
+
+
+@pytest.mark.requirement("LN-04")
+def test_a_server_beside_the_trainer_is_in_the_envelope() -> None:
+    """Its own copy of the weights, its keys and values, its program; all the time."""
+    kind = get_kind("rl_run")
+    alone = kind.envelope(validate("rl_run", SERVED | {"rollout_backend": "hf"}))
+    beside = kind.envelope(validate("rl_run", SERVED))
+
+    assert alone is not None
+    assert beside is not None
+    assert (alone.serving, beside.kv_cache) == (0.0, 0.0)
+    # 0.4 M weights in fp32, one GiB of keys and values, and 1.7 GB of program
+    assert beside.serving == pytest.approx(0.0016 + 1.074 + 1.7, abs=0.001)
+    assert beside.total > alone.total + 2.7 - alone.kv_cache
+
+
+@pytest.mark.requirement("LN-12")
+def test_a_run_without_a_base_takes_the_established_one_and_says_what_that_costs(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """FK_RL_BASE_MODEL, else Qwen/Qwen2.5-7B-Instruct: at every door, before anything is queued."""
+    monkeypatch.delenv("FK_RL_BASE_MODEL", raising=False)
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
+    bare = {"data": {"source": "embedded:word_problems"}}
+
+    config = validate("rl_run", bare)
+
+    assert isinstance(config, RLRunConfig)
+    assert config.base == "Qwen/Qwen2.5-7B-Instruct"
+    assert [problem.line() for problem in cautions("rl_run", bare)] == [
+        "base: is not on this machine: the run begins with its download (15 GB) "
+        "(got 'Qwen/Qwen2.5-7B-Instruct'); set base to a model folder, or FK_RL_BASE_MODEL to "
+        "what is meant where none is given"
+    ]
+    snapshot = tmp_path / "models--Qwen--Qwen2.5-7B-Instruct" / "snapshots" / "1"
+    snapshot.mkdir(parents=True)
+    (snapshot / "config.json").write_text("{}")
+    assert in_hub_cache("Qwen/Qwen2.5-7B-Instruct")
+    assert not cautions("rl_run", bare)
+
+
+@pytest.mark.requirement("RL-10")
+def test_a_pin_that_nobody_checks_is_said_when_it_is_enqueued() -> None:
+    """It stands on the run card; the trainer's own model has no such version."""
+    [said] = cautions("rl_run", {"base": "embedded:qwen3-tiny", "vllm_pin": "0.32.0"})
+
+    assert said.field == "vllm_pin"
+    assert "is recorded and not checked" in said.line()
+    assert not cautions("rl_run", SERVED | {"vllm_pin": "0.32.0"})
+
+
+@pytest.mark.parametrize(
+    ("url", "host", "port", "here"),
+    [
+        ("http://localhost:8000/v1", "127.0.0.1", 8000, True),
+        ("http://localhost:8000/v1/", "127.0.0.1", 8000, True),
+        ("http://[::1]:81/v1", "::1", 81, True),
+        ("https://box.lan/v1", "127.0.0.1", 443, False),
+    ],
+)
+def test_an_address_says_where_a_server_of_ours_would_listen(
+    url: str, host: str, port: int, here: bool
+) -> None:
+    """On this machine alone, and only where the address is one of this machine."""
+    found = Serving(url=url)
+
+    assert (found.host, found.port, found.here) == (host, port, here)
+    assert found.root + "/v1" == found.url
+
+
+@pytest.mark.parametrize(
+    "url", ["localhost:8000", "ftp://x/v1", "http://", "http://a:99999/v1", "http://a/v1?x=1", "x"]
+)
+def test_an_address_that_is_none_is_refused(url: str) -> None:
+    """In one line, with how to write it."""
+    with pytest.raises(ValidationError, match=r"write it like http://localhost:8000/v1"):
+        Serving(url=url)

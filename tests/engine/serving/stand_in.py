@@ -1,0 +1,147 @@
+"""A stand-in for `vllm serve`: the same routes and options, over Transformers and PEFT.
+
+    python stand_in.py MODEL --port N --lora-modules NAME=FOLDER …
+
+A real HTTP process with real weights, which starts in seconds. It draws with its own random
+numbers and one forward pass a token, without a cache. VLLM_ALLOW_RUNTIME_LORA_UPDATING switches its
+adapter route on, as with vLLM; unset or empty, it must be restarted for other weights.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import threading
+import warnings
+from pathlib import Path
+from typing import Any
+
+import torch
+import uvicorn
+from fastapi import FastAPI
+from fastapi.responses import JSONResponse
+from peft import PeftModel
+from transformers import AutoModelForCausalLM
+
+VERSION = "0.32.0+standin"
+
+
+class Served:
+    """The base, and the adapters by name: each with its folder."""
+
+    def __init__(self, base: str) -> None:
+        self.base = base
+        self.lock = threading.Lock()
+        self.plain = self._load()
+        self.adapters: dict[str, tuple[str, Any]] = {}
+
+    def _load(self) -> Any:
+        model: Any = AutoModelForCausalLM.from_pretrained(self.base, dtype=torch.float32)
+        return model.eval()
+
+    def load(self, name: str, folder: str) -> None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            self.adapters[name] = (folder, PeftModel.from_pretrained(self._load(), folder).eval())
+
+    @torch.inference_mode()
+    def draw(self, model: Any, body: dict[str, Any]) -> list[dict[str, Any]]:
+        """n completions with their log-probabilities, each with a generator of its own."""
+        n, temp, ends = body["n"], body["temperature"], body["stop_token_ids"]
+        generators = [torch.Generator().manual_seed(body["seed"] + i) for i in range(n)]
+        rows = torch.tensor([body["prompt"]] * n)
+        told = []
+        while rows.shape[1] < len(body["prompt"]) + body["max_tokens"]:
+            logits = model(input_ids=rows, use_cache=False, logits_to_keep=1).logits[:, -1]
+            log_p = torch.log_softmax(logits / (temp or 1.0), -1)
+            told.append(log_p)
+            drawn = [
+                row.argmax()[None]
+                if temp == 0
+                else torch.multinomial(row.exp(), 1, generator=generator)
+                for row, generator in zip(log_p, generators, strict=True)
+            ]
+            rows = torch.cat([rows, torch.stack(drawn)], dim=1)
+            if all(set(row) & set(ends) for row in rows[:, len(body["prompt"]) :].tolist()):
+                break
+        return [
+            _answer(body, rows[i, len(body["prompt"]) :].tolist(), [row[i] for row in told])
+            for i in range(n)
+        ]
+
+
+def _answer(body: dict[str, Any], ids: list[int], log_p: list[torch.Tensor]) -> dict[str, Any]:
+    """A choice, cut behind its end token."""
+    ended = [place for place, token in enumerate(ids) if token in body["stop_token_ids"]]
+    ids = ids[: ended[0] + 1] if ended else ids
+    likely = [row.topk(body["logprobs"] or 1) for row in log_p[: len(ids)]]
+    logprobs = {
+        "token_logprobs": [row[token].item() for row, token in zip(log_p, ids, strict=False)],
+        "top_logprobs": [
+            {f"token_id:{t}": v for t, v in zip(i.tolist(), p.tolist(), strict=True)}
+            for p, i in likely
+        ],
+    }
+    return {"prompt_token_ids": body["prompt"], "token_ids": ids, "logprobs": logprobs}
+
+
+def app_of(served: Served, window: int) -> FastAPI:
+    """The routes."""
+    app = FastAPI()
+
+    @app.get("/health")
+    def health() -> JSONResponse:
+        return JSONResponse({}, status_code=200)
+
+    @app.get("/version")
+    def version() -> dict[str, str]:
+        return {"version": VERSION}
+
+    @app.get("/v1/models")
+    def models() -> dict[str, Any]:
+        base = {"id": served.base, "root": served.base, "parent": None, "max_model_len": window}
+        cards = [base]
+        for name, (folder, _) in served.adapters.items():
+            cards.append({"id": name, "root": folder, "parent": served.base})
+        return {"object": "list", "data": cards}
+
+    if os.environ.get("VLLM_ALLOW_RUNTIME_LORA_UPDATING"):
+
+        @app.post("/v1/load_lora_adapter")
+        def load(body: dict[str, Any]) -> JSONResponse:
+            with served.lock:
+                served.load(body["lora_name"], body["lora_path"])
+            return JSONResponse("Success")
+
+    @app.post("/v1/completions")
+    def complete(body: dict[str, Any]) -> JSONResponse:
+        if len(body["prompt"]) + body["max_tokens"] > window:
+            error = {"message": f"This model's maximum context length is {window} tokens."}
+            return JSONResponse({"error": error}, status_code=400)
+        with served.lock:
+            _, model = served.adapters[body["model"]]
+            choices = served.draw(model, body)
+        return JSONResponse({"choices": [{"index": i, **c} for i, c in enumerate(choices)]})
+
+    return app
+
+
+def main() -> None:
+    """Serve until told to stop."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("model")
+    parser.add_argument("--host", default="127.0.0.1")
+    parser.add_argument("--port", type=int, required=True)
+    parser.add_argument("--max-model-len", type=int, required=True)
+    parser.add_argument("--lora-modules", required=True)
+    told, _ = parser.parse_known_args()
+    torch.set_num_threads(1)
+    assert Path(told.model).is_dir(), told.model
+    served = Served(told.model)
+    served.load(*told.lora_modules.split("=", 1))
+    app = app_of(served, told.max_model_len)
+    uvicorn.run(app, host=told.host, port=told.port, log_level="warning")
+
+
+if __name__ == "__main__":
+    main()

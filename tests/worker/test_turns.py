@@ -1,0 +1,277 @@
+"""Group commit: threads share a transaction and its sync, and nothing else."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+from sqlalchemy import Connection
+
+from tests.deadline import eventually
+from worker import dialects, turns
+from worker.database import Database, DatabaseError
+from worker.jobs import views
+from worker.jobs.queue import Submitted, submit
+from worker.jobs.states import State
+from worker.jobs.submission import submission
+
+Body = Callable[[Connection], object]
+
+
+class Crew:
+    """Threads that each make one step, in the order in which they were sent."""
+
+    def __init__(self, db: Database, pool: ThreadPoolExecutor) -> None:
+        self._db = db
+        self._pool = pool
+
+    def send(self, body: Body, *, patience_s: float | None = None, alone: bool = False) -> Sent:
+        """Returns when its body runs, or when it waits behind another one."""
+        sent = Sent()
+
+        def act() -> object:
+            with self._db.write_tx(patience_s=patience_s, alone=alone) as conn:
+                sent.inside.set()
+                sent.go.wait(30)
+                return body(conn)
+
+        before = self.waiting()
+        sent.future = self._pool.submit(act)
+        eventually(lambda: sent.inside.is_set() or self.waiting() > before, "the step")
+        return sent
+
+    def waiting(self) -> int:
+        return len(self._db._turns._waiting)
+
+
+class Sent:
+    """One step on its way."""
+
+    future: Future[object]
+
+    def __init__(self) -> None:
+        self.inside = threading.Event()
+        self.go = threading.Event()
+
+
+@pytest.fixture
+def crew(db: Database, monkeypatch: pytest.MonkeyPatch) -> Iterator[Crew]:
+    """A machine may stall; the bound in time has a test of its own."""
+    monkeypatch.setattr(turns, "LONGEST_S", 60.0)
+    with ThreadPoolExecutor(16) as pool:
+        yield Crew(db, pool)
+
+
+def adds(topic: str) -> Body:
+    return lambda conn: conn.exec_driver_sql("INSERT INTO change (topic) VALUES (?)", (topic,))
+
+
+def fails(conn: Connection) -> None:
+    adds("of a failed step")(conn)
+    raise RuntimeError("half way")
+
+
+def topics(db: Database) -> list[str]:
+    with db.read() as conn:
+        return list(conn.exec_driver_sql("SELECT topic FROM change ORDER BY id").scalars())
+
+
+def test_steps_that_wait_share_a_commit_and_none_is_told_before_it(
+    db: Database, crew: Crew
+) -> None:
+    """Until the last one's commit no reader sees a row, and no caller goes on."""
+    first, second, third = (crew.send(adds(name)) for name in "abc")
+
+    first.go.set()
+    assert second.inside.wait(30)
+    second.go.set()
+    assert third.inside.wait(30)
+    seen, told = topics(db), [one.future.done() for one in (first, second)]
+    third.go.set()
+    for one in (first, second, third):
+        one.future.result(30)
+
+    assert (seen, told) == ([], [False, False])
+    assert topics(db) == ["a", "b", "c"]
+
+
+def test_a_step_that_fails_takes_back_its_own_rows_alone(db: Database, crew: Crew) -> None:
+    """First, in the middle or last: its error is its caller's, the others are written."""
+    sent = [crew.send(body) for body in (fails, adds("a"), fails, adds("b"), fails)]
+
+    for one in sent:
+        one.go.set()
+    ended = [one.future.exception(30) for one in sent]
+
+    assert [str(error) if error else None for error in ended] == [
+        "half way",
+        None,
+        "half way",
+        None,
+        "half way",
+    ]
+    assert topics(db) == ["a", "b"]
+
+
+def test_a_commit_that_fails_is_everybodys_error(db: Database, crew: Crew) -> None:
+    """Nothing is written, each is told so, and the next step finds the way free."""
+
+    def breaks_the_commit(conn: Connection) -> None:
+        conn.exec_driver_sql("PRAGMA defer_foreign_keys=ON")
+        conn.exec_driver_sql("INSERT INTO job_tag (tag, job_id) VALUES ('x', 999)")
+
+    sent = [crew.send(body) for body in (adds("a"), fails, breaks_the_commit)]
+    for one in sent:
+        one.go.set()
+    ended = [one.future.exception(30) for one in sent]
+
+    assert [type(error) for error in ended] == [
+        DatabaseError,
+        DatabaseError,  # what it was refused for is not written either
+        sa.exc.IntegrityError,
+    ]
+    assert "FOREIGN KEY constraint failed" in str(ended[0])
+    assert topics(db) == []
+    with db.write_tx() as conn:
+        adds("later")(conn)
+    assert topics(db) == ["later"]
+
+
+def test_a_transaction_that_sqlite_ends_by_itself_is_the_error_of_all_in_it(
+    db: Database, crew: Crew
+) -> None:
+    """As it does when the disk fails in the middle; also where a step did not notice."""
+
+    def loses_it(conn: Connection) -> None:
+        dialects.execute(conn, "ROLLBACK")
+
+    for lonely in (False, True):
+        sent = [crew.send(body) for body in ([loses_it] if lonely else [adds("a"), loses_it])]
+        for one in sent:
+            one.go.set()
+        assert all(isinstance(one.future.exception(30), DatabaseError) for one in sent)
+
+    with db.write_tx() as conn:
+        adds("later")(conn)
+    assert topics(db) == ["later"]
+
+
+def test_a_repeated_request_is_answered_when_the_first_one_is_written(
+    db: Database, crew: Crew
+) -> None:
+    """It sees the other's row before anybody may rely on it."""
+    wanted = submission({"kind": "tally"})
+    ahead = crew.send(adds("a"))
+    with ThreadPoolExecutor(2) as pool:
+        answers: list[Future[Submitted]] = []
+        for behind in (1, 2):
+            answers.append(pool.submit(submit, db, wanted, actor="test", key="same"))
+            eventually(lambda behind=behind: crew.waiting() == behind, "the request")  # type: ignore[misc]
+        last = crew.send(adds("b"))
+        ahead.go.set()
+        assert last.inside.wait(30)
+        told = [answer.done() for answer in answers]
+        last.go.set()
+        job_ids = [answer.result(30).job_id for answer in answers]
+
+    assert told == [False, False]
+    assert job_ids == [1, 1]
+    assert views.counts(db)[State.QUEUED] == 1
+
+
+def test_a_killed_program_loses_only_what_nobody_was_told_of(db: Database) -> None:
+    """One step is told, one waits for its commit, one works: `kill -9`."""
+    code = """
+import os, signal, sys, threading
+from tests.deadline import eventually
+from worker.database import open_database
+from worker.jobs.queue import enqueue
+from worker.settings import WorkerSettings
+
+with open_database(WorkerSettings()) as db:
+    def send(seed):
+        print(enqueue(db, "tally", {"seed": seed}, actor="test"), flush=True)
+
+    send(1)
+    waiting = db._turns._waiting
+    with db.write_tx():
+        threading.Thread(target=send, args=(2,), daemon=True).start()
+        eventually(lambda: len(waiting) == 1, "the second")
+        def last():
+            with db.write_tx() as conn:
+                assert conn.exec_driver_sql("SELECT count(*) FROM job").scalar_one() == 2
+                os.kill(os.getpid(), signal.SIGKILL)
+        threading.Thread(target=last, daemon=True).start()
+        eventually(lambda: len(waiting) == 2, "the third")
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=Path(__file__).parents[2],
+    )
+
+    assert (done.returncode, done.stdout) == (-signal.SIGKILL, "1\n"), done.stderr
+    assert [found.id for found in views.list_jobs(db)] == [1]
+    with db.read() as conn:
+        assert conn.exec_driver_sql("PRAGMA integrity_check").scalar_one() == "ok"
+
+
+def test_who_comes_later_cannot_put_a_commit_off_for_ever(
+    db: Database, crew: Crew, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A transaction is full after so many steps; the next one begins behind its commit."""
+    monkeypatch.setattr(turns, "MOST", 2)
+    first, second, third = (crew.send(adds(name)) for name in "abc")
+
+    first.go.set()
+    second.go.set()
+    assert third.inside.wait(30)
+    seen = topics(db)
+    third.go.set()
+
+    assert seen == ["a", "b"]
+    assert third.future.exception(30) is None
+
+
+@pytest.mark.parametrize("why", ["too old", "the first is alone", "the second is alone"])
+def test_a_step_begins_anew_behind_one_that_does_not_share(
+    db: Database, crew: Crew, monkeypatch: pytest.MonkeyPatch, why: str
+) -> None:
+    """A transaction that is open for long holds up other programs; a long step the one before."""
+    if why == "too old":
+        monkeypatch.setattr(turns, "LONGEST_S", 0.0)
+    first = crew.send(adds("a"), alone=why == "the first is alone")
+    second = crew.send(adds("b"), alone=why == "the second is alone")
+
+    first.go.set()
+    assert second.inside.wait(30)
+    seen = topics(db)
+    second.go.set()
+
+    assert seen == ["a"]
+    assert second.future.exception(30) is None
+
+
+def test_who_gives_up_waiting_leaves_the_others_as_they_are(db: Database, crew: Crew) -> None:
+    """The transaction is not handed to a thread that is gone."""
+    first = crew.send(adds("a"))
+    gone = crew.send(adds("b"), patience_s=0.01)
+    refusal = gone.future.exception(30)
+    third = crew.send(adds("c"))
+    for one in (first, third):
+        one.go.set()
+
+    assert isinstance(refusal, DatabaseError)
+    assert refusal.retryable
+    assert "another thread of this program has kept it locked" in str(refusal)
+    assert [one.future.exception(30) for one in (first, third)] == [None, None]
+    assert topics(db) == ["a", "c"]
