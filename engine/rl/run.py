@@ -352,15 +352,17 @@ class _Run:
         return self.gate(step, self.split.report)
 
     def _result(self, loop: RLLoop, warmup: dict[str, Any] | None) -> dict[str, Any]:
+        summary, served = loop.summary(), self._served()
         return {
             "kind": self.attempt.job.kind,
-            **loop.summary(),
+            **summary,
+            "lineage_card": summary["lineage_card"] | {"serving": served},
             "upstream": {
                 "corpus": {"source": self.config.data.source, "split": self.split.hash},
                 "sft_init": warmup,
                 "bench": self.bench.name,
             },
-            "serving": self._served(),
+            "serving": served,
             "steps": loop.state.step,
             "seconds": round(loop.state.seconds, 1),
             "peak_gb": round(self.peaks.peak_gb, 3),
