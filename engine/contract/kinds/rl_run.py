@@ -321,11 +321,13 @@ def _cautions(config: RLRunConfig) -> Sequence[ConfigProblem]:
 
 
 def _download_caution(base: str) -> Sequence[ConfigProblem]:
-    """A hub id that no download has brought here yet: its gigabytes come when the run starts."""
-    if base.startswith("embedded:") or Path(base).is_absolute() or in_hub_cache(base):
+    """The model that counts where nobody named one: its gigabytes would come as the run starts.
+
+    A hub id that somebody wrote down is meant.
+    """
+    if base != DEFAULT_BASE or in_hub_cache(base):
         return []
-    size = " (15 GB)" if base == DEFAULT_BASE else ""
-    problem = f"is not on this machine: the run begins with its download{size}"
+    problem = "is not on this machine: the run begins with its download (15 GB)"
     remedy = f"set base to a model folder, or {BASE_VARIABLE} to what is meant where none is given"
     return [ConfigProblem("base", base, problem, remedy)]
 
