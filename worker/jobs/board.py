@@ -30,6 +30,7 @@ from sqlalchemy import (
 from worker.database import Database
 from worker.jobs.states import State
 from worker.jobs.tables import job, job_tag, metric
+from worker.jobs.views import tags_of
 
 PAGE = 50
 LOOKED_THROUGH = 5_000
@@ -203,11 +204,6 @@ def _says(words: str) -> ColumnElement[bool]:
 
 
 _IDS: BindParameter[Any] = bindparam("ids", expanding=True)
-_TAGS = (
-    select(job_tag.c.job_id, job_tag.c.tag)
-    .where(job_tag.c.job_id.in_(_IDS))
-    .order_by(job_tag.c.job_id, job_tag.c.tag)
-)
 _GATES = (
     select(metric.c.job_id, metric.c.step, metric.c.value)
     .where(metric.c.job_id.in_(_IDS), metric.c.series == bindparam("of_series"))
@@ -244,9 +240,7 @@ def _rows(conn: Connection, ids: Sequence[int], gate_series: str) -> list[BoardR
     """In the order of the ids."""
     if not ids:
         return []
-    tags: dict[int, list[str]] = {}
-    for job_id, tag in conn.execute(_TAGS, {"ids": ids}):
-        tags.setdefault(job_id, []).append(tag)
+    tags = tags_of(conn, ids)
     gates: dict[int, list[tuple[int, float]]] = {}
     for job_id, step, value in conn.execute(_GATES, {"ids": ids, "of_series": gate_series}):
         gates.setdefault(job_id, []).append((step, value))
@@ -254,7 +248,7 @@ def _rows(conn: Connection, ids: Sequence[int], gate_series: str) -> list[BoardR
     return [
         BoardRow(
             **{**found[job_id]._asdict(), "state": State(found[job_id].state)},
-            tags=tuple(tags.get(job_id, ())),
+            tags=tags.get(job_id, ()),
             gates=tuple(gates.get(job_id, ())),
         )
         for job_id in ids

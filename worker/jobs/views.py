@@ -388,7 +388,7 @@ def _job_views(
                 left = {} if limit is None else {"most": limit - len(rows)}
                 rows += conn.execute(statement, {**values, **left}).mappings().all()
         ids = [row["id"] for row in rows]
-        tags = _grouped(conn, _TAGS, ids)
+        tags = tags_of(conn, ids)
         parents = _grouped(conn, _PARENTS, ids)
         stand = _stand(db, conn, now) if any(row["state"] == State.QUEUED for row in rows) else None
     runs = db.settings.runs_dir
@@ -400,7 +400,7 @@ def _job_views(
                 "if_parent_fails": next(
                     (one.if_failed for one in parents.get(row["id"], ())), None
                 ),
-                "tags": [one.tag for one in tags.get(row["id"], ())],
+                "tags": list(tags.get(row["id"], ())),
                 "run_dir": runs / str(row["id"]),
                 "waits_for": why_waiting(row, stand, now)
                 if stand and row["state"] == State.QUEUED
@@ -409,6 +409,12 @@ def _job_views(
         )
         for row in rows
     ]
+
+
+def tags_of(conn: Connection, ids: Sequence[int]) -> Mapping[int, tuple[str, ...]]:
+    """The tags of each of these jobs that has one, in order."""
+    found = _grouped(conn, _TAGS, ids)
+    return {job_id: tuple(row.tag for row in rows) for job_id, rows in found.items()}
 
 
 def _grouped(
