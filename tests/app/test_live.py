@@ -38,9 +38,10 @@ def read(burst: bytes) -> list[Heard]:
 async def heard(stream: AsyncIterator[bytes], count: int) -> list[Heard]:
     """The events of so many bursts as bring `count` that are no beats."""
     found: list[Heard] = []
-    while len(found) < count:
-        burst = read(await asyncio.wait_for(anext(stream), 10))
-        found += [event for event in burst if event.event != "beat"]
+    async with asyncio.timeout(30):  # in all: beats alone are no answer
+        while len(found) < count:
+            burst = read(await anext(stream))
+            found += [event for event in burst if event.event != "beat"]
     return found
 
 
