@@ -24,7 +24,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from sqlalchemy import Insert, func, insert, literal, select, update
+from sqlalchemy import Connection, Insert, func, insert, literal, select, update
 
 from engine.contract import kinds
 from engine.contract.run_dir import RunDir
@@ -34,7 +34,7 @@ from worker.attempt.writing import actor, write_verdict
 from worker.database import Database, open_database
 from worker.jobs import views
 from worker.jobs.deferral import Reason
-from worker.jobs.queue import claim, enqueue, look
+from worker.jobs.queue import Claim, claim, enqueue, look
 from worker.jobs.states import State
 from worker.jobs.tables import job, state_count
 from worker.lane.identity import ProcessIdentity
@@ -139,11 +139,16 @@ def _work(db: Database, lease: Lease) -> None:
 
 def _claim(db: Database, lease: Lease) -> int | None:
     """None: another lane was faster."""
-    with db.write_tx() as conn:
+
+    def take(conn: Connection) -> Claim | None:
         taken = claim(conn, lane=lease.lane, fence=lease.fence + 1, actor=actor())
-        if taken is None:
-            return None
-        lease.advance(conn, taken.job_id)
+        if taken is not None:
+            lease.advance(conn, taken.job_id)
+        return taken
+
+    taken = db.write(take)
+    if taken is None:
+        return None
     lease.fence = taken.fence
     return taken.job_id
 

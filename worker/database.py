@@ -10,7 +10,7 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
@@ -21,7 +21,7 @@ from sqlalchemy import Connection, Engine
 from engine.contract.errors import NightlaneError
 from worker import dialects
 from worker.settings import WorkerSettings
-from worker.turns import NotCommittedError, NoTurnError, Turns
+from worker.turns import Answer, NotCommittedError, NoTurnError, Turns
 
 _KEPT = 8
 """Connections to SQLite that stay open while nobody uses them."""
@@ -85,7 +85,7 @@ class Database:
         when the disk is full or another writer does not end; nothing is written then.
         """
         patience = dialects.PATIENCE_S if patience_s is None else patience_s
-        try:
+        with self._told(patience):
             if self.dialect == "sqlite":
                 with self._turns.step(patience, alone=alone) as conn:
                     yield conn
@@ -93,6 +93,25 @@ class Database:
                 with self._engine.connect() as conn, conn.begin():
                     dialects.begin_writing(conn, patience)
                     yield conn
+
+    def write(self, work: Callable[[Connection], Answer]) -> Answer:
+        """`write_tx` for a step that is one function, and returns what that returns.
+
+        For what many threads do at once: on SQLite the one that writes at the moment calls the
+        others' functions too, and none of them has to be woken for it. So a function relies on
+        nothing that belongs to a thread.
+        """
+        if self.dialect != "sqlite":
+            with self.write_tx() as conn:
+                return work(conn)
+        with self._told(dialects.PATIENCE_S):
+            return self._turns.run(work, dialects.PATIENCE_S)
+
+    @contextmanager
+    def _told(self, patience: float) -> Iterator[None]:
+        """What a writing step raises, in words."""
+        try:
+            yield
         except _TROUBLE as error:
             if not _is_trouble(error):
                 raise

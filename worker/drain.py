@@ -12,7 +12,10 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from types import FrameType
+
+from sqlalchemy import Connection
 
 from worker.admission import Admission, PutOff
 from worker.attempt.rescue import rescue
@@ -117,16 +120,22 @@ def _claim_next(
         admitted = admission.admit(not_now)
         if admitted is None:
             return None
-        with db.write_tx() as conn:
-            fence, now = lease.fence + 1, clock()
-            job = claim(conn, lane=lease.lane, fence=fence, actor=actor(), only=admitted, now=now)
-            if job:
-                admission.begin(conn, job)
-                lease.advance(conn, job.job_id)
+        job = db.write(partial(_claim, lease, admission, admitted, clock()))
         if job:
             lease.fence = job.fence
             return job
         # Somebody cancelled or moved it meanwhile: the queue is looked at again.
+
+
+def _claim(
+    lease: Lease, admission: Admission, admitted: int, now: float, conn: Connection
+) -> Claim | None:
+    fence = lease.fence + 1
+    job = claim(conn, lane=lease.lane, fence=fence, actor=actor(), only=admitted, now=now)
+    if job:
+        admission.begin(conn, job)
+        lease.advance(conn, job.job_id)
+    return job
 
 
 @contextmanager

@@ -4,7 +4,10 @@ Group commit: who has ended its step hands the open transaction on to whoever wa
 inside it under a savepoint of its own, so that a step that fails takes back its own rows alone.
 Whoever finds nobody waiting commits for all of them, and none of them goes on before: what a step
 wrote, what it saw, and why it was refused is on the disk when its caller hears of it. Without a
-second thread a step is a transaction like any other. Knows no table.
+second thread a step is a transaction like any other.
+
+A step that is a function (`Turns.run`) is not even woken for its turn: whoever has the transaction
+in hand calls it, and its own thread sleeps until the commit. Knows no table.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar
 
 from sqlalchemy import Connection
 
@@ -25,6 +28,8 @@ MOST = 64
 
 LONGEST_S = 0.05
 """Seconds after which a transaction is committed, whoever waits: other programs write too."""
+
+Answer = TypeVar("Answer")
 
 
 class NoTurnError(Exception):
@@ -82,30 +87,47 @@ class Turns:
         self._shared: _Shared | None = None
 
     def step(self, patience_s: float, *, alone: bool) -> Step:
-        """A context: all or nothing, and the only writer from its beginning on.
+        """A context, when its turn has come: all or nothing, and the only writer in it.
 
         `patience_s`: how long it waits for its turn, and then for other programs. `alone`: in a
-        transaction of its own. It raises NoTurnError, NotCommittedError, and what the database
-        raises.
+        transaction of its own. Raises NoTurnError; the context raises NotCommittedError, and what
+        the database raises.
         """
-        return Step(self, patience_s, alone=alone)
+        step = Step(self, patience_s, alone=alone)
+        self._take(step, patience_s)
+        return step
 
-    def take(self, step: Step, patience_s: float) -> None:
-        """Wait for the turn. Raises NoTurnError."""
+    def run(self, work: Callable[[Connection], Answer], patience_s: float) -> Answer:
+        """`step` with a function for its body, which another thread may be the one to call.
+
+        Returns what it returns, and raises what it raises besides.
+        """
+        step = Step(self, patience_s, work=work)
+        self._take(step, patience_s)
+        if step.served is not None:
+            answer: Answer = step.outcome(step.served)
+            return answer
+        with step as conn:
+            return work(conn)
+
+    def _take(self, step: Step, patience_s: float) -> None:
+        """Wait for the turn, or for the commit of whoever has served the step meanwhile."""
         with self._guard:
             if self.holder is None:
                 self.holder = step
                 return
-            step.called = _closed()
             self._waiting.append(step)
         try:
-            called = step.called.acquire(timeout=patience_s)
-        except BaseException:
+            if step.gate.acquire(timeout=patience_s):
+                return
             if not self._withdrawn(step):
+                step.gate.acquire()  # called at the last moment, or being served
+                return
+        except BaseException:
+            if not self._withdrawn(step) and self.holder is step:
                 self.end(step, waits=False)
             raise
-        if not called and self._withdrawn(step):
-            raise NoTurnError
+        raise NoTurnError
 
     def _withdrawn(self, step: Step) -> bool:
         """False: its turn has come meanwhile."""
@@ -124,42 +146,67 @@ class Turns:
         return self._shared.conn, True
 
     def end(self, step: Step, *, waits: bool) -> None:
-        """Hand the transaction on and wait for its commit, or commit it for all.
+        """Serve who waits, and commit for all; or hand the transaction on and wait for its commit.
 
-        `waits`: False for a step that is interrupted, and has nothing in it. Raises
-        NotCommittedError, and what the commit raises.
+        `waits`: False for a step that is interrupted, and has nothing in it: it serves nobody and
+        waits for nobody. Raises NotCommittedError, and what the commit raises.
         """
         shared = self._shared
-        following = self._following(step, shared, waits=waits)
-        if following is not None:
-            following.called.release()
-        elif shared is not None:
-            dialects.commit(shared.conn)
-            self._keep(shared.conn)
+        if shared is None:
             self._leave()
-        else:
-            self._leave()
-        if following is not None and waits:
-            self._await_commit(step, shared)
+            return
+        while (following := self._following(step, shared, waits=waits)) is not None:
+            if self.holder is step:
+                self._serve(following, shared)
+                continue
+            following.gate.release()
+            if waits:
+                step.await_commit(shared)
+            return
+        dialects.commit(shared.conn)
+        self._keep(shared.conn)
+        self._leave()
 
-    def _following(self, step: Step, shared: _Shared | None, *, waits: bool) -> Step | None:
-        """Whose turn it is now in the same transaction; None: it is to be committed."""
+    def _following(self, step: Step, shared: _Shared, *, waits: bool) -> Step | None:
+        """Who is next in the same transaction: to be served, or the holder by now.
+
+        None: the transaction is to be committed.
+        """
         with self._guard:
-            if shared is None or step.alone or not self._waiting or self._waiting[0].alone:
+            if step.alone or not self._waiting or self._waiting[0].alone:
                 return None
             if not shared.takes_more():
                 return None
-            if waits:
-                step.committed = _closed()
-                shared.ended.append(step)
-            self.holder = self._waiting.popleft()
-            return self.holder
+            following = self._waiting.popleft()
+            if following.work is None or not waits:
+                if waits:
+                    shared.ended.append(step)
+                self.holder = following
+            return following
 
-    @staticmethod
-    def _await_commit(step: Step, shared: _Shared | None) -> None:
-        step.committed.acquire()
-        if shared is not None and shared.error is not None:
-            raise NotCommittedError(shared.error)
+    def _serve(self, step: Step, shared: _Shared) -> None:
+        """Another thread's function, under a savepoint like any step behind the first.
+
+        Raises NotCommittedError when the whole transaction is lost by it.
+        """
+        assert step.work is not None
+        step.served = shared
+        shared.ended.append(step)
+        try:
+            dialects.execute(shared.conn, "SAVEPOINT step")
+            try:
+                step.answer = step.work(shared.conn)
+            except Exception as error:
+                step.error = error
+                if not _taken_back(shared.conn):
+                    raise
+            else:
+                dialects.execute(shared.conn, "RELEASE step")
+        except BaseException as error:
+            self.give_up(error)
+            if not isinstance(error, Exception):
+                raise
+            raise NotCommittedError(error) from error
 
     def give_up(self, error: BaseException) -> None:
         """The transaction is lost, with every step in it; the turn goes on."""
@@ -177,33 +224,68 @@ class Turns:
         with self._guard:
             following = self.holder = self._waiting.popleft() if self._waiting else None
         if following is not None:
-            following.called.release()
+            following.gate.release()
         if shared is not None:
             for step in shared.ended:
-                step.committed.release()
+                step.gate.release()
 
 
 class Step:
     """One writer's part of a transaction, from `with` to the commit."""
 
-    __slots__ = ("_conn", "_joined", "_patience_s", "_turns", "alone", "called", "committed")
+    __slots__ = (
+        "_conn",
+        "_joined",
+        "_patience_s",
+        "_turns",
+        "alone",
+        "answer",
+        "error",
+        "gate",
+        "served",
+        "work",
+    )
 
-    def __init__(self, turns: Turns, patience_s: float, *, alone: bool) -> None:
+    def __init__(
+        self,
+        turns: Turns,
+        patience_s: float,
+        *,
+        alone: bool = False,
+        work: Callable[[Connection], Any] | None = None,
+    ) -> None:
         self._turns = turns
         self._patience_s = patience_s
         self.alone = alone
-        self.called: threading.Lock
-        """Opened when its turn has come, for one that waits."""
-        self.committed: threading.Lock
-        """Opened when its transaction has ended, for one that handed it on."""
+        self.work = work
+        """What the thread that has the turn may call in place of this one."""
+        self.gate = threading.Lock()
+        """Opened when its turn has come, and when the transaction that it waits for has ended."""
+        self.gate.acquire()
+        self.served: _Shared | None = None
+        """The transaction in which another thread has called `work`."""
+        self.answer: Any = None
+        self.error: Exception | None = None
+
+    def outcome(self, shared: _Shared) -> Any:
+        """Of a step that was served, when its transaction has ended."""
+        if shared.error is not None and shared.error is not self.error:
+            raise NotCommittedError(shared.error)
+        if self.error is not None:
+            raise self.error
+        return self.answer
+
+    def await_commit(self, shared: _Shared) -> None:
+        """Raises NotCommittedError."""
+        self.gate.acquire()
+        if shared.error is not None:
+            raise NotCommittedError(shared.error)
 
     def __enter__(self) -> Connection:
-        turns = self._turns
-        turns.take(self, self._patience_s)
         try:
-            self._conn, self._joined = turns.enter(self._patience_s)
+            self._conn, self._joined = self._turns.enter(self._patience_s)
         except BaseException as error:
-            turns.give_up(error)
+            self._turns.give_up(error)
             raise
         return self._conn
 
@@ -216,7 +298,7 @@ class Step:
         try:
             if error is None:
                 self._keep()
-            elif not self._taken_back():
+            elif not self._joined or not _taken_back(self._conn):
                 self._turns.give_up(error)
                 return
             # One that was refused waits too: what it was refused for may not be written yet.
@@ -232,22 +314,17 @@ class Step:
         elif not _is_open(self._conn):
             raise NotCommittedError(RuntimeError("SQLite has ended the transaction by itself"))
 
-    def _taken_back(self) -> bool:
-        """Its own rows alone. False: the whole transaction is to be given up."""
-        if not self._joined or not _is_open(self._conn):
-            return False
-        dialects.execute(self._conn, "ROLLBACK TO step")
-        dialects.execute(self._conn, "RELEASE step")
-        return True
+
+def _taken_back(conn: Connection) -> bool:
+    """A step's own rows alone, to its savepoint. False: the whole transaction is lost."""
+    if not _is_open(conn):
+        return False
+    dialects.execute(conn, "ROLLBACK TO step")
+    dialects.execute(conn, "RELEASE step")
+    return True
 
 
 def _is_open(conn: Connection) -> bool:
     """SQLite ends a transaction by itself when its disk fails."""
     driver: Any = conn.connection.dbapi_connection
     return bool(driver.in_transaction)
-
-
-def _closed() -> threading.Lock:
-    lock = threading.Lock()
-    lock.acquire()
-    return lock

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from typing import Literal
 
 import pytest
-import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from tests.deadline import eventually
@@ -23,28 +24,44 @@ from worker.jobs.states import State
 from worker.jobs.submission import submission
 
 Body = Callable[[Connection], object]
+Form = Literal["block", "function"]
 
 
 class Crew:
-    """Threads that each make one step, in the order in which they were sent."""
+    """Threads that each make one step, in the order in which they were sent.
 
-    def __init__(self, db: Database, pool: ThreadPoolExecutor) -> None:
+    Their steps are blocks or functions, in turns as `forms` says.
+    """
+
+    def __init__(self, db: Database, pool: ThreadPoolExecutor, forms: Sequence[Form]) -> None:
         self._db = db
         self._pool = pool
+        self._forms = itertools.cycle(forms)
 
-    def send(self, body: Body, *, patience_s: float | None = None, alone: bool = False) -> Sent:
-        """Returns when its body runs, or when it waits behind another one."""
+    def send(self, body: Body, *, form: Form | None = None, alone: bool = False) -> Sent:
+        """Returns when its body runs, when it waits behind another one, or has given up."""
         sent = Sent()
+        form = "block" if alone else form or next(self._forms)
+
+        def work(conn: Connection) -> object:
+            sent.thread = threading.get_ident()
+            sent.inside.set()
+            sent.go.wait(30)
+            return body(conn)
 
         def act() -> object:
-            with self._db.write_tx(patience_s=patience_s, alone=alone) as conn:
-                sent.inside.set()
-                sent.go.wait(30)
-                return body(conn)
+            sent.sender = threading.get_ident()
+            if form == "function":
+                return self._db.write(work)
+            with self._db.write_tx(alone=alone) as conn:
+                return work(conn)
 
         before = self.waiting()
         sent.future = self._pool.submit(act)
-        eventually(lambda: sent.inside.is_set() or self.waiting() > before, "the step")
+        eventually(
+            lambda: sent.inside.is_set() or sent.future.done() or self.waiting() > before,
+            "the step",
+        )
         return sent
 
     def waiting(self) -> int:
@@ -55,18 +72,26 @@ class Sent:
     """One step on its way."""
 
     future: Future[object]
+    sender: int
+    thread: int
+    """In which its body ran."""
 
     def __init__(self) -> None:
         self.inside = threading.Event()
         self.go = threading.Event()
 
 
-@pytest.fixture
-def crew(db: Database, monkeypatch: pytest.MonkeyPatch) -> Iterator[Crew]:
+@pytest.fixture(
+    params=[["block"], ["function"], ["block", "function"], ["function", "block"]],
+    ids=" and ".join,
+)
+def crew(
+    db: Database, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> Iterator[Crew]:
     """A machine may stall; the bound in time has a test of its own."""
     monkeypatch.setattr(turns, "LONGEST_S", 60.0)
     with ThreadPoolExecutor(16) as pool:
-        yield Crew(db, pool)
+        yield Crew(db, pool, request.param)
 
 
 def adds(topic: str) -> Body:
@@ -132,12 +157,63 @@ def test_a_commit_that_fails_is_everybodys_error(db: Database, crew: Crew) -> No
         one.go.set()
     ended = [one.future.exception(30) for one in sent]
 
-    assert [type(error) for error in ended] == [
-        DatabaseError,
-        DatabaseError,  # what it was refused for is not written either
-        sa.exc.IntegrityError,
-    ]
-    assert "FOREIGN KEY constraint failed" in str(ended[0])
+    # Also of the one that was refused: what it was refused for is not written either.
+    assert all("FOREIGN KEY constraint failed" in str(error) for error in ended)
+    kinds = sorted(type(error).__name__ for error in ended)
+    assert kinds == ["DatabaseError", "DatabaseError", "IntegrityError"]  # who committed
+    assert topics(db) == []
+    with db.write_tx() as conn:
+        adds("later")(conn)
+    assert topics(db) == ["later"]
+
+
+def test_functions_that_wait_are_called_by_the_thread_that_writes(db: Database, crew: Crew) -> None:
+    """Nobody is woken for his turn; what a function returns or raises goes to whoever sent it."""
+    ahead = crew.send(adds("a"))
+    answers = crew.send(lambda conn: adds("b")(conn) and "an answer", form="function")
+    refused = crew.send(fails, form="function")
+    for one in (ahead, answers, refused):
+        one.go.set()
+
+    assert answers.future.result(30) == "an answer"
+    assert str(refused.future.exception(30)) == "half way"
+    assert answers.thread == refused.thread == ahead.thread == ahead.sender
+    assert len({one.sender for one in (ahead, answers, refused)}) == 3
+    assert topics(db) == ["a", "b"]
+
+
+def test_who_is_interrupted_serves_nobody(db: Database, crew: Crew) -> None:
+    """Ctrl-C goes out at once; the others write for themselves, and it took back what was its."""
+
+    def interrupted(conn: Connection) -> None:
+        adds("never")(conn)
+        raise KeyboardInterrupt
+
+    ahead = crew.send(adds("a"), form="block")
+    middle = crew.send(interrupted, form="block")
+    last = crew.send(adds("b"), form="function")
+    for one in (ahead, middle, last):
+        one.go.set()
+
+    assert isinstance(middle.future.exception(30), KeyboardInterrupt)
+    assert [one.future.exception(30) for one in (ahead, last)] == [None, None]
+    assert last.thread == last.sender
+    assert topics(db) == ["a", "b"]
+
+
+def test_a_function_that_is_interrupted_is_everybodys_error(db: Database, crew: Crew) -> None:
+    """Who called it was interrupted, at a moment that nobody knows: nothing is written."""
+
+    def interrupted(conn: Connection) -> None:
+        adds("never")(conn)
+        raise KeyboardInterrupt
+
+    sent = [crew.send(adds("a")), crew.send(interrupted, form="function")]
+    for one in sent:
+        one.go.set()
+    ended = [one.future.exception(30) for one in sent]
+
+    assert sorted(type(error).__name__ for error in ended) == ["DatabaseError", "KeyboardInterrupt"]
     assert topics(db) == []
     with db.write_tx() as conn:
         adds("later")(conn)
@@ -191,10 +267,12 @@ def test_a_killed_program_loses_only_what_nobody_was_told_of(db: Database) -> No
     code = """
 import os, signal, sys, threading
 from tests.deadline import eventually
+from worker import turns
 from worker.database import open_database
 from worker.jobs.queue import enqueue
 from worker.settings import WorkerSettings
 
+turns.LONGEST_S = 60.0  # a machine may stall
 with open_database(WorkerSettings()) as db:
     def send(seed):
         print(enqueue(db, "tally", {"seed": seed}, actor="test"), flush=True)
@@ -261,11 +339,15 @@ def test_a_step_begins_anew_behind_one_that_does_not_share(
     assert second.future.exception(30) is None
 
 
-def test_who_gives_up_waiting_leaves_the_others_as_they_are(db: Database, crew: Crew) -> None:
+def test_who_gives_up_waiting_leaves_the_others_as_they_are(
+    db: Database, crew: Crew, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The transaction is not handed to a thread that is gone."""
     first = crew.send(adds("a"))
-    gone = crew.send(adds("b"), patience_s=0.01)
-    refusal = gone.future.exception(30)
+    with monkeypatch.context() as changed:
+        changed.setattr(dialects, "PATIENCE_S", 0.01)
+        gone = crew.send(adds("b"))
+        refusal = gone.future.exception(30)
     third = crew.send(adds("c"))
     for one in (first, third):
         one.go.set()

@@ -48,29 +48,31 @@ def write_verdict(
     `last_sign`: the job's row as its dead supervisor left it; then it is charged up to the last
     heartbeat. Raises LeaseLostError, and nothing is written, when the lane was taken over.
     """
-    with lease.db.write_tx() as conn:
+
+    def settle(conn: Connection) -> Settled:
+        told = verdict
         if verdict.to is State.QUEUED and _cancel_asked(conn, job_id):
-            verdict = Verdict(State.CANCELLED, f"cancelled; {verdict.why}")
+            told = Verdict(State.CANCELLED, f"cancelled; {verdict.why}")
         known = {
             "the_job": job_id,
             "the_fence": lease.fence,
-            "the_cause": verdict.cause,
-            "the_error": verdict.error,
-            "now": time.time() if verdict.to.final else None,
-            "oom": int(verdict.oom),
-            "rescue": int(verdict.rescue),
-            **{f"the_{name}": value for name, value in columns_of(verdict.deferral).items()},
+            "the_cause": told.cause,
+            "the_error": told.error,
+            "now": time.time() if told.to.final else None,
+            "oom": int(told.oom),
+            "rescue": int(told.rescue),
+            **{f"the_{name}": value for name, value in columns_of(told.deferral).items()},
         }
-        moved = apply(
-            conn, _SETTLE, State.RUNNING, verdict.to, known, actor=actor(), why=verdict.why
-        )
+        moved = apply(conn, _SETTLE, State.RUNNING, told.to, known, actor=actor(), why=told.why)
         if moved is None:
             raise lease.lost()
-        _charge(conn, moved, lease, verdict, last_sign)
-        if verdict.to.final:
+        _charge(conn, moved, lease, told, last_sign)
+        if told.to.final:
             conclude(conn, moved, actor=actor())
         lease.clear_job(conn)
-    return Settled(job_id, number, verdict.to, verdict.cause, verdict.error, verdict.later)
+        return Settled(job_id, number, told.to, told.cause, told.error, told.later)
+
+    return lease.db.write(settle)
 
 
 _SETTLE = Prepared(

@@ -106,16 +106,19 @@ def submit(db: Database, wanted: Submission, *, actor: str, key: str | None = No
         return before
     found = candidate(wanted.kind, wanted.config, wanted.name)
     not_before = start_time(wanted.not_before, time.time())
-    with db.write_tx() as conn:
-        if key is not None and (before := _answer_of(conn, wanted, key)) is not None:
-            return before
+
+    def put(conn: Connection) -> Submitted:
+        if key is not None and (repeated := _answer_of(conn, wanted, key)) is not None:
+            return repeated
         terms = terms_of(conn, wanted, not_before)
         if not wanted.force:
             refuse_tried(conn, found.same)
         job_id = insert_job(conn, found, wanted, terms, actor=actor, why="enqueued")
         if key is not None:
             keys.remember(conn, key, wanted.body_hash(), Owner(job_id, None))
-    return Submitted(job_id, repeated=False)
+        return Submitted(job_id, repeated=False)
+
+    return db.write(put)
 
 
 def _answered(db: Database, wanted: Submission, key: str | None) -> Submitted | None:
