@@ -7,6 +7,7 @@ brings along (names, output, errors) is escaped by Jinja. Knows no route and no 
 from __future__ import annotations
 
 import hashlib
+import mimetypes
 import re
 import time
 from collections.abc import Mapping
@@ -30,6 +31,10 @@ STATIC_FOLDER = _HERE / "static"
 TEMPLATE_FOLDER = next(
     folder for folder in (_HERE.parent / "templates", _HERE / "templates") if folder.is_dir()
 )
+
+AHEAD = "ahead.speculationrules"
+"""Which pages a browser may make while the pointer rests on their link, before the click."""
+mimetypes.add_type("application/speculationrules+json", ".speculationrules")
 
 
 @cache
@@ -78,5 +83,6 @@ def page(
         # Every whole page bears it; before the application has started there is none.
         strips: Strips | None = getattr(request.app.state, "strips", None)
         known["strip"] = strips.now() if strips else None
+        headers = {"Speculation-Rules": f'"{asset(AHEAD)}"'} | (headers or {})
     text = "".join(found.blocks[part](found.new_context(known))) if part else found.render(known)
     return HTMLResponse(text, status, headers=headers)

@@ -397,7 +397,7 @@ window.nightlaneCharts = (() => {
     palette.clear();
     redraw();
   });
-  // The script is deferred: the page stands.
+  // The script is the last thing in the page: the page stands.
   performance.mark("charts-begin");
   mount();
   return { mount, refresh, reload, redraw };

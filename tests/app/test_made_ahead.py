@@ -1,0 +1,60 @@
+"""Pages that a browser makes before the click: which ones, and that making one changes nothing."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from starlette.testclient import TestClient
+
+from app.navigation import NAVIGATION
+from tests.app.night import queue
+from worker.database import Database
+from worker.jobs.views import last_change_id
+
+AHEAD = {"sec-purpose": "prefetch;prerender", "accept": "text/html"}
+
+
+def rules_address(header: str) -> str:
+    """The one address that the header names."""
+    found = re.fullmatch(r'"(/static/[^"]+)"', header)
+    assert found
+    return found[1]
+
+
+def test_every_whole_page_names_the_rules_and_a_part_does_not(client: TestClient) -> None:
+    """A browser takes the rules with their own type alone, and keeps them for good."""
+    named = {client.get(place.address).headers["speculation-rules"] for place in NAVIGATION}
+    rules = client.get(rules_address(named.pop()))
+
+    assert not named
+    assert rules.headers["content-type"] == "application/speculationrules+json"
+    assert "immutable" in rules.headers["cache-control"]
+    assert "speculation-rules" not in client.get("/?part=live").headers
+    assert "unsafe" not in client.get("/").headers["content-security-policy"]
+
+
+def test_only_run_pages_and_the_pages_of_the_navigation_are_made_ahead(client: TestClient) -> None:
+    """No download, no table, no series: one page for one rest of the pointer."""
+    rules = client.get(rules_address(client.get("/").headers["speculation-rules"])).json()
+
+    (rule,) = rules["prerender"]
+    assert rule["eagerness"] == "moderate"
+    assert rule["where"]["or"] == [
+        {"href_matches": r"/jobs/:id(\d+)"},
+        {"selector_matches": "header.top a"},
+    ]
+
+
+@pytest.mark.requirement("UI-11")
+def test_a_page_that_is_made_ahead_changes_nothing(client: TestClient, db: Database) -> None:
+    """Nobody has decided anything by resting a pointer, and no place at the stream is taken."""
+    job_id = queue(db)
+    before = last_change_id(db)
+
+    for address in [f"/jobs/{job_id}", *(place.address for place in NAVIGATION)]:
+        assert client.get(address, headers=AHEAD).status_code == 200
+
+    assert last_change_id(db) == before
+    assert client.get("/healthz").json()["viewers"] == 0
+    assert client.get("/jobs/999", headers=AHEAD).status_code == 404

@@ -1,0 +1,170 @@
+"""Chromium by its own pipe, as its developer tools speak to it.
+
+Playwright attaches to a page in a way that turns off pages made ahead of their visit (the browser
+says so: `PrerenderingDisabledByDevTools`). Here the tab is attached to, as the developer tools do,
+and the browser does what it does for a person. Knows a pointer and expressions, no selectors.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import subprocess
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+ATTACH = {"autoAttach": True, "waitForDebuggerOnStart": False, "flatten": True}
+PATIENCE_S = 20.0
+
+
+class Tab:
+    """One browser with one tab."""
+
+    def __init__(self, reads: int, writes: int) -> None:
+        self._reads, self._writes = reads, writes
+        self._rest = b""
+        self._asked = 0
+        self._pages: dict[str, dict[str, Any]] = {}
+        """Session → target, of the page in the tab and of those made ahead for it."""
+        tab = next(found for found in self.targets() if found["type"] == "tab")
+        whole = {"targetId": tab["targetId"], "flatten": True}
+        session = self._call("Target.attachToTarget", whole)["sessionId"]
+        self._call("Target.setAutoAttach", ATTACH, session)
+
+    def targets(self) -> list[dict[str, Any]]:
+        """All that the browser shows or has ready."""
+        everything: dict[str, Any] = {"filter": [{}]}
+        found: list[dict[str, Any]] = self._call("Target.getTargets", everything)["targetInfos"]
+        return found
+
+    def go(self, address: str) -> None:
+        """As if typed into the address line."""
+        self._call("Page.navigate", {"url": address}, self._session())
+
+    def value(self, expression: str, *, ahead: bool = False) -> Any:
+        """What it is in the page shown, or in the one made ahead; None without such a page."""
+        wanted = {"expression": expression, "returnByValue": True}
+        try:
+            session = self._session(ahead=ahead)
+            return self._call("Runtime.evaluate", wanted, session)["result"].get("value")
+        except (LookupError, RuntimeError):
+            self.targets()  # between two pages: with the answer comes word of the next one
+            return None
+
+    def until(self, expression: str, *, ahead: bool = False) -> Any:
+        """Ask until it holds. Raises TimeoutError."""
+        ends = time.monotonic() + PATIENCE_S
+        while not (found := self.value(expression, ahead=ahead)):
+            if time.monotonic() > ends:
+                raise TimeoutError(expression)
+            time.sleep(0.02)
+        return found
+
+    def point(self, selector: str) -> tuple[float, float]:
+        """The pointer to the middle of an element."""
+        x, y = self.until(
+            f"(() => {{ const found = document.querySelector({json.dumps(selector)});"
+            " found?.scrollIntoView({ block: 'center', behavior: 'instant' });"
+            " const box = found?.getBoundingClientRect();"
+            " return box && [box.x + box.width / 2, box.y + box.height / 2]; })()"
+        )
+        self._pointer("mouseMoved", x, y)
+        return x, y
+
+    def press(self, x: float, y: float) -> None:
+        """The left button, down and up."""
+        self._pointer("mousePressed", x, y, button="left", clickCount=1)
+        self._pointer("mouseReleased", x, y, button="left", clickCount=1)
+
+    def _pointer(self, kind: str, x: float, y: float, **more: Any) -> None:
+        # The answer to the click that leaves a page may never come: nobody waits for any of them.
+        self._send(
+            "Input.dispatchMouseEvent", {"type": kind, "x": x, "y": y, **more}, self._session()
+        )
+
+    def _session(self, *, ahead: bool = False) -> str:
+        """Of the page that is seen, or of the one made ahead. Raises LookupError."""
+        for session, target in self._pages.items():
+            if (target.get("subtype") == "prerender") is ahead:
+                return session
+        raise LookupError
+
+    # --- the wire: JSON, each message ended by a zero ---
+
+    def _call(self, method: str, params: Any, session: str | None = None) -> dict[str, Any]:
+        number = self._send(method, params, session)
+        while True:
+            told = self._next()
+            if told.get("id") == number:
+                if "error" in told:
+                    raise RuntimeError(f"{method}: {told['error']['message']}")
+                result: dict[str, Any] = told["result"]
+                return result
+            self._heard(told)
+            if session and told.get("params", {}).get("sessionId") == session:
+                raise LookupError(session)  # the page is gone, and with it its answer
+
+    def _send(self, method: str, params: Any, session: str | None) -> int:
+        self._asked += 1
+        message = {"id": self._asked, "method": method, "params": params}
+        if session:
+            message["sessionId"] = session
+        os.write(self._writes, json.dumps(message).encode() + b"\0")
+        return self._asked
+
+    def _next(self) -> dict[str, Any]:
+        while b"\0" not in self._rest:
+            ready, _, _ = select.select([self._reads], [], [], PATIENCE_S)
+            more = os.read(self._reads, 65536) if ready else b""
+            if not more:
+                raise EOFError("the browser says no more")
+            self._rest += more
+        line, _, self._rest = self._rest.partition(b"\0")
+        told: dict[str, Any] = json.loads(line)
+        return told
+
+    def _heard(self, told: dict[str, Any]) -> None:
+        params = told.get("params", {})
+        match told.get("method"):
+            case "Target.attachedToTarget" if params["targetInfo"]["type"] == "page":
+                self._pages[params["sessionId"]] = params["targetInfo"]
+            case "Target.detachedFromTarget":
+                self._pages.pop(params["sessionId"], None)
+            case "Target.targetInfoChanged":
+                changed = params["targetInfo"]
+                for session, target in self._pages.items():
+                    if target["targetId"] == changed["targetId"]:
+                        self._pages[session] = changed
+
+
+@contextlib.contextmanager
+def piped(folder: Path, arguments: Sequence[str]) -> Iterator[Tab]:
+    """A browser with a fresh profile in `folder`, ended with the block."""
+    theirs_in, ours_out = os.pipe()
+    ours_in, theirs_out = os.pipe()
+    command = [
+        "/usr/bin/chromium", "--headless=new", "--remote-debugging-pipe",
+        "--window-size=1280,900", f"--user-data-dir={folder}", *arguments, "about:blank",
+    ]  # fmt: skip
+    child = subprocess.Popen(
+        ["bash", "-c", f'exec "$@" 3<&{theirs_in} 4>&{theirs_out}', "chromium", *command],
+        pass_fds=(theirs_in, theirs_out),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    os.close(theirs_in)
+    os.close(theirs_out)
+    try:
+        yield Tab(ours_in, ours_out)
+    finally:
+        os.close(ours_out)  # it ends itself when nobody speaks any more
+        try:
+            child.wait(PATIENCE_S)
+        except subprocess.TimeoutExpired:
+            child.kill()
+            child.wait()
+        os.close(ours_in)
