@@ -52,6 +52,10 @@ def enqueue(
     if_parent_fails: Annotated[
         str, typer.Option(help="When such a job ends without success: cancel, run or wait.")
     ] = "cancel",
+    clone_of: Annotated[
+        int | None,
+        typer.Option(metavar="JOB", help="The job this one began from; it is remembered, no more."),
+    ] = None,
     tags: Annotated[
         list[str] | None, typer.Option("--tag", metavar="WORD", help="A word to find it by.")
     ] = None,
@@ -86,6 +90,7 @@ def enqueue(
             "not_before": not_before,
             "after": after or [],
             "if_parent_fails": if_parent_fails,
+            "clone_of": clone_of,
             "tags": tags or [],
             "force": force,
         }

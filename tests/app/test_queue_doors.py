@@ -204,7 +204,8 @@ def test_the_commands_do_the_same(cockpit: Cockpit, recipe: str, db: Database) -
     assert enqueued.out == "1\n"
     again = cockpit("enqueue", "rl_run", recipe, "--priority", "5", "--tag", "a", "--key", "k")
     assert (again.out, "it is job 1" in again.err) == ("1\n", True)
-    assert cockpit("enqueue", "rl_run", recipe, "--after", "1").out == "2\n"
+    assert cockpit("enqueue", "rl_run", recipe, "--after", "1", "--clone-of", "1").out == "2\n"
+    assert views.get_job(db, 2).clone_of == 1
     assert cockpit("enqueue", "rl_run", recipe, "--not-before", "+1h", "--json").code == 0
     assert "WAITING_FOR: runs after job 1" in cockpit("show", "2").out
     assert "NOT_BEFORE until" in cockpit("jobs").out
@@ -276,6 +277,7 @@ MISTAKES: Sequence[tuple[tuple[str, ...], int, str]] = [
     (("prune", "--older-than", "soon"), 2, "--older-than: is no time span"),
     (("enqueue", "rl_run", "RECIPE"), 4, "was tried already: job 1"),
     (("enqueue", "rl_run", "RECIPE", "--after", "9"), 2, "after: is no job (got 9)"),
+    (("enqueue", "rl_run", "RECIPE", "--clone-of", "9"), 2, "clone_of: is no job (got 9)"),
     (("enqueue", "rl_run", "RECIPE", "--not-before", "soon"), 2, "not_before: is no time"),
     (("enqueue", "rl_run", "RECIPE", "--priority", "101"), 2, "priority: input should be"),
     (("enqueue", "rl_run", "RECIPE", "--sweep", "seed"), 2, "--sweep: is no list of values"),
