@@ -11,12 +11,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
 ROOT = Path(__file__).resolve().parent.parent
 
 # Before torch is imported, here and in every child: the models are tiny, and threads that wait for
 # each other on a busy machine make them ten times slower.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+# The same examples in every run. New ones: pytest --hypothesis-profile explore
+settings.register_profile("explore", deadline=None)
+settings.register_profile("repeatable", deadline=None, derandomize=True, database=None)
+settings.load_profile("repeatable")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

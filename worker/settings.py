@@ -11,6 +11,7 @@ from pathlib import Path
 from pydantic import AliasChoices, Field, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from engine.contract.paths import at_home
 from engine.contract.serving import (
     DEFAULT_GPU_UTIL,
     DEFAULT_LORA_NAME,
@@ -142,7 +143,7 @@ class WorkerSettings(BaseSettings):
     @classmethod
     def _absolute(cls, path: Path | None) -> Path | None:
         """A drain may run in another directory than the one that was configured from."""
-        return None if path is None else path.expanduser().absolute()
+        return None if path is None else at_home(path).absolute()
 
     @property
     def serving(self) -> Serving:

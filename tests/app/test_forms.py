@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from starlette.testclient import TestClient
 
@@ -174,6 +174,7 @@ def test_a_body_that_is_no_form_is_refused(client: TestClient) -> None:
         st.text(max_size=30),
     )
 )  # fmt: skip
+@example(typed={"set:base": "~0"})
 @settings(
     max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )

@@ -17,6 +17,7 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 
 from engine.contract.errors import ConfigProblem, RLLoopError
 from engine.contract.kinds import Kind, problems_of
+from engine.contract.paths import located
 from engine.contract.rl.buffer import BufferConfig
 from engine.contract.rl.cautions import cautions
 from engine.contract.rl.envelope import rl_envelope
@@ -111,10 +112,7 @@ class DataConfig(Section):
     @field_validator("source")
     @classmethod
     def _absolute(cls, source: str) -> str:
-        """A drain may run in another directory than the one the job was sent from."""
-        return (
-            source if source.startswith("embedded:") else str(Path(source).expanduser().resolve())
-        )
+        return source if source.startswith("embedded:") else str(located(source))
 
 
 class WarmupConfig(Section):
@@ -226,7 +224,7 @@ class RLRunConfig(GRPOConfig):
     @field_validator("adapter_init")
     @classmethod
     def _adapter(cls, path: str | None) -> str | None:
-        return None if path is None else str(Path(path).expanduser().resolve())
+        return None if path is None else str(located(path))
 
     @field_validator("verifier")
     @classmethod
@@ -277,10 +275,8 @@ def _model_reference(base: str) -> str:
         if base not in EMBEDDED_BASES:
             raise ValueError(f"is not an embedded model; known: {', '.join(EMBEDDED_BASES)}")
         return base
-    path = Path(base).expanduser()
-    if not path.exists() and _HUB_ID.fullmatch(base):
-        return base
-    return str(path.resolve())
+    path = located(base)
+    return base if _HUB_ID.fullmatch(base) and not path.exists() else str(path)
 
 
 def _inputs(config: RLRunConfig) -> Sequence[Path]:

@@ -156,7 +156,7 @@ def _check_model(config: Stage2Config) -> Sequence[ConfigProblem]:
     if path.startswith("embedded:"):
         known = ", ".join(EMBEDDED_MODELS)
         return [ConfigProblem("model.path", path, "is not an embedded model", f"known: {known}")]
-    folder = Path(path).expanduser()
+    folder = Path(path)
     if folder.is_dir():
         return _check_folder(folder)
     if folder.is_absolute() or path.startswith(("~", ".")):

@@ -9,7 +9,6 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
@@ -24,6 +23,7 @@ from pydantic.json_schema import SkipJsonSchema
 
 from engine.contract.errors import ConfigError, ConfigProblem
 from engine.contract.kinds import parse_yaml, problems_of
+from engine.contract.paths import located
 from engine.contract.stage2.rollout_matching import RolloutMatchingConfig
 from engine.contract.stage2.section import Section, absent, nearest, refusal, refusals
 from engine.contract.stage2.stage2_ab import Stage2ABConfig
@@ -92,12 +92,12 @@ class ModelConfig(Section):
     @field_validator("path")
     @classmethod
     def _absolute_folder(cls, path: str | None) -> str | None:
-        """A drain may run in another directory than the one the job was sent from."""
+        """A hub id stays as it is."""
         if path is None or path.startswith("embedded:"):
             return path
-        folder = Path(path).expanduser()
-        named = folder.exists() or folder.is_absolute() or path.startswith((".", "~"))
-        return str(folder.resolve()) if named else path
+        folder = located(path)
+        named = folder.exists() or path.startswith(("/", ".", "~"))
+        return str(folder) if named else path
 
 
 class DataConfig(Section):
@@ -121,10 +121,7 @@ class DataConfig(Section):
     @field_validator("train_jsonl", "val_jsonl", "report_jsonl")
     @classmethod
     def _absolute(cls, path: str | None) -> str | None:
-        """A drain may run in another directory than the one the job was sent from."""
-        if path is None or path.startswith("embedded:"):
-            return path
-        return str(Path(path).expanduser().resolve())
+        return path if path is None or path.startswith("embedded:") else str(located(path))
 
 
 class WarmupConfig(Section):

@@ -37,10 +37,10 @@ def stage2_envelope(config: Stage2Config) -> Envelope | None:
     if path is None:
         return None
     embedded = path in EMBEDDED_MODELS
-    shape = _EMBEDDED if embedded else ModelShape.of_folder(Path(path).expanduser())
+    shape = _EMBEDDED if embedded else ModelShape.of_folder(Path(path))
     if shape is None:
         return None
-    width = FP32 if embedded else _width(config, Path(path).expanduser())
+    width = FP32 if embedded else _width(config, Path(path))
     full = config.model.tuning == "full"
     trained = shape.parameters if full else shape.lora_parameters(config.model.lora_rank)
     trained_width = width if full else FP32
