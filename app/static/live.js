@@ -103,7 +103,9 @@
     });
     setInterval(() => {
       const quiet = Date.now() - heardAt > SILENCE_MS;
-      if (quiet && !document.hidden && connection.dataset.state === "live") stale("nothing heard; trying again");
+      if (!quiet || document.hidden || connection.dataset.state !== "live") return;
+      stale("nothing heard; trying again");
+      stream.again();
     }, 1000);
     watch();
   }

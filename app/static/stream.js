@@ -87,11 +87,26 @@
     }
   }
 
+  // Tabs and their worker say no goodbye when they crash. Each holds a lock for as long as it lives, and
+  // tells its name; who stands in line for it gets it when the other one is gone. Never answers where
+  // a browser has no locks.
+  function heldForLife(name) {
+    return new Promise((told) => {
+      const life = `${name}-${crypto.randomUUID?.()}`;
+      navigator.locks?.request(life, () => {
+        told(life);
+        return new Promise(() => {});
+      });
+    });
+  }
+
   if (typeof SharedWorkerGlobalScope !== "undefined" && self instanceof SharedWorkerGlobalScope) {
     const stream = new Stream();
+    const held = heldForLife("nightlane-stream");
     self.onconnect = (connected) => {
       const port = connected.ports[0];
       const listener = (message) => port.postMessage(message);
+      held.then((life) => port.postMessage({ life }));
       port.onmessage = ({ data }) => {
         if (data.life) navigator.locks.request(data.life, () => stream.rest(listener));
         else if (data.watch) stream.watch(listener, data.after);
@@ -106,22 +121,41 @@
   window.nightlaneStream = (listener) => {
     if (typeof SharedWorker === "undefined") {
       const stream = new Stream();
-      return { watch: (after) => stream.watch(listener, after), rest: () => stream.rest(listener) };
+      return { watch: (after) => stream.watch(listener, after), rest: () => stream.rest(listener), again: () => {} };
     }
-    const { port } = new SharedWorker(address, "nightlane");
-    port.onmessage = ({ data }) => listener(data);
-    // A tab that crashes says no goodbye. It holds a lock for as long as it lives, and the worker
-    // stands in line for that lock: when it gets it, the tab is gone.
-    if (navigator.locks) {
-      const life = `nightlane-tab-${crypto.randomUUID()}`;
-      navigator.locks.request(life, () => {
-        port.postMessage({ life });
-        return new Promise(() => {});
-      });
-    }
+    const held = heldForLife("nightlane-tab");
+    let port = null;
+    let shown; // the newest change that this page knows of, while it follows the stream
+    const begin = () => {
+      const mine = ({ port } = new SharedWorker(address, "nightlane")).port;
+      port.onmessage = ({ data }) => {
+        if (data.life) navigator.locks.request(data.life, () => mine === port && again());
+        else hear(data);
+      };
+      held.then((life) => mine.postMessage({ life }));
+    };
+    const hear = (message) => {
+      if (shown !== undefined && message.id !== null) shown = message.id;
+      listener(message);
+    };
+    const follow = () => port.postMessage({ watch: true, after: shown });
+    // The worker lives in the process of the tab that began it, and dies with it when that crashes.
+    const again = () => {
+      port.postMessage({ watch: false });
+      begin();
+      if (shown !== undefined) follow();
+    };
+    begin();
     return {
-      watch: (after) => port.postMessage({ watch: true, after }),
-      rest: () => port.postMessage({ watch: false }),
+      watch: (after) => {
+        shown = after;
+        follow();
+      },
+      rest: () => {
+        shown = undefined;
+        port.postMessage({ watch: false });
+      },
+      again,
     };
   };
 })();

@@ -83,6 +83,29 @@ def test_a_tab_that_crashed_holds_no_stream_open(chromium: Browser, house: House
 
 
 @pytest.mark.requirement("UI-11")
+def test_tabs_live_on_when_the_worker_dies_with_the_tab_that_began_it(
+    chromium: Browser, house: House
+) -> None:
+    """It lives in the process of one tab; the others begin another one, and miss nothing."""
+    context = chromium.new_context()
+    first, *others = (context.new_page() for _ in range(3))
+    for tab in (first, *others):
+        tab.goto(house.server.url)
+        expect(tab.locator("#connection")).to_have_text("live")
+
+    with pytest.raises(PlaywrightError):
+        first.goto("chrome://crash")
+    job_id = queue(house.db, name="heard by the living")
+
+    for tab in others:
+        expect(tab.locator(f"#next-{job_id}")).to_be_visible()
+        expect(tab.locator("#connection")).to_have_text("live")
+    assert streams(house) == 1
+    context.close()
+    run_all(house)
+
+
+@pytest.mark.requirement("UI-11")
 def test_a_browser_without_shared_workers_has_a_stream_for_each_page(
     visit: Visits, house: House
 ) -> None:
