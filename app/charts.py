@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import json
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 from app import wording
 from app.panels import HELDOUT, POOL, Chart, Line
-from worker.jobs.series import Curve, Summary
+from worker.jobs.series import EVERY_STEP, Curve, Steps, Summary
 
 Points = Sequence[tuple[int, float]]
 
@@ -72,10 +73,37 @@ class Shade:
     last: float
 
 
-def time_axis(curves: Mapping[str, Curve], began: float, seconds: float) -> Axis | None:
+class Part(NamedTuple):
+    """What of a run is drawn, and what of the rest its drawing hangs on."""
+
+    steps: Steps = EVERY_STEP
+    lead: Mapping[str, Curve] = MappingProxyType({})
+    """By series, the points before its first one there."""
+    smooth: float = 0.0
+    """The share of a moving average that stays at each value."""
+
+
+class Gap(NamedTuple):
+    """Pool minus held-out at a gate."""
+
+    value: float
+    """A difference of shares."""
+    step: int
+    """The gate's."""
+    n: int
+    """Pool scores up to it that pool is the mean of."""
+
+    @property
+    def of(self) -> str:
+        """Which values it is the difference of, in words."""
+        steps = "pool of 1 step" if self.n == 1 else f"mean pool of {self.n} steps"
+        return f"at the gate of step {self.step}, {steps}"
+
+
+def time_axis(curves: Iterable[Curve], began: float, seconds: float) -> Axis | None:
     """Minutes since the first start, hours in a long run; None without a moment to each value."""
     moments: dict[int, float] = {}
-    for curve in curves.values():
+    for curve in curves:
         for step, at in zip(curve.steps, curve.moments, strict=True):
             if at is not None:
                 moments[step] = min(at, moments.get(step, at))
@@ -109,29 +137,38 @@ def drawing(
     selected_step: int | None = None,
     axis: Axis | None = None,
     shades: Sequence[Shade] = (),
+    *,
+    part: Part = Part(),  # noqa: B008 - it never changes
 ) -> dict[str, Any]:
     """What the browser draws: x and one column a series, aligned, None where there is no value.
 
     A series that this kind of run does not have is left out, its name in the legend too. `steps`
     are the steps of x where that counts something else; `low` and `high` of a line its envelope,
     where a point is a stretch of steps; `gates` where held-out was asked, `selected` what it
-    picked.
+    picked, both only inside the part. Of a part, `range` is what x spans: rare values come with
+    their neighbours outside of it; `start` of a line is its moving average's state before it.
     """
     axis = axis or Axis(label=chart.x_label)
     mine = {name: curves[name] for name in chart.series if name in curves}
     steps = _all_steps(list(mine.values()))
-    gates = mine[HELDOUT].steps if HELDOUT in mine else []
-    picked = selected_step if HELDOUT in chart.series else None
+    gates = (
+        [step for step in mine[HELDOUT].steps if part.steps.holds(step)] if HELDOUT in mine else []
+    )
+    seen = selected_step is not None and part.steps.holds(selected_step)
+    picked = selected_step if seen and HELDOUT in chart.series else None
     return {
         "title": chart.title,
         "x_label": axis.label,
         "x": axis.all(steps),
         **({"steps": steps} if axis.marks else {}),
+        **_range(part.steps, steps, axis),
         "lines": [
-            _line(line, mine[line.series], steps) for line in chart.lines if line.series in mine
+            _line(line, mine[line.series], steps) | _start(line, part)
+            for line in chart.lines
+            if line.series in mine
         ],
         "gates": axis.all(gates),
-        "gaps": [(axis.at(step), pool, heldout) for step, pool, heldout in gaps(mine)],
+        "gaps": [(axis.at(step), pool, heldout) for step, pool, heldout in gaps(mine, part)],
         "selected": None if picked is None else axis.at(picked),
         "band": [
             _column(mine[name].steps, mine[name].values, steps)
@@ -140,8 +177,29 @@ def drawing(
             for name in chart.band or ()
         ],
         "shades": [[shade.label, shade.first, shade.last] for shade in shades],
-        "said": drawn_of(mine),
+        "said": drawn_of([curve.within(part.steps) for curve in mine.values()]),
     }
+
+
+def _range(part: Steps, steps: Sequence[int], axis: Axis) -> dict[str, list[float]]:
+    """The ends of a part that has some length, as far as the run reaches."""
+    if part == EVERY_STEP or not steps:
+        return {}
+    first = steps[0] if part.first is None else max(part.first, steps[0])
+    last = steps[-1] if part.last is None else min(part.last, steps[-1])
+    ends = [axis.at(first), axis.at(last)]
+    return {"range": ends} if ends[0] < ends[1] else {}
+
+
+def _start(line: Line, part: Part) -> dict[str, Column]:
+    """Sum and weight of an exponential moving average behind what leads up to the part."""
+    if line.marks or not part.smooth or line.series not in part.lead:
+        return {}
+    total = weight = 0.0
+    for value in part.lead[line.series].values:
+        total = part.smooth * total + (1 - part.smooth) * value
+        weight = part.smooth * weight + (1 - part.smooth)
+    return {"start": Column([total, weight])}
 
 
 def _all_steps(curves: Sequence[Curve]) -> Sequence[int]:
@@ -164,6 +222,7 @@ def _line(line: Line, curve: Curve, steps: Sequence[int]) -> dict[str, Any]:
         "colour": line.colour,
         "axis": line.axis,
         "marks": line.marks,
+        "dash": list(line.dash),
         "values": _column(curve.steps, curve.values, steps),
         **envelope,
     }
@@ -198,12 +257,14 @@ def _number(value: float | None) -> str:
     return "null" if value is None else f"{value:.7g}"
 
 
-def drawn_of(curves: Mapping[str, Curve]) -> str:
+def drawn_of(curves: Sequence[Curve]) -> str:
     """How many points stand for how many values, where they are not the same."""
-    curve = max(curves.values(), key=lambda curve: curve.n, default=None)
+    curve = max(curves, key=lambda curve: curve.n, default=None)
     if curve is None:
         return ""
     points, values = len(curve.steps), curve.n
+    if values == 0:
+        return "no value in this part: the line joins those before and behind it"
     if curve.size == 1:
         return f"all {values} points"
     return (
@@ -225,14 +286,15 @@ def thinned(points: Points, most: int = MOST_POINTS) -> Points:
     return sorted(kept)
 
 
-def summary(chart: Chart, known: Mapping[str, Summary], gap: float | None = None) -> str:
+def summary(chart: Chart, known: Mapping[str, Summary], gap: Gap | None = None) -> str:
     """The chart in sentences: where each line began, its range, where it stands."""
     said = [_told(line, known[line.series]) for line in chart.lines if line.series in known]
     if not said:
         return "No values yet."
     if HELDOUT in chart.series and gap is not None:
-        side = "above" if gap >= 0 else "below"
-        said.append(f"Pool stands {wording.points(abs(gap)).lstrip('+±')} {side} held-out.")
+        side = "above" if gap.value >= 0 else "below"
+        apart = wording.points(abs(gap.value)).lstrip("+±")
+        said.append(f"Pool stands {apart} {side} held-out ({gap.of}).")
     return " ".join(said)
 
 
@@ -247,29 +309,35 @@ def _told(line: Line, known: Summary) -> str:
     )
 
 
-def gaps(curves: Mapping[str, Curve]) -> list[tuple[int, float, float]]:
-    """(step, pool, held-out) at the gates: a growing gap between the two is learning by heart.
+def gaps(curves: Mapping[str, Curve], part: Part = Part()) -> list[tuple[int, float, float]]:  # noqa: B008
+    """(step, pool, held-out) at a part's gates: a growing gap between the two is learning by heart.
 
     Pool is the mean of the last five steps up to a gate; in a long run, that of its stretch.
     """
     if POOL not in curves or HELDOUT not in curves:
         return []
-    pool, heldout = curves[POOL], curves[HELDOUT]
+    pool, heldout = curves[POOL], curves[HELDOUT].within(part.steps)
+    lead = part.lead.get(POOL, _NOTHING)
+    first_steps, means = [*lead.first_steps, *pool.first_steps], [*lead.means, *pool.means]
     recent = RECENT if pool.size == 1 else 1
     found = []
     for step, score in list(zip(heldout.steps, heldout.values, strict=True))[-MOST_GAPS:]:
-        place = bisect_right(pool.first_steps, step)
-        before = pool.means[max(0, place - recent) : place]
+        place = bisect_right(first_steps, step)
+        before = means[max(0, place - recent) : place]
         if before:
             found.append((step, sum(before) / len(before), score))
     return found
 
 
-def latest_gap(pool: Points, heldout: float) -> float | None:
-    """Pool minus held-out at a gate: `pool` are the last steps' scores up to it."""
+_NOTHING = Curve.of_values((), (), ())
+
+
+def gap_at(step: int, heldout: float, pool: Points) -> Gap | None:
+    """The gap at the gate of a step: `pool` are the last steps' scores up to it."""
     if not pool:
         return None
-    return sum(value for _, value in pool) / len(pool) - heldout
+    mean = sum(value for _, value in pool) / len(pool)
+    return Gap(mean - heldout, step, len(pool))
 
 
 def table(chart: Chart, metrics: Mapping[str, Points], n: int) -> dict[str, Any]:
@@ -287,13 +355,13 @@ def table(chart: Chart, metrics: Mapping[str, Points], n: int) -> dict[str, Any]
     if chart.band:
         head.append("95 % interval")
     if HELDOUT in columns:
-        head.append("gap, pool − held-out")
+        head.append(f"gap, mean pool of {RECENT} steps − held-out")
         pool = metrics.get(POOL, ())
         for row, step in zip(rows, shown, strict=True):
             score = columns[HELDOUT].get(step)
             recent = [pair for pair in pool if pair[0] <= step][-RECENT:]
-            gap = None if score is None else latest_gap(recent, score)
-            row.append(wording.points(gap))
+            gap = None if score is None else gap_at(step, score, recent)
+            row.append(wording.points(gap.value if gap else None))
     return {"title": chart.title, "head": head, "rows": rows, "left_out": max(0, n - len(shown))}
 
 

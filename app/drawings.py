@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import gzip
 import json
+import math
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from typing import Any, Literal, NamedTuple
 
 from app import charts
-from app.charts import Axis, Shade
+from app.charts import Axis, Part, Shade
 from app.headline import Headline
 from app.kept import Kept
 from app.panels import HELDOUT, TOKENS, Chart
@@ -27,6 +29,9 @@ WARMUP_LOSS = "warmup/loss"
 MOST_BYTES = 4 * 2**20
 """Of all drawings that are kept: a hundred or two of long runs. As much for packed curves."""
 PACKED_LEVEL = 5
+LEAST_WEIGHT = 1e-4
+"""A value before a part that weighs less in the moving average is left out of it."""
+MOST_LEAD = 10_000
 
 
 class View(NamedTuple):
@@ -36,10 +41,24 @@ class View(NamedTuple):
     steps: Steps = EVERY_STEP
     most: int = MOST_POINTS
     """Points of a line."""
+    smooth: float = 0.0
+    """The share of a moving average that stays at each value; its beginning lies before a part."""
 
     def of(self, chart: Chart) -> View:
         """What of it this chart can show: warm-up steps are counted on their own."""
-        return self if chart.x_label == "step" else View(most=self.most)
+        if chart.x_label != "step":
+            return View(most=self.most)
+        return self if self.steps.first is not None else self._replace(smooth=0.0)
+
+    @property
+    def lead(self) -> int:
+        """Points before a part that its drawing hangs on; 0 of what begins with the run."""
+        if self.steps.first is None:
+            return 0
+        if not self.smooth:
+            return charts.RECENT
+        weighing = math.ceil(math.log(LEAST_WEIGHT) / math.log(self.smooth))
+        return min(MOST_LEAD, max(charts.RECENT, weighing))
 
 
 class Drawings:
@@ -112,13 +131,31 @@ class _Asked(NamedTuple):
 
 def _drawing(asked: _Asked) -> dict[str, Any]:
     _, job, chart, view, _ = asked
-    curves = series.curves(asked.database, job.id, chart.series, view.steps, view.most)
-    axis = _axis(asked, curves)
+    curves = _curves(asked)
+    part = Part(view.steps, _lead(asked, curves), view.smooth)
+    axis = _axis(asked, curves, part)
     shades = _shades(asked, curves, axis)
-    drawn = charts.drawing(chart, curves, asked.selected, axis, shades)
+    drawn = charts.drawing(chart, curves, asked.selected, axis, shades, part=part)
     if curves and axis is None and view.axis != "step":
         drawn["said"] += f"; drawn by step, for {_without_axis(view.axis, job.id)}"
     return drawn
+
+
+def _curves(asked: _Asked) -> dict[str, Curve]:
+    """Of the part; a rare series runs through it, from its value before to the one behind."""
+    database, job, chart, view, _ = asked
+    found = series.curves(database, job.id, chart.series, view.steps, view.most)
+    if view.steps == EVERY_STEP:
+        return found
+    return found | series.curves_through(database, job.id, chart.rare, view.steps, view.most)
+
+
+def _lead(asked: _Asked, curves: Mapping[str, Curve]) -> dict[str, Curve]:
+    database, job, chart, view, _ = asked
+    if not view.lead:
+        return {}
+    known = {name: curve for name, curve in curves.items() if name not in chart.rare}
+    return series.leads(database, job.id, known, view.lead)
 
 
 def _without_axis(name: AxisName, job_id: int) -> str:
@@ -131,14 +168,27 @@ def _without_axis(name: AxisName, job_id: int) -> str:
     return f"this run has no {name} recorded"
 
 
-def _axis(asked: _Asked, curves: Mapping[str, Curve]) -> Axis | None:
+def _axis(asked: _Asked, curves: Mapping[str, Curve], part: Part) -> Axis | None:
     database, job, _, view, _ = asked
     if view.axis == "time":
-        return charts.time_axis(curves, *_span(job))
+        outside = _outside(asked, curves)
+        return charts.time_axis(chain(curves.values(), part.lead.values(), outside), *_span(job))
     if view.axis == "step":
         return None
     # Summed up from the run's beginning, whatever part of it is shown.
     return charts.token_axis(series.curves(database, job.id, [TOKENS]).get(TOKENS))
+
+
+def _outside(asked: _Asked, curves: Mapping[str, Curve]) -> list[Curve]:
+    """At a gate outside of the part, what else was measured then: its moment is the earliest."""
+    database, job, chart, view, _ = asked
+    steps = {step for curve in curves.values() for step in (curve.steps[0], curve.steps[-1])}
+    return [
+        curve
+        for step in steps
+        if not view.steps.holds(step)
+        for curve in series.curves(database, job.id, chart.series, Steps(step, step)).values()
+    ]
 
 
 def _span(job: JobView) -> tuple[float, float]:

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 from engine.contract.events import PHASES
 from worker.jobs.states import State
+from worker.jobs.time_left import left_s
 from worker.jobs.views import JobView
 
 
@@ -38,6 +39,8 @@ class Headline:
     heldout: float | None = None
     """The newest held-out score on `select` while the job runs."""
     eta_s: float | None = None
+    """What the engine expected to need yet, at `eta_at` (Unix seconds)."""
+    eta_at: float | None = None
     before: float | None = None
     """Step-0 policy on the `report` rows."""
     after: float | None = None
@@ -64,6 +67,7 @@ class Headline:
             pool=_real(result.get("pool_score")),
             heldout=_real(result.get("last_heldout")),
             eta_s=_real(result.get("eta_s")),
+            eta_at=_real(result.get("eta_at")),
             before=_real(result.get("heldout_before")),
             after=_real(result.get("heldout_after")),
             lift=_real(result.get("lift")),
@@ -76,6 +80,10 @@ class Headline:
             seconds=_real(result.get("seconds")) or _lasted(job),
             peak_gb=_real(result.get("peak_gb")),
         )
+
+    def left_s(self, now: float) -> float | None:
+        """Seconds that it needs yet, below zero those that it is overdue by."""
+        return left_s({"eta_s": self.eta_s, "eta_at": self.eta_at}, now)
 
     @property
     def phases(self) -> list[tuple[str, str]]:

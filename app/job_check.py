@@ -32,7 +32,8 @@ class Difference:
 
     name: str
     before: Any
-    after: Any
+    after: Sequence[Any]
+    """One value, or each that the sweep gives it."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +93,8 @@ def check(database: Database, wanted: Submission, original: JobView | None = Non
     looked = [prospect(database, wanted.kind, model, lambda: room) for model in models]
     differences = None
     if original is not None:
-        differences = _differences(original.config, models[0].model_dump(mode="json"))
+        resolved = [model.model_dump(mode="json") for model in models]
+        differences = _differences(original.config, resolved, wanted.sweep or {})
     return Check(
         jobs=jobs,
         looked=looked,
@@ -113,10 +115,19 @@ def _configs(wanted: Submission) -> tuple[list[Mapping[str, Any]], int]:
     return [config_at(wanted.config, point) for point in first], jobs
 
 
-def _differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Difference]:
-    old, new = leaves(before), leaves(after)
-    return [
-        Difference(name, old.get(name), new.get(name))
-        for name in dict.fromkeys([*old, *new])
-        if old.get(name) != new.get(name)
-    ]
+def _differences(
+    before: Mapping[str, Any], after: Sequence[Mapping[str, Any]], axes: Mapping[str, Sequence[Any]]
+) -> list[Difference]:
+    """`after`: the configs that were looked at; an axis has values that are in none of them."""
+    old, new = leaves(before), [leaves(config) for config in after]
+    found = []
+    for name in dict.fromkeys(itertools.chain(old, *new)):
+        values = axes.get(name) or _distinct([config.get(name) for config in new])
+        if list(values) != [old.get(name)]:
+            found.append(Difference(name, old.get(name), values))
+    return found
+
+
+def _distinct(values: Sequence[Any]) -> list[Any]:
+    """Each once, as it first came; a setting may be a list, which has no hash."""
+    return [value for at, value in enumerate(values) if value not in values[:at]]

@@ -10,16 +10,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from app import charts
-from app.panels import HELDOUT, POOL, Chart, Line
+from app.panels import DASH_DOT, DASHED, DOTTED, HELDOUT, POOL, SOLID, Chart, Line
 from worker.jobs.series import Curve
 from worker.jobs.views import JobView
 
 COLOURS = ("a", "b", "c", "d", "e", "f")
 """Of the first to the sixth run; see compare.css."""
 DASHES: Mapping[str, Sequence[int]] = dict(
-    zip(COLOURS, ([], [8, 4], [2, 4], [12, 4, 2, 4], [16, 6], [4, 4]), strict=True)
+    zip(COLOURS, (SOLID, DASHED, DOTTED, DASH_DOT, (16, 6), (4, 4)), strict=True)
 )
-"""Of the same, in pixels drawn and left out: a line is not known by its colour alone."""
+"""Of the same."""
 
 
 @dataclass(frozen=True)
@@ -35,8 +35,8 @@ class Overlay:
     def chart(self, jobs: Sequence[JobView]) -> Chart:
         """Each job as a line; the job's number stands for the series that is read of it."""
         lines = [
-            Line(str(job.id), line_name(job), self.unit, colour, marks=self.marks)
-            for job, colour in zip(jobs, COLOURS, strict=False)
+            Line(str(job.id), line_name(job), self.unit, colour, marks=self.marks, dash=dash)
+            for job, (colour, dash) in zip(jobs, DASHES.items(), strict=False)
         ]
         return Chart(f"compare-{self.name}", self.title, lines)
 
@@ -60,12 +60,9 @@ def drawing(
     overlay: Overlay, jobs: Sequence[JobView], curves: Mapping[str, Curve]
 ) -> dict[str, Any]:
     """What the browser draws; `curves` by the job's number. A run without a value is left out."""
-    drawn = charts.drawing(overlay.chart(jobs), curves)
-    for line in drawn["lines"]:
-        line["dash"] = DASHES[line["colour"]]
-    return drawn
+    return charts.drawing(overlay.chart(jobs), curves)
 
 
 def line_name(job: JobView) -> str:
-    """How a run is called in a legend."""
-    return f"#{job.id}" if job.name == job.kind else f"#{job.id} {job.name}"
+    """How a run is called in a legend; a name that is read from right to left moves nothing."""
+    return f"#{job.id}" if job.name == job.kind else f"#{job.id} \u2068{job.name}\u2069"

@@ -10,6 +10,10 @@ from dataclasses import dataclass
 
 from app import wording
 
+SOLID: Sequence[int] = ()
+DASHED, DOTTED, DASH_DOT = (8, 4), (2, 4), (12, 4, 2, 4)
+"""Pixels drawn and left out: a line is not known by its colour alone."""
+
 
 @dataclass(frozen=True)
 class Line:
@@ -24,6 +28,7 @@ class Line:
     axis: str = "left"
     marks: bool = False
     """Draw each point: they are rare and each one counts."""
+    dash: Sequence[int] = SOLID
 
     def text(self, value: float | None) -> str:
         """One value in words."""
@@ -50,6 +55,11 @@ class Chart:
         """Every series the chart reads."""
         return [line.series for line in self.lines] + list(self.band or ())
 
+    @property
+    def rare(self) -> list[str]:
+        """Those of which each value counts, with their interval."""
+        return [line.series for line in self.lines if line.marks] + list(self.band or ())
+
 
 HELDOUT = "heldout/select"
 POOL = "pool/score"
@@ -71,8 +81,15 @@ CHARTS: Mapping[str, Chart] = {
             "Reward",
             (
                 Line("pool/reward_mean", "mean reward", "", "a"),
-                Line("pool/reward_std", "standard deviation", "", "d"),
-                Line("rollout/zero_variance", "groups without variance", "share", "c", "right"),
+                Line("pool/reward_std", "standard deviation", "", "d", dash=DASHED),
+                Line(
+                    "rollout/zero_variance",
+                    "groups without variance",
+                    "share",
+                    "c",
+                    "right",
+                    dash=DOTTED,
+                ),
             ),
         ),
         Chart(
@@ -80,7 +97,7 @@ CHARTS: Mapping[str, Chart] = {
             "KL and entropy",
             (
                 Line("train/kl", "KL to the step-0 policy", "nats", "a"),
-                Line("train/entropy", "entropy", "nats", "c", "right"),
+                Line("train/entropy", "entropy", "nats", "c", "right", dash=DOTTED),
             ),
         ),
         Chart(
@@ -88,7 +105,7 @@ CHARTS: Mapping[str, Chart] = {
             "Length and truncation",
             (
                 Line("rollout/length_mean", "mean length", "tokens", "a"),
-                Line("rollout/truncated", "truncated", "share", "c", "right"),
+                Line("rollout/truncated", "truncated", "share", "c", "right", dash=DOTTED),
             ),
         ),
         Chart(
@@ -96,7 +113,7 @@ CHARTS: Mapping[str, Chart] = {
             "Throughput and memory",
             (
                 Line("rollout/tokens_per_s", "sampling", "tokens/s", "a"),
-                Line("mem/rss_gb", "engine's memory", "GB", "c", "right"),
+                Line("mem/rss_gb", "engine's memory", "GB", "c", "right", dash=DOTTED),
             ),
         ),
         Chart(
@@ -104,8 +121,8 @@ CHARTS: Mapping[str, Chart] = {
             "Rollouts against the ground truth",
             (
                 Line("rollout/precision", "precision", "share", "a", marks=True),
-                Line("rollout/recall", "recall", "share", "b", marks=True),
-                Line("rollout/f1", "F1", "share", "c", marks=True),
+                Line("rollout/recall", "recall", "share", "b", marks=True, dash=DASHED),
+                Line("rollout/f1", "F1", "share", "c", marks=True, dash=DOTTED),
             ),
         ),
         Chart(
@@ -113,8 +130,8 @@ CHARTS: Mapping[str, Chart] = {
             "Losses by term",
             (
                 Line("loss/ce", "text", "", "a"),
-                Line("loss/bbox_smoothl1", "SmoothL1 of boxes", "", "b"),
-                Line("loss/bbox_ciou", "CIoU of boxes", "", "c", "right"),
+                Line("loss/bbox_smoothl1", "SmoothL1 of boxes", "", "b", dash=DASHED),
+                Line("loss/bbox_ciou", "CIoU of boxes", "", "c", "right", dash=DOTTED),
             ),
         ),
         Chart(
@@ -123,9 +140,16 @@ CHARTS: Mapping[str, Chart] = {
             (
                 Line("stage2_ab/channel_b/strict_drop/N_valid_pred", "kept", "", "a", marks=True),
                 Line(
-                    "stage2_ab/channel_b/strict_drop/N_drop_invalid", "dropped", "", "c", marks=True
+                    "stage2_ab/channel_b/strict_drop/N_drop_invalid",
+                    "dropped",
+                    "",
+                    "c",
+                    marks=True,
+                    dash=DOTTED,
                 ),
-                Line("stage2/invalid_rollout", "invalid rollouts", "", "d", marks=True),
+                Line(
+                    "stage2/invalid_rollout", "invalid rollouts", "", "d", marks=True, dash=DASHED
+                ),
             ),
         ),
         Chart(
@@ -133,7 +157,7 @@ CHARTS: Mapping[str, Chart] = {
             "Packing",
             (
                 Line("packing/post_rollout_fill", "fill of packs", "share", "a"),
-                Line("train/forwards", "forwards of a step", "", "c", "right"),
+                Line("train/forwards", "forwards of a step", "", "c", "right", dash=DOTTED),
             ),
         ),
         Chart(
@@ -141,8 +165,14 @@ CHARTS: Mapping[str, Chart] = {
             "Warm-up",
             (
                 Line("warmup/heldout", "held-out (select rows)", "share", "b", marks=True),
-                Line("warmup/loss", "loss", "", "c", axis="right"),
-                Line("format/well_formed", "well-formed, form taught first", "share", "d"),
+                Line("warmup/loss", "loss", "", "c", axis="right", dash=DOTTED),
+                Line(
+                    "format/well_formed",
+                    "well-formed, form taught first",
+                    "share",
+                    "d",
+                    dash=DASHED,
+                ),
             ),
             x_label="warm-up step",
         ),

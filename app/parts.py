@@ -5,9 +5,10 @@ Coroutines, because a plain function would be sent to a thread for one attribute
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Self
 
 from fastapi import Depends, Path, Request
+from pydantic import BaseModel, BeforeValidator, Field, model_validator
 
 from app.drawings import Drawings
 from app.live import Live
@@ -50,3 +51,22 @@ JobId = Annotated[int, Path(ge=1, le=2**63 - 1)]
 """A number the database can hold; any other path names nothing."""
 NO_NUL = r"^[^\x00]*$"
 """Of a text in an address: what no database can compare with is a wrong query."""
+
+Step = Annotated[
+    Annotated[int, Field(ge=0, le=2**31 - 1)] | None,
+    BeforeValidator(lambda typed: None if typed == "" else typed),
+]
+"""One end of a part; a field that was left empty is an open end."""
+
+
+class StepRange(BaseModel):
+    """The part of a run from one step to another, both with it, in whichever order."""
+
+    first: Step = Field(None, alias="from")
+    last: Step = Field(None, alias="to")
+
+    @model_validator(mode="after")
+    def _in_order(self) -> Self:
+        if self.first is not None and self.last is not None and self.first > self.last:
+            self.first, self.last = self.last, self.first
+        return self

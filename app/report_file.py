@@ -6,7 +6,8 @@ Knows no route.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,7 +31,6 @@ SHEETS = (
     "cockpit.css",
     "report.css",
 )
-_WORDS = {shown: word for word, shown in VERDICTS.items()}
 _WIDTH, _HEIGHT, _EDGE = 96, 24, 3
 
 
@@ -62,7 +62,6 @@ def context_of(db: Database, report: Report) -> dict[str, Any]:
         "report": report,
         "sha256": digest_of(report.model_dump(mode="json")) if report.over else None,
         "sparks": {run.job_id: spark_of(run) for run in report.runs},
-        "verdict_words": _WORDS,
         "failures": [run for run in report.runs if run.failed],
         "trust": trust_in_words(judged),
         "decided": [(entry, numbers_in_words(entry.numbers)) for entry in report.decisions],
@@ -110,10 +109,10 @@ def trust_in_words(judged: Sequence[RunLine]) -> str | None:
     """How much the night's verdicts carry; None when there is none."""
     if not judged:
         return None
-    counts: Mapping[str, int] = {
-        word: sum(run.verdict == word for run in judged) for word in VERDICTS.values()
-    }
-    said = ", ".join(f"{count} {word}" for word, count in counts.items() if count)
+    counts = Counter(run.verdict for run in judged)
+    # In the order of the words; then what nights kept long ago called theirs.
+    words = [word for word in dict.fromkeys((*VERDICTS, *counts)) if counts[word]]
+    said = ", ".join(f"{counts[word]} {word}" for word in words)
     smallest = min((run.n for run in judged if run.n), default=None)
     rows = f" The smallest verdict stands on {smallest} rows." if smallest else ""
     return f"{said}.{rows}"

@@ -10,7 +10,7 @@ from starlette.datastructures import UploadFile
 from starlette.exceptions import HTTPException
 
 from engine.contract.errors import ConfigError, ConfigProblem
-from engine.contract.kinds import parse_yaml, text_problems
+from engine.contract.kinds import MAX_DIGITS, parse_yaml, text_problems, too_many_digits
 from worker.jobs.submission import Submission, submission
 
 FORM_TYPES = frozenset({"application/x-www-form-urlencoded", "multipart/form-data"})
@@ -27,15 +27,38 @@ async def json_object(request: Request, example: str) -> dict[str, Any]:
             415, f"the body is {media_type or 'of no type'}; send JSON with application/json"
         )
     try:
-        value = json.loads(await request.body())
+        value = json.loads(
+            await request.body(), object_pairs_hook=_unique_keys, parse_int=_whole_number
+        )
     except (ValueError, RecursionError) as error:
-        reason = str(error) if isinstance(error, json.JSONDecodeError) else "it cannot be decoded"
+        told = isinstance(error, json.JSONDecodeError | _UnreadableError)
+        reason = str(error) if told else "it cannot be decoded"
         raise _body_error(f"is not JSON: {reason}", "send one JSON object") from error
     if not isinstance(value, dict):
         raise _body_error("is not a JSON object", f"send {example}")
     if unwritable := text_problems(value):
         raise ConfigError(unwritable)
     return value
+
+
+class _UnreadableError(ValueError):
+    """JSON that Python would read, and that nobody meant."""
+
+
+def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """As in YAML: of a key given twice nobody can tell which one counts."""
+    found: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in found:
+            raise _UnreadableError(f"the key {key[:80]!r} stands twice")
+        found[key] = value
+    return found
+
+
+def _whole_number(text: str) -> int:
+    if len(text) > MAX_DIGITS:
+        raise _UnreadableError(too_many_digits(text))
+    return int(text)
 
 
 async def form_fields(request: Request) -> dict[str, str]:

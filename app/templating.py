@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import mimetypes
 import re
+import shlex
 import time
 from collections.abc import Mapping
 from functools import cache
@@ -23,6 +24,7 @@ from starlette.responses import HTMLResponse
 
 from app import wording
 from app.navigation import NAVIGATION
+from app.shipped import demo_recipe
 from app.strip import Strips
 
 _HERE = Path(__file__).parent
@@ -49,6 +51,8 @@ def environment() -> jinja2.Environment:
     )
     made.filters |= {**wording.FILTERS, "codes": _codes}
     made.globals |= {"asset": asset, "navigation": NAVIGATION}
+    # An absolute path, for a terminal: a command that is copied works from any directory.
+    made.globals["demo_recipe"] = shlex.quote(str(demo_recipe()))
     # A part is rendered without its page's imports, so what all pages share is global.
     made.globals["parts"] = made.get_template("parts.html").module
     return made

@@ -12,7 +12,6 @@ import weakref
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from app.headline import Headline
 from worker.admission import memory_of
 from worker.autonomy import Status
 from worker.database import Database
@@ -73,16 +72,12 @@ def tonight(
         known = mine.get(limit)
         if known is not None and known.of == of and time.monotonic() - known.made < KEPT_S:
             return known.found
-        found = _look(database, running, now, armed=stand.armed, limit=limit)
+        found = _look(database, now, armed=stand.armed, limit=limit)
         mine[limit] = _Kept(time.monotonic(), of, found)
         return found
 
 
-def _look(
-    database: Database, running: Sequence[JobView], now: float, *, armed: bool, limit: int
-) -> Tonight:
-    ends = [head.eta_s for job in running if (head := Headline.of(job)).eta_s is not None]
-    free_at = now + max(ends) if ends else None
+def _look(database: Database, now: float, *, armed: bool, limit: int) -> Tonight:
     room: list[Memory] = []
 
     def memory() -> Memory:
@@ -90,8 +85,7 @@ def _look(
         return room[0]
 
     if armed:
-        found = preview(database, now, memory, free_at=free_at, limit=limit)
+        found = preview(database, now, memory, limit=limit)
         if found.starts_at is not None or found.reason == Reason.PAUSED:
-            return Tonight(found, by_hand=False)
-    by_hand = preview(database, now, memory, by_hand=True, free_at=free_at, limit=limit)
-    return Tonight(by_hand, by_hand=True)
+            return Tonight(found, by_hand=found.ordered)
+    return Tonight(preview(database, now, memory, by_hand=True, limit=limit), by_hand=True)

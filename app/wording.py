@@ -69,6 +69,19 @@ def duration(seconds: float | None) -> str:
     return f"{whole} s"
 
 
+def time_left(seconds: float | None) -> str:
+    """What an engine expects to need yet; from a minute on in minutes, for it is a guess.
+
+    >>> [time_left(s) for s in (351, 42, -125)]
+    ['about 6 min left', 'about 42 s left', 'overdue by 2 min']
+    """
+    if seconds is None:
+        return UNKNOWN
+    apart = abs(seconds)
+    told = duration(round(apart / 60) * 60 if apart >= 60 else round(apart))
+    return f"about {told} left" if seconds >= 0 else f"overdue by {told}"
+
+
 def clock(moment: float | None) -> str:
     """Local time of day, with the date unless it is today."""
     if moment is None:
@@ -76,6 +89,13 @@ def clock(moment: float | None) -> str:
     local = datetime.datetime.fromtimestamp(moment).astimezone()
     today = datetime.datetime.now().astimezone().date()
     return local.strftime("%H:%M:%S" if local.date() == today else "%Y-%m-%d %H:%M")
+
+
+def minute(moment: float | None) -> str:
+    """Local day and minute, whatever today is: for the two ends of a stretch of time."""
+    if moment is None:
+        return UNKNOWN
+    return datetime.datetime.fromtimestamp(moment).astimezone().strftime("%Y-%m-%d %H:%M")
 
 
 def when(moment: float | None) -> str:
@@ -125,6 +145,18 @@ def money(usd: float | None) -> str:
     return f"${usd:.0f}" if usd >= 100 or usd == int(usd) else f"${usd:.2f}"
 
 
+def sentence(text: str | None) -> str:
+    """A reason as a sentence of its own, among others.
+
+    >>> sentence("3 runs failed in a row; look at them"), sentence("the lane is busy.")
+    ('3 runs failed in a row; look at them.', 'The lane is busy.')
+    """
+    if not text:
+        return ""
+    whole = text[:1].upper() + text[1:]
+    return whole if whole.endswith((".", "?", "!")) else f"{whole}."
+
+
 def setting(value: Any) -> str:
     """A value of a config as its YAML would show it."""
     if value is None:
@@ -141,12 +173,15 @@ FILTERS: Mapping[str, Callable[..., str]] = {
         points,
         interval,
         duration,
+        time_left,
         clock,
+        minute,
         when,
         iso,
         number,
         gigabytes,
         money,
+        sentence,
         setting,
     )
 }

@@ -44,6 +44,8 @@ from worker.report.snapshot import EARLIEST
 HOUR = 3600.0
 DAY = 24 * HOUR
 STEPS = 40
+RUNNING_STEPS = 27
+"""How far the run that goes on has come."""
 RUN_S = 0.3 * HOUR
 """How long a usual run takes."""
 ADA, TIM = "cli:ada", "cli:tim"
@@ -269,10 +271,11 @@ def _spend(db: Database) -> None:
 
 
 def _start_running(made: Filled, lane: Night, clock: _Clock) -> None:
+    clock.ago((RUNNING_STEPS + 1) * RUN_S / STEPS)  # its newest step is one step old
     attempt = lane.start()
     made._running, made._lane = attempt, lane
     _trace(attempt.run.attempt(1).root, time.time(), 12.0)
-    _learn(made, attempt, clock, lift=0.12, until=27)
+    _learn(made, attempt, clock, lift=0.12, until=RUNNING_STEPS)
 
 
 # --- one run ---

@@ -99,7 +99,7 @@ def switch_off(db: Database, *, actor: str, now: float) -> SwitchedOff:
     rescued: list[Settled] = []
     busy = None
     try:
-        with hold_lane(db, db.settings) as lease:
+        with hold_lane(db, db.settings, scheduled=True) as lease:
             rescued = rescue(lease)
             with Admission(lease, scheduled=True):
                 pass  # its end hands the lane back to the resident model

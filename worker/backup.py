@@ -1,12 +1,13 @@
 """A copy of the database while it is in use, and the way back.
 
 The copy is one file, whole at every moment: written beside its name, checked, renamed. A way back
-goes to an empty place only, so nothing living is overwritten. Knows no table; the run directories
-are files and are copied like files.
+goes to an empty place only, so nothing living is overwritten. The run directories are files and
+are copied like files; what stands there when a copy comes back keeps its numbers.
 """
 
 from __future__ import annotations
 
+import glob
 import os
 import shutil
 from collections.abc import Iterator
@@ -14,16 +15,16 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
+import psutil
 import sqlalchemy as sa
 
 from engine.contract.errors import NightlaneError
 from engine.contract.run_dir import fsync_directory
 from worker import dialects
-from worker.database import known_versions
+from worker.database import known_versions, unknown_version
+from worker.lane.machine_lock import keepers_of_data
+from worker.numbers import reserve_in_copy
 from worker.settings import WorkerSettings
-
-_PAGES = 4096
-"""Pages of one step of the copy; writers get their turn between two steps."""
 
 
 class BackupError(NightlaneError):
@@ -47,7 +48,9 @@ def backup(settings: WorkerSettings, target: Path) -> int:
     _refuse(target, "choose another name")
     with _written_whole(target) as part, closing(_open(source)) as here:
         with closing(_open(part)) as there:
-            here.backup(there, pages=_PAGES)
+            # In one step: a reader under WAL keeps no writer waiting, and a copy in several steps
+            # begins anew whenever somebody has written between two of them.
+            here.backup(there)
             there.execute("PRAGMA journal_mode=DELETE")  # one file, without a -wal beside it
         _check(part)
     return target.stat().st_size
@@ -56,10 +59,13 @@ def backup(settings: WorkerSettings, target: Path) -> int:
 def restore(settings: WorkerSettings, source: Path) -> Path:
     """Put a copy where the database was; returns its path.
 
-    Raises BackupRefusedError while anything of the old database is there, BackupError when the
-    copy is damaged or newer than this program.
+    Raises BackupRefusedError while anything of the old database is there or a drain of it lives,
+    BackupError when the copy is damaged or newer than this program.
     """
     target = _file(settings, "pg_restore --dbname=URL FILE")
+    for keeper in keepers_of_data(settings):
+        # It goes on in the file that was moved away, and its jobs would run a second time here.
+        raise BackupRefusedError(f"{keeper} still runs; end it first: kill {keeper.pid}")
     for suffix in ("", "-wal", "-shm", "-journal"):
         # A journal left beside it would be applied to the restored file and destroy it.
         _refuse(
@@ -67,11 +73,15 @@ def restore(settings: WorkerSettings, source: Path) -> Path:
             "end `cockpit serve` and the drain, move it away together with its -wal and -shm "
             "files, then restore",
         )
-    if not source.is_file():
+    if not _stands(source):
         raise BackupError(f"{source} does not exist; name a file made by: cockpit db backup FILE")
+    if not source.is_file():
+        raise BackupError(f"{source} is no file; name one made by: cockpit db backup FILE")
     _check(source)
     with _written_whole(target) as part:
         shutil.copyfile(source, part)
+        with closing(_open(part)) as copy:
+            reserve_in_copy(copy, settings.runs_dir)
     return target
 
 
@@ -85,8 +95,15 @@ def _file(settings: WorkerSettings, instead: str) -> Path:
 
 
 def _refuse(path: Path, remedy: str) -> None:
-    if path.exists():
+    if _stands(path):
         raise BackupRefusedError(f"{path} exists already; {remedy}")
+
+
+def _stands(path: Path) -> bool:
+    try:
+        return path.exists()
+    except OSError as error:
+        raise BackupError(f"{path}: {error.strerror}; choose another name") from error
 
 
 @contextmanager
@@ -95,6 +112,7 @@ def _written_whole(target: Path) -> Iterator[Path]:
     part = target.with_name(f".{target.name}.{os.getpid()}.part")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
+        _sweep(target)
         yield part
         with part.open("rb") as stream:
             os.fsync(stream.fileno())
@@ -109,22 +127,29 @@ def _written_whole(target: Path) -> Iterator[Path]:
             part.with_name(part.name + suffix).unlink(missing_ok=True)
 
 
+def _sweep(target: Path) -> None:
+    """What a copy of the same name left behind when it was killed."""
+    for left in target.parent.glob(f".{glob.escape(target.name)}.*.part*"):
+        number = left.name.removeprefix(f".{target.name}.").partition(".")[0]
+        if number.isdecimal() and not psutil.pid_exists(int(number)):
+            left.unlink()
+
+
 def _check(path: Path) -> None:
     """Raises BackupError unless the file is a whole database of ours."""
     remedy = "use another copy"
     try:
         with closing(_open(path, "?mode=ro&immutable=1")) as conn:
             found = conn.execute("PRAGMA integrity_check(1)").fetchone()[0]
-            version = conn.execute("SELECT version_num FROM alembic_version").fetchone()[0]
+            versions = conn.execute("SELECT version_num FROM alembic_version").fetchall()
     except _module().Error as error:
         raise BackupError(f"{path} is no database of Nightlane: {error}; {remedy}") from error
     if found != "ok":
         raise BackupError(f"{path} is damaged: {found}; {remedy}")
-    if version not in known_versions():
-        raise BackupError(
-            f"{path} has schema {version}, newer than this program knows "
-            f"({known_versions()[-1]}); update Nightlane"
-        )
+    if len(versions) != 1:
+        raise BackupError(f"{path} names {len(versions)} versions of its schema; {remedy}")
+    if versions[0][0] not in known_versions():
+        raise BackupError(f"{path} {unknown_version(str(versions[0][0]))}")
 
 
 def _open(path: Path, options: str = "") -> Any:

@@ -20,6 +20,7 @@ from sqlalchemy import Connection, Engine
 
 from engine.contract.errors import NightlaneError
 from worker import dialects
+from worker.numbers import reserve
 from worker.settings import WorkerSettings
 from worker.turns import Answer, NotCommittedError, NoTurnError, Turns
 
@@ -265,6 +266,14 @@ def known_versions() -> Sequence[str]:
     )
 
 
+def unknown_version(version: str) -> str:
+    """What is wrong with a schema that this program does not know, and what to do."""
+    newest = known_versions()[-1]
+    if version.isdecimal() and int(version) > int(newest):
+        return f"has schema {version}, newer than this program knows ({newest}); update Nightlane"
+    return f"has schema {version!r}, which is none of Nightlane's; use another copy"
+
+
 def shown(settings: WorkerSettings) -> str:
     """The database's name for people: a path, or a URL without its password."""
     url = sa.make_url(settings.url)
@@ -331,7 +340,13 @@ def _version(conn: Connection, settings: WorkerSettings) -> str | None:
     """The schema's version, or None for an empty database."""
     tables = sa.inspect(conn).get_table_names()
     if "alembic_version" in tables:
-        return str(conn.exec_driver_sql("SELECT version_num FROM alembic_version").scalar_one())
+        found = conn.exec_driver_sql("SELECT version_num FROM alembic_version").scalars().all()
+        if len(found) != 1:
+            raise DatabaseError(
+                f"{shown(settings)} names {len(found)} versions of its schema; move it away and "
+                "bring a backup back with: cockpit db restore FILE"
+            )
+        return str(found[0])
     if tables:
         raise DatabaseError(
             f"{shown(settings)} holds tables of another program ({tables[0]}, …); "
@@ -351,11 +366,10 @@ def _bring_forward(db: Database) -> None:
             if version == newest:
                 return
             if version is not None and version not in known_versions():
-                raise DatabaseError(
-                    f"{shown(db.settings)} has schema {version}, newer than this program knows "
-                    f"({newest}); update Nightlane"
-                )
+                raise DatabaseError(f"{shown(db.settings)} {unknown_version(version)}")
             _upgrade(conn)
+            if version is None:
+                reserve(conn, db.settings.runs_dir)
 
 
 def _switch_to_wal(db: Database) -> None:

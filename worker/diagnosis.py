@@ -22,6 +22,7 @@ from worker import dialects
 from worker.database import Database, DatabaseError, open_database, shown
 from worker.jobs.tables import lane
 from worker.lane.identity import ProcessIdentity
+from worker.lane.machine_lock import keeper_elsewhere
 from worker.settings import WorkerSettings
 
 ROOM_GB = 5.0
@@ -63,6 +64,9 @@ def _data_directory(settings: WorkerSettings) -> Finding:
     path = settings.data_dir
     if not path.exists():
         return _found("data directory", Level.OK, f"{path} (not made yet)")
+    if not path.is_dir():
+        detail = f"{path} is no directory; set NIGHTLANE_DATA_DIR to another place"
+        return _found("data directory", Level.RISK, detail)
     return _found("data directory", Level.OK, str(path))
 
 
@@ -121,7 +125,9 @@ def _lane(db: Database) -> Finding:
     with db.read() as conn:
         row = conn.execute(select(lane).where(lane.c.name == settings.lane)).one_or_none()
     if row is None or row.holder is None:
-        return _found("lane", Level.OK, f'"{settings.lane}" is free')
+        keeper = keeper_elsewhere(settings)
+        now = "is free" if keeper is None else f"is held by {keeper}"
+        return _found("lane", Level.OK, f'"{settings.lane}" {now}')
     holder = ProcessIdentity.parse(row.holder)
     what = f"job {row.job_id}" if row.job_id else "no job"
     held = f'"{settings.lane}" is held by process {holder.pid}, which runs {what}'

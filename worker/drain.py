@@ -68,7 +68,7 @@ def drain(
     report = DrainReport()
     with _stop_requests() as stop, open_database(settings) as db:
         take_price(db)
-        with hold_lane(db, settings) as lease:
+        with hold_lane(db, settings, scheduled=scheduled) as lease:
             report.rescued += rescue(lease)
             with Admission(lease, scheduled=scheduled, clock=clock) as admission:
                 require_accelerator(settings.lane)

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Query
+import anyio.to_thread
+from fastapi import APIRouter, Query, Request
 from pydantic import BaseModel, ConfigDict
 
+from app.api.jobs import takes
 from app.parts import DatabasePart
-from app.requests import REST
+from app.requests import REST, json_object
+from engine.contract.errors import ConfigError, ConfigProblem
+from worker.database import Database
 from worker.jobs import pausing, views
+from worker.jobs.pausing import MAX_WHY, PauseRequest
 from worker.jobs.states import State
 
 router = APIRouter(prefix="/api/v1/queue", tags=["queue"])
@@ -42,13 +47,24 @@ def get_queue(database: DatabasePart, limit: Annotated[int, Query(ge=1, le=200)]
     return _view(database, limit)
 
 
-@router.post("/pause")
-def pause_queue(
-    database: DatabasePart, why: Annotated[str, Query(max_length=200)] = ""
+@router.post("/pause", openapi_extra=takes(PauseRequest, required=False))
+async def pause_queue(
+    request: Request,
+    database: DatabasePart,
+    why: Annotated[str | None, Query(max_length=MAX_WHY)] = None,
 ) -> QueueView:
-    """Claim nothing more; what runs goes on. A queue that is paused keeps its first reason."""
-    pausing.pause(database, actor=REST, why=why)
-    return _view(database, 50)
+    """Claim nothing more; what runs goes on. A queue that is paused keeps its first reason.
+
+    The reason comes as `?why=` or as `{"why": …}`.
+    """
+    body = await json_object(request, '{"why": "lunch"}') if await request.body() else {}
+    if why is not None:
+        if "why" in body:
+            remedy = "give ?why= or the body, not both"
+            raise ConfigError([ConfigProblem("why", why, "stands twice", remedy)])
+        body["why"] = why
+    wanted = pausing.pause_request(body)
+    return await anyio.to_thread.run_sync(_pause, database, wanted.why)
 
 
 @router.post("/resume")
@@ -58,7 +74,12 @@ def resume_queue(database: DatabasePart) -> QueueView:
     return _view(database, 50)
 
 
-def _view(database: DatabasePart, limit: int) -> QueueView:
+def _pause(database: Database, why: str) -> QueueView:
+    pausing.pause(database, actor=REST, why=why)
+    return _view(database, 50)
+
+
+def _view(database: Database, limit: int) -> QueueView:
     found = views.paused(database)
     return QueueView(
         paused=PauseView(**found._asdict()) if found else None,

@@ -47,15 +47,11 @@ def cancel(
             done = {job_id: control.cancel(database, job_id, actor=who())}
         else:
             done = control.cancel_sweep(database, sweep or 0, actor=who())
+        said = {number: _stopped(database, number, outcome) for number, outcome in done.items()}
     if as_json:
         print_json({"outcomes": {str(number): outcome for number, outcome in done.items()}})
-    words = {
-        control.Done.AT_ONCE: "is cancelled",
-        control.Done.ASKED: "was asked to stop; it ends at its next checkpoint",
-        control.Done.BEFORE: "was cancelled before",
-    }
-    for number, outcome in done.items():
-        note(f"job {number} {words[outcome]}")
+    for number, words in said.items():
+        note(f"job {number} {words}")
     if not done:
         note(f"every job of sweep {sweep} is over")
 
@@ -114,9 +110,12 @@ def move(
     """Give a queued job another place: --before or --after a job, --top or --bottom."""
     from worker.jobs import order, views  # noqa: PLC0415 - keeps --help light
 
+    if (before is not None) + (after is not None) + top + bottom != 1:
+        remedy = "give one of --before JOB, --after JOB, --top and --bottom"
+        raise ConfigError([ConfigProblem("move", None, "must know one place", remedy)])
     raw: dict[str, Any] = {"before": before, "after": after}
     if top or bottom:
-        raw["to"] = "both" if top and bottom else "top" if top else "bottom"
+        raw["to"] = "top" if top else "bottom"
     with opened(context, data_dir) as database:
         order.move(database, job_id, raw, actor=who())
         following = [job.id for job in views.next_jobs(database)]
@@ -149,6 +148,9 @@ def edit(
     """Change what a queued job waits for, its priority or its tags."""
     from worker.jobs import control, views  # noqa: PLC0415 - keeps --help light
 
+    if after and no_after:
+        remedy = "give --after JOB, or --no-after"
+        raise ConfigError([ConfigProblem("edit", None, "must know which parents", remedy)])
     given = {
         "priority": priority,
         "not_before": not_before,
@@ -164,6 +166,21 @@ def edit(
         if as_json:
             print_json(views.get_job(database, job_id).model_dump(mode="json"))
     note(f"job {job_id} was changed" if raw else f"nothing was asked of job {job_id}")
+
+
+def _stopped(database: Database, job_id: int, outcome: str) -> str:
+    """What came of a request to cancel a job, behind its number."""
+    from worker.jobs import control, views  # noqa: PLC0415 - keeps --help light
+
+    match outcome:
+        case control.Done.AT_ONCE:
+            return "is cancelled"
+        case control.Done.ASKED:
+            return "was asked to stop; it ends at its next checkpoint"
+        case _ if not views.get_job(database, job_id).state.final:
+            return "was asked to stop before; it still runs, up to its next checkpoint"
+        case _:
+            return "was cancelled before"
 
 
 def _print_stopped(database: Database, job_id: int, outcome: str) -> None:

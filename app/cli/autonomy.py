@@ -173,7 +173,8 @@ def _print_preview(found: Preview) -> None:
         note(f"nothing starts by itself: {found.reason}: {found.detail}")
     else:
         closes = f" to {wording.clock(found.closes_at)}" if found.closes_at else ""
-        note(f"from {wording.clock(found.starts_at)}{closes}")
+        whose = ", as a person's drain goes on: it asks no window and no cap"
+        note(f"from {wording.clock(found.starts_at)}{closes}{whose if found.ordered else ''}")
     head = ("job", "name", "start", "finish", "cost", "memory", "why not")
     print_table(head, [_row(step) for step in found.steps])
     note(f"expected: ${found.expected_usd:.2f}, with ${found.spent_usd:.2f} spent today")
@@ -187,7 +188,7 @@ def _row(step: Step) -> tuple[str, ...]:
         finish = f"stops {wording.clock(step.stops_at)}"
     why = f"{step.reason}: {step.detail}" if step.reason else ""
     if step.reason and step.next_eligible_at:
-        why = f"{why} (until {wording.clock(step.next_eligible_at)})"
+        why = f"{why} (not before {wording.clock(step.next_eligible_at)})"
     return (
         str(step.job_id),
         step.name,

@@ -24,11 +24,13 @@ from rich.progress import BarColumn, Progress, TextColumn
 from rich.table import Table
 
 from app.detached import Detached, spawn_cockpit
+from app.shipped import demo_recipe
 from engine.contract.errors import ConfigError, ConfigProblem, NightlaneError
 from engine.contract.kinds import parse_yaml
 from worker.database import Database, open_database
 from worker.jobs import views
 from worker.jobs.states import State
+from worker.jobs.time_left import left_s
 from worker.jobs.views import JobView
 from worker.settings import WorkerSettings
 
@@ -99,13 +101,6 @@ def recipe(options: DemoOptions) -> dict[str, Any]:
     if options.seed is not None:
         config["seed"] = options.seed
     return config | dict(options.overrides or {})
-
-
-def demo_recipe() -> Path:
-    """`examples/demo.yaml`, in the installed package or beside it in a checkout."""
-    package = Path(__file__).resolve().parent.parent
-    installed = package / "examples" / "demo.yaml"
-    return installed if installed.exists() else package.parent / "examples" / "demo.yaml"
 
 
 def _waiting_demo(database: Database, config: Mapping[str, Any]) -> int | None:
@@ -274,8 +269,9 @@ def _progress_line(job: JobView) -> str:
     for name, key in (("pool", "pool_score"), ("held-out", "last_heldout")):
         if live.get(key) is not None:
             parts.append(f"{name} {live[key]:.3f}")
-    if live.get("eta_s"):
-        parts.append(f"{live['eta_s']:.0f} s left")
+    left = left_s(live, time.time())
+    if left is not None and left > 0:
+        parts.append(f"{left:.0f} s left")
     return " · ".join(parts)
 
 

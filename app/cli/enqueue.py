@@ -201,14 +201,12 @@ def who() -> str:
 def _print_resolved(wanted: Submission, *, as_json: bool) -> None:
     """The config, or each point of a sweep, with every default written out."""
     from engine.contract.kinds import validate  # noqa: PLC0415 - keeps --help light
-    from worker.jobs.sweeps import checked_axes, config_at, points  # noqa: PLC0415
+    from worker.jobs.sweeps import checked_candidates  # noqa: PLC0415 - keeps --help light
 
     if wanted.sweep is None:
         _print_config(validate(wanted.kind, wanted.config).model_dump(mode="json"), as_json=as_json)
         return
-    found = list(points(checked_axes(wanted)))
-    for point in found:
-        validate(wanted.kind, config_at(wanted.config, point))
+    found = [dict(one.sweep_point or {}) for one in checked_candidates(wanted)]
     _print_config({"jobs": len(found), "points": found}, as_json=as_json)
 
 

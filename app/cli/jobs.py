@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+import time
+from typing import TYPE_CHECKING, Annotated, TypeGuard
 
 import typer
 
@@ -58,7 +59,7 @@ def jobs(
         head = ("id", "state", "kind", "name", "step", "held-out", "verdict or reason")
         print_table(head, [_row(job, Headline.of(job)) for job in found])
     else:
-        note("no job here; queue one with: cockpit enqueue rl_run FILE")
+        note(_nothing(state=state, before=before, tag=tag, sweep=sweep, following=following))
 
 
 def show(
@@ -133,6 +134,16 @@ def _state(name: str | None) -> State | None:
         raise ConfigError([ConfigProblem("--state", name, "is no state", known)]) from None
 
 
+def _nothing(*, following: bool, **filters: str | int | None) -> str:
+    """Why a list is empty, and what to do."""
+    if following:
+        return "no job is queued; queue one with: cockpit enqueue rl_run FILE"
+    given = " ".join(f"--{name} {value}" for name, value in filters.items() if value is not None)
+    if given:
+        return f"no job here is like that: {plain(given)}; list them all with: cockpit jobs"
+    return "no job here; queue one with: cockpit enqueue rl_run FILE"
+
+
 def _row(job: JobView, headline: Headline) -> tuple[str, ...]:
     from app import wording  # noqa: PLC0415 - keeps --help light
 
@@ -144,7 +155,9 @@ def _row(job: JobView, headline: Headline) -> tuple[str, ...]:
     ending = headline.verdict or job.cause or "–"
     if job.waits_for:
         until = job.waits_for.next_eligible_at
-        ending = job.waits_for.reason + (f" until {wording.clock(until)}" if until else "")
+        ending = job.waits_for.reason + (
+            f" not before {wording.clock(until)}" if _comes(until) else ""
+        )
     return (str(job.id), job.state, job.kind, job.name, step, heldout, ending)
 
 
@@ -157,6 +170,7 @@ def _print_job(job: JobView, headline: Headline, audit: list[AuditView]) -> None
         ("state", job.state),
         ("ended by", " – ".join(filter(None, (job.cause, job.error)))),
         ("waits for", _waits_for(job)),
+        ("not before", _not_before(job)),
         ("priority", str(job.priority) if job.priority else None),
         ("runs after", ", ".join(map(str, job.after))),
         ("tags", " ".join(job.tags)),
@@ -191,12 +205,24 @@ def _waits_for(job: JobView) -> str | None:
     if job.waits_for is None:
         return None
     until = job.waits_for.next_eligible_at
-    when = f" (not before {wording.clock(until)})" if until else ""
+    when = f" (not before {wording.clock(until)})" if _comes(until) else ""
     return f"{job.waits_for.reason}: {job.waits_for.detail}{when}"
 
 
+def _not_before(job: JobView) -> str | None:
+    """The start time that a queued job has yet to wait for, unless it says so already."""
+    from app import wording  # noqa: PLC0415 - keeps --help light
+
+    if job.waits_for is None or not _comes(job.not_before):
+        return None
+    told = job.waits_for.next_eligible_at == job.not_before
+    return None if told else wording.clock(job.not_before)
+
+
 def _point(job: JobView) -> str:
-    return " ".join(f"{name}={value}" for name, value in (job.sweep_point or {}).items())
+    from worker.jobs.sweeps import point_words  # noqa: PLC0415 - keeps --help light
+
+    return point_words(job.sweep_point or {})
 
 
 def _heldout(headline: Headline) -> str | None:
@@ -207,3 +233,8 @@ def _heldout(headline: Headline) -> str | None:
     ends = f"{wording.percent(headline.before)} → {wording.percent(headline.after)}"
     lift = wording.interval(headline.lift_low, headline.lift_high)
     return f"{ends} ({wording.points(headline.lift)}, 95 % interval {lift})"
+
+
+def _comes(until: float | None) -> TypeGuard[float]:
+    """Whether it is a moment that has not come yet."""
+    return until is not None and until > time.time()

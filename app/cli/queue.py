@@ -76,12 +76,14 @@ def prune(
         raise ConfigError([ConfigProblem("prune", None, "must know which runs", remedy)])
     with opened(context, data_dir) as database:
         if job_id is not None:
-            one = pruning.prune_one(database, job_id, dry_run=dry_run, selected_too=selected_too)
+            one = pruning.prune_one(
+                database, job_id, actor=who(), dry_run=dry_run, selected_too=selected_too
+            )
             report = pruning.PruneReport([one], [])
         else:
             seconds = _seconds(older_than or "")
             report = pruning.prune_older(
-                database, seconds, dry_run=dry_run, selected_too=selected_too
+                database, seconds, actor=who(), dry_run=dry_run, selected_too=selected_too
             )
     if as_json:
         print_json(

@@ -75,11 +75,11 @@ def reorder(
     after: Annotated[int | None, Form()] = None,
     to: Annotated[str | None, Form(max_length=10)] = None,
 ) -> RedirectResponse:
-    """Move a queued job before or behind another one, or to an end; then the queue."""
+    """Move a queued job before or behind another one, or to an end; then its row of the queue."""
     given = {"before": before, "after": after, "to": to}
     wanted = {name: value for name, value in given.items() if value is not None}
     order.move(database, job_id, wanted, actor=BROWSER)
-    return _to("/queue")
+    return _to(f"/queue#q-{job_id}")
 
 
 @router.post("/queue/pause")
@@ -124,7 +124,7 @@ async def arm(
     def answered() -> Response:
         problems = _arm(database, typed)
         if not problems:
-            return _to("/queue")
+            return _to("/queue#stand-h")  # the heading says that it is armed
         return queue_page.answer(
             request, database, settings, drains, typed=typed, problems=problems
         )

@@ -11,8 +11,10 @@ from starlette.responses import HTMLResponse
 
 from app.parts import NO_NUL, DatabasePart
 from app.templating import page
+from engine.contract.errors import ConfigError, ConfigProblem
 from worker.audit import LOOKED_THROUGH, MOVES, AuditFilter, Place, audit_page, decisions_known
 from worker.jobs import views
+from worker.jobs.submission import LARGEST_ID
 
 router = APIRouter(include_in_schema=False)
 
@@ -52,15 +54,14 @@ def audit(
     request: Request,
     database: DatabasePart,
     *,
-    job: Annotated[str, Query(max_length=18, pattern=r"^#?\d*$")] = "",
+    job: Annotated[str, Query(max_length=MAX_TEXT)] = "",
     actor: Words = "",
     what: Words = "",
     q: Words = "",
     before: Annotated[str, Query(pattern=r"^(\d{1,18}\.\d{1,18})?$")] = "",
 ) -> HTMLResponse:
-    """The page, or with `?part=live` what changes on it."""
-    number = int(job.removeprefix("#") or 0) or None
-    view = View(actor.strip(), number, what.strip(), q.strip(), before)
+    """The page, or with `?part=live` what changes on it. Raises ConfigError."""
+    view = View(actor.strip(), _number(job.strip()), what.strip(), q.strip(), before)
     position = views.last_change_id(database)
     context = {
         "title": "Audit",
@@ -73,3 +74,13 @@ def audit(
         "live": view.address(before=before, part="live"),
     }
     return page(request, "audit.html", context)
+
+
+def _number(typed: str) -> int | None:
+    digits = typed.removeprefix("#")
+    if not digits:
+        return None
+    if not (digits.isascii() and digits.isdecimal() and int(digits) <= LARGEST_ID):
+        remedy = "write its number, as 12 or #12, or leave the field empty"
+        raise ConfigError([ConfigProblem("job", typed, "is not a job's number", remedy)])
+    return int(digits) or None

@@ -17,6 +17,7 @@ from app.parts import SettingsPart
 from app.strip import MEANINGS as AUTONOMY
 from app.templating import page
 from engine.contract.run_dir import ExitCode
+from worker.comparison.difference import LEAST_ROWS, Word
 from worker.jobs.deferral import Reason
 from worker.jobs.states import State
 from worker.settings import WorkerSettings
@@ -24,14 +25,23 @@ from worker.settings import WorkerSettings
 router = APIRouter(include_in_schema=False)
 
 KEYS: Mapping[str, str] = {
-    "/": "to the search field of the page",
-    "j": "one row down in the table",
+    "/": "to the search field of the page, or of the board",
+    "j": "one row down in the page's list",
     "k": "one row up",
     "Enter": "opens the row that has the focus",
-    "c": "compares the chosen runs of the board",
+    "c": "compares the chosen runs of the board or of a sweep",
     "?": "this page",
 }
 """Beside `g` and a page's letter."""
+
+COMPARED: Mapping[Word, str] = {
+    "better": "more of the rows that both runs have are solved than by the first run, and chance "
+    "does not explain it",
+    "worse": "fewer of them are solved, and chance does not explain it",
+    "no difference proven": "what difference the rows show may be chance",
+    "too few rows": f"fewer than {LEAST_ROWS} rows that both runs have",
+    "not the same rows": "no row that both runs have, so none can be held against another",
+}
 
 STATES: Mapping[State, str] = {
     State.QUEUED: "waits for its turn, or for what its deferral names",
@@ -67,6 +77,7 @@ def help_page(request: Request, settings: SettingsPart) -> HTMLResponse:
         "title": "Help",
         "keys": KEYS,
         "verdicts": VERDICTS,
+        "compared": COMPARED,
         "reasons": list(Reason),
         "autonomy": AUTONOMY,
         "states": STATES,

@@ -11,6 +11,7 @@ from starlette.responses import HTMLResponse, JSONResponse
 
 from app import wording
 from app.charts import thinned
+from app.panels import DASH_DOT, DASHED, DOTTED, SOLID
 from app.parts import DatabasePart, JobId, SettingsPart
 from app.templating import page
 from engine.contract.run_dir import RunDir
@@ -168,32 +169,37 @@ def _drawing(memory: Sequence[AttemptMemory], limits: Limits) -> dict[str, Any]:
     }
     x = sorted({*free, *acted})
     lines = [
-        ("free memory", "a", [free.get(at) for at in x], False),
-        ("warn level", "c", [limits.warn_gb] * len(x), False),
-        ("floor", "d", [limits.floor_gb] * len(x), False),
-        ("hard floor", "b", [limits.hard_gb] * len(x), False),
+        _line("free memory", "a", SOLID, [free.get(at) for at in x]),
+        _line("warn level", "c", DASH_DOT, [limits.warn_gb] * len(x)),
+        _line("floor", "d", DASHED, [limits.floor_gb] * len(x)),
+        _line("hard floor", "d", DOTTED, [limits.hard_gb] * len(x)),
     ]
-    if acted:
-        lines.append(("watchdog acted", "b", [acted.get(at) for at in x], True))
+    if acted:  # moments, which nothing joins
+        lone = {"marks": True, "joined": False}
+        lines.append(_line("watchdog acted", "b", SOLID, [acted.get(at) for at in x]) | lone)
     return {
         "title": "Free memory",
         "x_label": "minutes since the first reading",
         "x": x,
-        "lines": [
-            {
-                "label": label,
-                "unit": "GB",
-                "colour": colour,
-                "axis": "left",
-                "marks": marks,
-                "values": values,
-            }
-            for label, colour, values, marks in lines
-        ],
+        "lines": lines,
         "gates": [],
         "gaps": [],
         "selected": None,
         "band": [],
+    }
+
+
+def _line(
+    label: str, colour: str, dash: Sequence[int], values: Sequence[float | None]
+) -> dict[str, Any]:
+    return {
+        "label": label,
+        "unit": "GB",
+        "colour": colour,
+        "axis": "left",
+        "marks": False,
+        "dash": dash,
+        "values": values,
     }
 
 

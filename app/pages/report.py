@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import datetime
 import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Annotated
 from urllib.parse import urlencode
@@ -19,6 +21,8 @@ from app.parts import DatabasePart
 from app.report_file import context_of, file_name, render_file
 from app.requests import form_fields
 from app.templating import page
+from engine.contract.errors import ConfigError, ConfigProblem
+from worker.database import Database
 from worker.jobs import views
 from worker.jobs.refusals import AlreadyTriedError
 from worker.report import choices
@@ -28,6 +32,15 @@ router = APIRouter(prefix="/report", include_in_schema=False)
 
 BROWSER = "browser"
 ProposalKey = Annotated[str, Path(max_length=60)]
+
+
+@dataclass(frozen=True)
+class Refused:
+    """The edit of a proposal that was not taken: what was typed, and why."""
+
+    key: str
+    typed: Mapping[str, str]
+    problems: Sequence[ConfigProblem]
 
 
 @router.get("")
@@ -42,13 +55,24 @@ def report(
 
     With `?part=live` what changes on it while the night goes on, or while somebody decides.
     """
+    if download:
+        now = time.time()
+        found = report_of(database, date, now)
+        headers = {"Content-Disposition": f'attachment; filename="{file_name(found)}"'}
+        return HTMLResponse(render_file(database, found, now), headers=headers)
+    return _page(request, database, date)
+
+
+def _page(
+    request: Request,
+    database: Database,
+    date: datetime.date | None,
+    refused: Refused | None = None,
+) -> HTMLResponse:
     # Read before the rest: what changes in between comes once more by the stream, never less.
     position = views.last_change_id(database)
     now = time.time()
     found = report_of(database, date, now)
-    if download:
-        headers = {"Content-Disposition": f'attachment; filename="{file_name(found)}"'}
-        return HTMLResponse(render_file(database, found, now), headers=headers)
     one = datetime.timedelta(days=1)
     context = {
         **context_of(database, found),
@@ -60,8 +84,10 @@ def report(
         "behind": found.day + one if found.day < latest_morning(database, now) else None,
         "running": found.begin <= now < found.end,
         "begun": now >= found.begin,
+        "refused": refused,
     }
-    return page(request, "report.html", context)
+    status = HTTPStatus.UNPROCESSABLE_ENTITY if refused else HTTPStatus.OK
+    return page(request, "report.html", context, status=status)
 
 
 @router.post("/{date}/proposals/{key}/approve")
@@ -81,13 +107,19 @@ def approve(date: datetime.date, key: ProposalKey, database: DatabasePart) -> Re
 @router.post("/{date}/proposals/{key}/edit")
 async def edit(
     request: Request, date: datetime.date, key: ProposalKey, database: DatabasePart
-) -> RedirectResponse:
-    """Set other terms than those proposed, or note what was done instead; then the report."""
+) -> Response:
+    """Set other terms than those proposed, or note what was done instead; then the report.
+
+    What is refused comes back in its form, each problem at its field.
+    """
     given = await form_fields(request)
 
-    def answered() -> RedirectResponse:
+    def answered() -> Response:
         found = report_of(database, date, time.time())
-        choices.edit(database, found, key, given, actor=BROWSER)
+        try:
+            choices.edit(database, found, key, given, actor=BROWSER)
+        except ConfigError as error:
+            return _page(request, database, date, Refused(key, given, error.problems))
         return _to(date, key)
 
     return await anyio.to_thread.run_sync(answered)

@@ -26,7 +26,7 @@ from app.log_reader import read_log
 from app.pages import run_charts
 from app.pages.machine import attempts_of, decisions_of, summary_of
 from app.panels import HELDOUT
-from app.parts import NO_NUL, DatabasePart, DrawingsPart, JobId, SettingsPart
+from app.parts import NO_NUL, DatabasePart, DrawingsPart, JobId, SettingsPart, StepRange
 from app.repro import repro_of
 from app.schema import flattened, sections
 from app.templating import page
@@ -34,6 +34,7 @@ from engine.contract.errors import ConfigError
 from engine.contract.kinds import cautions, get_kind
 from worker.database import Database
 from worker.jobs import series, views
+from worker.jobs.pruning import pruned_by
 from worker.jobs.states import State
 from worker.jobs.views import JobView
 from worker.lane.machine import machine_now
@@ -58,7 +59,7 @@ class Tab(enum.StrEnum):
     REPRO = "repro"
 
 
-class Wanted(BaseModel):
+class Wanted(StepRange):
     """What the address asks for."""
 
     tab: Tab = Tab.CHARTS
@@ -73,9 +74,7 @@ class Wanted(BaseModel):
     type: str | None = Field(None, max_length=40)
     """Only events of this type."""
     axis: AxisName = "step"
-    smooth: str = Field("0", pattern=r"^0(\.\d{1,3})?$")
-    first: int | None = Field(None, ge=0, le=2**31 - 1, alias="from")
-    last: int | None = Field(None, ge=0, le=2**31 - 1, alias="to")
+    smooth: run_charts.Smoothing = "0"
     show: list[str] = Field([], max_length=50)
     """Series that stand open in the list of all of them."""
 
@@ -125,6 +124,7 @@ def run(
         ),
         "lease_s": settings.lease_s,
         "State": State,
+        "pruned_by": pruned_by(database, job_id) if job.pruned_at else None,
         **_LOADERS[wanted.tab](Asked(database, settings, drawings, job, wanted)),
     }
     return page(request, "run.html", context)
@@ -152,7 +152,8 @@ def _charts(asked: Asked) -> dict[str, Any]:
     headline, memory = Headline.of(asked.job), known.get("mem/rss_gb")
     panels = run_charts.panels(asked.job, known, gap, _temperatures(asked.job))
     wanted = asked.wanted
-    view = View(wanted.axis, series.Steps(wanted.first, wanted.last))
+    steps = series.Steps(wanted.first, wanted.last)
+    view = View(wanted.axis, steps, smooth=float(wanted.smooth))
     return {
         "found": Findings.of(asked.job),
         "cautions": _cautions(asked.job),

@@ -10,14 +10,14 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request
 from jinja2.utils import htmlsafe_json_dumps
 from markupsafe import Markup
-from pydantic import BaseModel, Field
+from pydantic import Field
 from starlette.exceptions import HTTPException
 from starlette.responses import HTMLResponse, Response
 
 from app import charts
 from app.drawings import AxisName, Drawings, View
 from app.panels import CHARTS, HELDOUT, POOL, WARMUP, Chart, curated, of_one
-from app.parts import NO_NUL, DatabasePart, DrawingsPart, JobId
+from app.parts import NO_NUL, DatabasePart, DrawingsPart, JobId, StepRange
 from app.templating import page
 from worker.database import Database
 from worker.jobs import series, views
@@ -30,6 +30,8 @@ MOST_LISTED = 200
 BESIDE = MOST_POINTS // 2
 """Points of a line on a chart that shares the page's width with another one."""
 SeriesName = Annotated[str, Query(max_length=300, pattern=NO_NUL)]
+Smoothing = Annotated[str, Field(pattern=r"^0(\.\d{1,3})?$")]
+"""The share of a moving average that stays at each value, below one."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +56,7 @@ class Listed:
 
 
 def panels(
-    job: JobView, known: Mapping[str, Summary], gap: float | None, remark: str
+    job: JobView, known: Mapping[str, Summary], gap: charts.Gap | None, remark: str
 ) -> list[Panel]:
     """The charts that this kind opens with; before the first step, the warm-up too."""
     found = []
@@ -100,26 +102,26 @@ def listed(known: Mapping[str, Summary], wanted: str) -> Listed:
     return Listed(rows, len(names), len(known))
 
 
-def latest_gap(database: Database, job_id: int, known: Mapping[str, Summary]) -> float | None:
-    """Pool minus held-out at the newest gate."""
+def latest_gap(database: Database, job_id: int, known: Mapping[str, Summary]) -> charts.Gap | None:
+    """The gap at the newest gate."""
     gate = known.get(HELDOUT)
     if gate is None:
         return None
     pool = series.tail(database, job_id, POOL, charts.RECENT, up_to=gate.last_step)
-    return charts.latest_gap(pool, gate.last)
+    return charts.gap_at(gate.last_step, gate.last, pool)
 
 
-class Wanted(BaseModel):
+class Wanted(StepRange):
     """The part of a run that a drawing shows, along which axis, and in how many points."""
 
     axis: AxisName = "step"
-    first: int | None = Field(None, ge=0, le=2**31 - 1, alias="from")
-    last: int | None = Field(None, ge=0, le=2**31 - 1, alias="to")
     points: int = Field(MOST_POINTS, ge=10, le=MOST_POINTS)
+    smooth: Smoothing = "0"
 
     def view(self) -> View:
         """The same, for a drawing."""
-        return View(self.axis, Steps(self.first, self.last), self.points)
+        steps = Steps(self.first, self.last)
+        return View(self.axis, steps, self.points, float(self.smooth))
 
 
 WantedPart = Annotated[Wanted, Query()]

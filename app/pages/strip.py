@@ -33,6 +33,7 @@ def ask(request: Request, database: DatabasePart) -> HTMLResponse:
         "running": views.running(database),
         "paused": views.paused(database),
         "armed": bool(standing and standing.armed),
+        "cron_line": bool(standing and standing.cron_line),
     }
     return page(request, "stop.html", context)
 

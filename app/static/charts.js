@@ -52,6 +52,7 @@ window.nightlaneCharts = (() => {
       dash: line.dash,
       spanGaps: true,
       points: { show: line.marks, size: 7, fill: colour(line.colour) },
+      paths: line.joined === false ? () => null : undefined,
       value: (_, value, __, index) => said(line, value, band, index),
     };
   }
@@ -63,6 +64,18 @@ window.nightlaneCharts = (() => {
     return text(value, line.unit) + (ends.length && ends[0] != null ? ` (${text(ends[0], line.unit)} to ${text(ends[1], line.unit)})` : "");
   }
 
+  // Of a line in the legend: its colour, its dashes, its points.
+  function sample(line) {
+    if (!line) return "";
+    const ink = colour(line.colour);
+    const dash = line.dash?.length ? line.dash : [1, 0];
+    const ends = dash.map((_, index) => dash.slice(0, index + 1).reduce((sum, length) => sum + length));
+    const pieces = ends.map((end, index) => `${index % 2 ? "transparent" : ink} ${end - dash[index]}px ${end}px`);
+    const layers = line.marks ? [`radial-gradient(circle, ${ink} 3px, transparent 3.5px)`] : [];
+    if (line.joined !== false) layers.push(`repeating-linear-gradient(90deg, ${pieces}) center / 100% 2px no-repeat`);
+    return layers.join();
+  }
+
   // The address says how; a chart of one moment (memory, a comparison) does not ask it.
   function asked(node) {
     return "followsAddress" in node.dataset ? new URL(location.href).searchParams : new URLSearchParams();
@@ -71,7 +84,7 @@ window.nightlaneCharts = (() => {
   function addressOf(node) {
     const address = new URL(node.dataset.chart, location.href);
     const wanted = asked(node);
-    for (const name of ["axis", "from", "to"]) {
+    for (const name of ["axis", "from", "to", "smooth"]) {
       if (wanted.has(name)) address.searchParams.set(name, wanted.get(name));
     }
     return address;
@@ -82,27 +95,53 @@ window.nightlaneCharts = (() => {
     return share > 0 && share < 1 ? share : 0;
   }
 
-  // Exponential moving average, its beginning not pulled towards zero.
-  function smoothed(values, share) {
-    let mean = 0;
-    let weight = 0;
+  // Exponential moving average, its beginning not pulled towards zero. That of a part goes on from
+  // what the steps before it left behind.
+  function smoothed({ values, start }, share) {
+    let [sum, weight] = start ?? [0, 0];
     return values.map((value) => {
       if (value == null) return null;
-      mean = share * mean + (1 - share) * value;
+      sum = share * sum + (1 - share) * value;
       weight = share * weight + (1 - share);
-      return mean / weight;
+      return sum / weight;
     });
   }
 
-  function scaleOf(lines) {
+  // Where uPlot sees no value of an edge it fills nothing: a part between two gates has none.
+  function filled(values, x) {
+    const found = [...values];
+    let before = -1;
+    values.forEach((value, at) => {
+      if (value == null) return;
+      for (let between = before + 1; before >= 0 && between < at; between++) {
+        const share = (x[between] - x[before]) / (x[at] - x[before]) || 0;
+        found[between] = values[before] + share * (value - values[before]);
+      }
+      before = at;
+    });
+    return found;
+  }
+
+  function scaleOf(side, entry) {
     // Shares end on round fifths, so that the picture does not jump with each new value.
-    const share = lines.every((line) => line.unit === "share");
-    if (!share) return { range: (_, low, high) => uPlot.rangeNum(low, high, 0.1, true) };
-    return { range: (_, low, high) => [Math.max(0, Math.floor((low - 0.02) * 5) / 5), Math.min(1, Math.ceil((high + 0.02) * 5) / 5)] };
+    const share = entry.drawing.lines.filter((line) => line.axis === side).every((line) => line.unit === "share");
+    const range = share
+      ? (low, high) => [Math.max(0, Math.floor((low - 0.02) * 5) / 5), Math.min(1, Math.ceil((high + 0.02) * 5) / 5)]
+      : (low, high) => uPlot.rangeNum(low, high, 0.1, true);
+    return { range: (_, low, high) => range(...reach(side, entry.drawing, low, high)) };
+  }
+
+  // What runs through a part from outside of it is seen whole: uPlot looks at the part alone.
+  function reach(side, { lines, band, range }, low, high) {
+    const rare = lines.filter((line) => line.marks && line.axis === side).map((line) => line.values);
+    const values = range ? [...rare, ...(side === "left" ? band : [])].flat().filter((value) => value != null) : [];
+    if (low != null) values.push(low, high);
+    return values.length ? [Math.min(...values), Math.max(...values)] : [low, high];
   }
 
   // A thin line at each gate, a dashed one at the step that held-out picked, and at each gate a
-  // thick one as long as the gap between pool and held-out.
+  // thick one as long as the gap between pool and held-out. A gate alone has no area to be its
+  // interval: it bears it as a line.
   function drawGates(plot, entry) {
     const { gates, gaps, selected } = entry.drawing;
     const { ctx, bbox } = plot;
@@ -124,14 +163,22 @@ window.nightlaneCharts = (() => {
       ctx.fillText("selected", x + (room ? 6 : -6) * devicePixelRatio, bbox.top + bbox.height - 8 * devicePixelRatio);
     }
     ctx.setLineDash([]);
+    const upright = (at, from, to) => {
+      const x = Math.round(plot.valToPos(at, "x", true));
+      ctx.beginPath();
+      ctx.moveTo(x, plot.valToPos(from, "left", true));
+      ctx.lineTo(x, plot.valToPos(to, "left", true));
+      ctx.stroke();
+    };
     ctx.lineWidth = 4 * devicePixelRatio;
     ctx.strokeStyle = colour("gap");
-    for (const [step, pool, heldout] of gaps) {
-      const x = Math.round(plot.valToPos(step, "x", true));
-      ctx.beginPath();
-      ctx.moveTo(x, plot.valToPos(pool, "left", true));
-      ctx.lineTo(x, plot.valToPos(heldout, "left", true));
-      ctx.stroke();
+    for (const gap of gaps) upright(...gap);
+    const [low, high] = entry.drawing.band;
+    const only = low.findIndex((edge) => edge != null);
+    if (only >= 0 && only === low.findLastIndex((edge) => edge != null)) {
+      ctx.lineWidth = 2 * devicePixelRatio;
+      ctx.strokeStyle = colour("b");
+      upright(entry.drawing.x[only], low[only], high[only]);
     }
     ctx.restore();
   }
@@ -158,24 +205,28 @@ window.nightlaneCharts = (() => {
     const share = smoothing(node);
     const font = "12px system-ui, sans-serif";
     const axis = { stroke: colour("ink"), grid: { stroke: colour("grid"), width: 1 }, ticks: { show: false }, font };
-    const axes = [{ ...axis, label: drawing.x_label, labelSize: 16, size: 30, labelFont: font }];
-    const scales = { x: { time: false } };
+    const named = (label) => (label ? { label, labelSize: 16, labelFont: font } : {});
+    const axes = [{ ...axis, ...named(drawing.x_label), size: 30 }];
+    const scales = { x: { time: false, range: (_, low, high) => entry.drawing.range ?? [low, high] } };
     for (const side of ["left", "right"]) {
       const lines = drawing.lines.filter((line) => line.axis === side);
       if (!lines.length) continue;
-      scales[side] = scaleOf(lines);
+      scales[side] = scaleOf(side, entry);
       const right = side === "right";
+      const { unit } = lines[0];
       axes.push({
         ...axis,
+        ...named(unit === "share" ? "" : unit),
         scale: side,
         side: right ? 1 : 3,
         size: 58,
         stroke: right ? colour(lines[0].colour) : colour("ink"),
         grid: { ...axis.grid, show: !right },
-        values: (_, values) => values.map((value) => tick(value, lines[0].unit)),
+        values: (_, values) => values.map((value) => tick(value, unit)),
       });
     }
-    const series = [{ label: drawing.x_label }, ...drawing.lines.map((line) => lineOf(line, drawing.band, share && !line.marks))];
+    const place = { label: drawing.x_label, value: (_, value) => (value == null ? "" : uPlot.fmtNum(value)) };
+    const series = [place, ...drawing.lines.map((line) => lineOf(line, drawing.band, share && !line.marks))];
     const bands = [];
     const pair = (scale, fill) => {
       const [low, high] = [series.length, series.length + 1];
@@ -187,7 +238,7 @@ window.nightlaneCharts = (() => {
       if (line.low) pair(line.axis, `color-mix(in srgb, ${colour(line.colour)} 28%, transparent)`);
     }
     for (const line of drawing.lines) {
-      if (share && !line.marks) series.push({ ...HIDDEN, scale: line.axis, stroke: colour(line.colour), width: 2 });
+      if (share && !line.marks) series.push({ ...HIDDEN, scale: line.axis, stroke: colour(line.colour), width: 2, dash: line.dash });
     }
     const hooks = {
       drawAxes: [(plot) => drawShades(plot, entry), ...(drawing.band.length ? [(plot) => drawGates(plot, entry)] : [])],
@@ -195,16 +246,17 @@ window.nightlaneCharts = (() => {
       setSelect: [(plot) => zoom(plot, entry)],
     };
     const drag = { x: "followsAddress" in node.dataset, y: false, setScale: false };
-    return { width: entry.width ?? node.clientWidth, height: heightOf(node), axes, scales, series, bands, hooks, cursor: { y: false, drag } };
+    const legend = { markers: { width: 0, fill: (_, index) => sample(drawing.lines[index - 1]) } };
+    return { width: entry.width ?? node.clientWidth, height: heightOf(node), axes, scales, series, bands, hooks, legend, cursor: { y: false, drag } };
   }
 
   function columns(drawing, share) {
     return [
       drawing.x,
       ...drawing.lines.map((line) => line.values),
-      ...drawing.band,
+      ...(drawing.range ? drawing.band.map((edge) => filled(edge, drawing.x)) : drawing.band),
       ...drawing.lines.flatMap((line) => (line.low ? [line.low, line.high] : [])),
-      ...drawing.lines.flatMap((line) => (share && !line.marks ? [smoothed(line.values, share)] : [])),
+      ...drawing.lines.flatMap((line) => (share && !line.marks ? [smoothed(line, share)] : [])),
     ];
   }
 
@@ -240,26 +292,34 @@ window.nightlaneCharts = (() => {
   function walk(event, entry) {
     const { plot, drawing } = entry;
     if (!plot || event.ctrlKey || event.metaKey || event.altKey) return;
-    const last = drawing.x.length - 1;
-    const now = entry.at ?? (event.key === "ArrowLeft" || event.key === "PageUp" ? last + 1 : -1);
+    const [first, last] = seen(drawing);
+    const now = entry.at ?? (event.key === "ArrowLeft" || event.key === "PageUp" ? last + 1 : first - 1);
     const to = {
       ArrowRight: now + 1,
       ArrowLeft: now - 1,
       PageDown: now + PAGE_KEYS,
       PageUp: now - PAGE_KEYS,
-      Home: 0,
+      Home: first,
       End: last,
     }[event.key];
     if (event.key === "Escape") leave(entry);
     if (to === undefined) return;
     event.preventDefault();
-    entry.at = Math.min(last, Math.max(0, to));
+    entry.at = Math.min(last, Math.max(first, to));
     plot.setCursor({ left: plot.valToPos(drawing.x[entry.at], "x"), top: 0 });
     const values = drawing.lines
       .filter((line) => line.values[entry.at] != null)
       .map((line) => `${line.label} ${said(line, line.values[entry.at], drawing.band, entry.at)}`);
     const place = Number(drawing.x[entry.at].toPrecision(6));
     entry.readout.textContent = `${drawing.x_label} ${place}: ${values.join(", ")}`;
+  }
+
+  // The first and the last place of the part; a part without any has those on both sides of it.
+  function seen({ x, range }) {
+    const whole = [0, x.length - 1];
+    if (!range) return whole;
+    const part = [x.findIndex((at) => at >= range[0]), x.findLastIndex((at) => at <= range[1])];
+    return part[0] >= 0 && part[0] <= part[1] ? part : whole;
   }
 
   function leave(entry) {
@@ -280,8 +340,9 @@ window.nightlaneCharts = (() => {
       return;
     }
     frame(node, entry);
-    entry.said.textContent = drawing.said ?? "";
     const share = smoothing(node);
+    const coarse = share && drawing.lines.some((line) => line.low && !line.marks);
+    entry.said.textContent = (drawing.said ?? "") + (coarse ? "; smoothed point by point, so a closer look smooths over fewer steps" : "");
     const shape = JSON.stringify([share, drawing.x_label, drawing.lines.map((line) => [line.label, Boolean(line.low)])]);
     if (entry.plot && entry.shape === shape) {
       entry.plot.setData(columns(drawing, share));

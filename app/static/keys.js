@@ -11,16 +11,18 @@
     return element.closest("input:not([type=checkbox], [type=radio]), textarea, select, [contenteditable]") !== null;
   }
 
-  // The row that holds the focus, or the first or last one when none does.
+  // The row that holds the focus, or the first or last one when none does. A row without a link
+  // takes the focus itself.
   function moveRow(by) {
-    const rows = [...document.querySelectorAll("[data-rows] > tbody > tr")];
+    const rows = [...document.querySelectorAll("[data-rows] > tbody > tr, [data-rows] [data-job]")];
     if (!rows.length) return;
     const here = rows.findIndex((row) => row.contains(document.activeElement));
     const next = here < 0 ? (by > 0 ? 0 : rows.length - 1) : here + by;
-    const link = rows[Math.min(Math.max(next, 0), rows.length - 1)].querySelector("a");
-    if (!link) return;
-    link.focus();
-    link.scrollIntoView({ block: "nearest" });
+    const row = rows[Math.min(Math.max(next, 0), rows.length - 1)];
+    const link = row.querySelector("a");
+    if (!link) row.tabIndex = -1;
+    (link ?? row).focus();
+    row.scrollIntoView({ block: "nearest" });
   }
 
   function compare() {
@@ -31,7 +33,7 @@
 
   function search() {
     const field = document.querySelector("[type=search]");
-    if (!field) return location.assign("/?q=");
+    if (!field) return location.assign("/#find"); // the board's
     field.focus();
     field.select();
   }

@@ -165,7 +165,7 @@
   });
   keepLogEnd();
 
-  // --- heartbeat ages tick between two answers of the server ---
+  // --- heartbeat ages and time left tick between two answers of the server ---
 
   function duration(seconds) {
     const whole = Math.max(0, Math.round(seconds));
@@ -182,6 +182,12 @@
       pulse.textContent = fresh
         ? `fresh: heartbeat ${duration(age)} ago`
         : `stale: no heartbeat for ${duration(age)}; the next drain takes the job over`;
+    }
+    for (const left of document.querySelectorAll("[data-done-at]")) {
+      const seconds = Number(left.dataset.doneAt) - Date.now() / 1000;
+      const apart = Math.abs(seconds);
+      const told = duration(apart < 60 ? apart : Math.round(apart / 60) * 60).replace(/(?<=[a-z]) 0 .*/, "");
+      left.textContent = seconds < 0 ? `overdue by ${told}` : `about ${told} left`;
     }
   }, 1000);
 })();

@@ -1,52 +1,90 @@
-// Reordering the queue: drag a row by its grip, or focus the grip and use the arrow keys. The
-// buttons beside it do the same without this file. The server decides; the page asks it again.
+// Reordering the queue: drag a row by its grip, focus the grip and use the arrow keys, or press the
+// buttons beside it, which do the same without this file. The server decides; the page asks it again.
 "use strict";
 
 (() => {
+  const SETTLED_MS = 1000; // so long after the last answer the page surely shows what it did
   const said = document.getElementById("said");
   let drag = null; // {job, over, side}
-  let focusOn = null; // the grip that must keep the focus through the next redraw
+  let keep = null; // {job, words}: the grip, or the button of these words, that keeps the focus
+  let order = []; // the jobs as they will stand when all that was asked for is done
+  let waiting = []; // moves that were asked for: one is sent when the one before is answered
+  let answeredAt = 0;
   document.body.dataset.moves = "";
 
   function rows() {
     return [...document.querySelectorAll("#turn [data-job]")];
   }
 
-  // Where the row will stand, counted from one.
-  function placeOf(row, { before, after }) {
-    const others = rows().map((other) => other.dataset.job).filter((job) => job !== row.dataset.job);
-    if (before) return others.indexOf(before) + 1;
-    return after ? others.indexOf(after) + 2 : 1;
+  function say(words, refused = false) {
+    said.className = refused ? "cause" : "unseen";
+    said.textContent = words;
   }
 
-  async function move(row, place) {
-    const name = `${row.dataset.name}, job ${row.dataset.job},`;
-    const number = placeOf(row, place);
-    focusOn = `grip-${row.dataset.job}`;
+  // Keys come faster than answers: each move starts where the ones before it will have led.
+  function inTurn() {
+    if (!waiting.length && Date.now() - answeredAt > SETTLED_MS) {
+      order = rows().map((row) => row.dataset.job);
+    }
+    return order;
+  }
+
+  function move(row, place, words = null) {
+    const { job, name } = row.dataset;
+    const others = inTurn().filter((other) => other !== job);
+    const at = place.after ? others.indexOf(place.after) + 1 : Math.max(0, others.indexOf(place.before));
+    order = others.toSpliced(at, 0, job);
+    keep = { job, words };
+    waiting.push({ job, place, name: `${name}, job ${job},`, number: at + 1 });
+    if (waiting.length === 1) send();
+  }
+
+  async function send() {
+    const { job, place, name, number } = waiting[0];
+    const why = await refusal(job, place);
+    if (why === null) say(`${name} was moved to place ${number}`);
+    else say(`${name} was not moved: ${why}`, true);
+    waiting = why === null ? waiting.slice(1) : []; // what was built on a refused move is nothing
+    answeredAt = why === null ? Date.now() : 0;
+    if (waiting.length) send();
+    else htmx.trigger(document.getElementById("live"), "refresh", {}, false);
+  }
+
+  // Why the server did not do it; null when it did.
+  async function refusal(job, place) {
     try {
-      const answer = await fetch(`/queue/jobs/${row.dataset.job}/move`, {
+      const answer = await fetch(`/queue/jobs/${job}/move`, {
         method: "POST",
         body: new URLSearchParams(place),
         redirect: "manual", // the page is not wanted, only the word that it was done
         headers: { accept: "application/json" },
       });
-      if (answer.type === "opaqueredirect") {
-        said.textContent = `${name} was moved to place ${number}`;
-      } else {
-        said.textContent = `${name} was not moved: ${(await answer.json()).detail}`;
-      }
+      return answer.type === "opaqueredirect" ? null : (await answer.json()).detail;
     } catch {
-      said.textContent = `${name} was not moved: the cockpit does not answer`;
+      return "the cockpit does not answer";
     }
-    htmx.trigger(document.getElementById("live"), "refresh", {}, false);
   }
 
+  // Redrawn, the row may have other buttons: the one that was pressed is never left as another one.
   document.addEventListener("htmx:after:swap", () => {
-    const grip = focusOn && document.getElementById(focusOn);
-    if (grip && document.activeElement === document.body) grip.focus();
+    const row = keep && document.getElementById(`q-${keep.job}`);
+    const focused = document.activeElement;
+    if (!row || (focused !== document.body && !row.contains(focused))) return;
+    const buttons = [...row.querySelectorAll(".acts button")];
+    const wanted = buttons.find((button) => button.textContent === keep.words) ?? row.querySelector(".grip");
+    if (wanted !== focused) wanted.focus();
   });
   document.addEventListener("focusout", (event) => {
-    if (event.relatedTarget) focusOn = null;
+    if (event.relatedTarget) keep = null;
+  });
+
+  // --- the buttons beside it ---
+
+  document.addEventListener("submit", (event) => {
+    const row = event.target.closest("#turn [data-job]");
+    if (!row || !event.target.action.endsWith("/move")) return;
+    event.preventDefault();
+    move(row, Object.fromEntries(new FormData(event.target)), event.submitter?.textContent);
   });
 
   // --- keys on the grip ---
@@ -55,19 +93,19 @@
     if (event.key === "Escape") return drop(false);
     const row = event.target.closest(".grip")?.closest("[data-job]");
     if (!row) return;
-    const all = rows();
-    const at = all.indexOf(row);
+    const all = inTurn();
+    const at = all.indexOf(row.dataset.job);
     const place = {
-      ArrowUp: () => all[at - 1] && { before: all[at - 1].dataset.job },
-      ArrowDown: () => all[at + 1] && { after: all[at + 1].dataset.job },
+      ArrowUp: () => all[at - 1] && { before: all[at - 1] },
+      ArrowDown: () => all[at + 1] && { after: all[at + 1] },
       Home: () => at > 0 && { to: "top" },
-      End: () => at < all.length - 1 && { after: all.at(-1).dataset.job },
+      End: () => at < all.length - 1 && { after: all.at(-1) },
     }[event.key];
     if (!place) return;
     event.preventDefault();
     const wanted = place();
     if (wanted) move(row, wanted);
-    else said.textContent = `${row.dataset.name} is already ${at ? "last" : "first"}`;
+    else say(`${row.dataset.name} is already ${at ? "last" : "first"}`);
   });
 
   // --- dragging by the grip: mouse, pen and finger alike ---

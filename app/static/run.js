@@ -4,37 +4,70 @@
 
 (() => {
   const controls = document.getElementById("chart-controls");
+  const ends = controls ? [controls.elements.from, controls.elements.to] : []; // of the part shown
   const home = document.getElementById("zoom-out");
+  let told = location.search; // what the charts show
 
-  function remember(change) {
+  // An axis or a part that somebody chose is a place to come back to.
+  function remember(change, place = false) {
     const address = new URL(location.href);
     change(address.searchParams);
-    history.replaceState(null, "", address);
-    if (home) home.hidden = !address.searchParams.has("from") && !address.searchParams.has("to");
+    if (place && address.href !== location.href) history.pushState(null, "", address);
+    else history.replaceState(null, "", address);
+    told = address.search;
+    say(address.searchParams);
+  }
+
+  // The fields say what the address says: a dragged part stands in them too.
+  function say(query) {
+    for (const end of ends) end.value = query.get(end.name) ?? "";
+    for (const choice of controls?.querySelectorAll("select") ?? []) {
+      choice.value = query.get(choice.name) ?? choice.options[0].value;
+    }
+    if (home) home.hidden = ends.every((end) => end.value === "");
+  }
+
+  // Two steps in either order; an empty one leaves that end open.
+  function show(from, to) {
+    const turned = from !== "" && to !== "" && Number(from) > Number(to);
+    remember((query) => {
+      for (const [name, step] of [["from", turned ? to : from], ["to", turned ? from : to]]) {
+        if (step === "") query.delete(name);
+        else query.set(name, step);
+      }
+    }, true);
+    window.nightlaneCharts.reload();
   }
 
   controls?.addEventListener("change", ({ target }) => {
+    if (ends.includes(target)) {
+      if (target.reportValidity()) show(...ends.map((end) => end.value));
+      return;
+    }
     remember((query) => {
       if (target.selectedIndex === 0) query.delete(target.name);
       else query.set(target.name, target.value);
-    });
-    if (target.name === "smooth") window.nightlaneCharts.redraw();
+    }, target.name === "axis");
+    // A part is smoothed from what lies before it, which the server knows.
+    if (target.name === "smooth" && ends.every((end) => end.value === "")) window.nightlaneCharts.redraw();
     else window.nightlaneCharts.reload();
   });
 
   home?.addEventListener("click", () => {
-    remember((query) => {
-      query.delete("from");
-      query.delete("to");
-    });
-    window.nightlaneCharts.reload();
+    controls.focus(); // the button goes away under it
+    show("", "");
   });
 
-  document.addEventListener("nightlane:zoom", ({ detail }) => {
-    remember((query) => {
-      query.set("from", detail.from);
-      query.set("to", detail.to);
-    });
+  document.addEventListener("nightlane:zoom", ({ detail }) => show(detail.from, detail.to));
+
+  addEventListener("popstate", () => {
+    if (location.search === told) return; // only to another place on the page
+    told = location.search;
+    const query = new URLSearchParams(told);
+    say(query);
+    for (const series of document.querySelectorAll("details[data-series]")) {
+      series.open = query.getAll("show").includes(series.dataset.series);
+    }
     window.nightlaneCharts.reload();
   });
 

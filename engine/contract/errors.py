@@ -5,9 +5,13 @@ Knows no exit code of a program and no HTTP status; those belong to the room tha
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
+
+_MOST_LETTERS = 200
+"""A value in a line is there to be recognised; the line is there to be read."""
 
 
 class NightlaneError(Exception):
@@ -26,11 +30,14 @@ class ConfigProblem:
     field: str
     """Dotted path of the field, e.g. `warmup.lr`; `(config)` for the whole document."""
     value: Any
-    """What was given, shortened for display; None when nothing was."""
+    """What was given; None when nothing was. A long text or number is kept shortened."""
     problem: str
     """What is wrong with it, without the field name: `is not a setting`."""
     remedy: str
     """What to write instead: `did you mean b_ratio?`."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "value", _shortened(self.value))
 
     def line(self) -> str:
         """The problem in one line.
@@ -44,6 +51,15 @@ class ConfigProblem:
     def as_dict(self) -> dict[str, Any]:
         """JSON form, the same at every door."""
         return asdict(self) | {"message": self.line()}
+
+
+def _shortened(value: Any) -> Any:
+    if isinstance(value, str) and len(value) > _MOST_LETTERS:
+        return value[: _MOST_LETTERS - 1] + "…"
+    # Counted in bits: Python refuses to write out an int of thousands of digits.
+    if isinstance(value, int) and value.bit_length() > 3 * _MOST_LETTERS:
+        return f"a number of about {round(value.bit_length() * math.log10(2))} digits"
+    return value
 
 
 class ConfigError(NightlaneError):

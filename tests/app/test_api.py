@@ -66,6 +66,26 @@ def test_a_wrong_config_names_each_field_and_writes_nothing(
 
 
 @pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        (b'{"kind": "tally", "kind": "rl_run"}', "is not JSON: the key 'kind' stands twice"),
+        (b'{"kind": "rl_run", "config": {"lr": 1, "lr": 2}}', "the key 'lr' stands twice"),
+        (b'{"priority": ' + b"9" * 5000 + b"}", "a whole number has 5000 digits; at most 100"),
+        (b'{"kind": "rl_run", "config": {"base": "a\\u0000b"}}', "config.base: holds a null byte"),
+    ],
+)
+def test_json_that_nobody_meant_is_refused_in_words(
+    client: TestClient, db: Database, body: bytes, words: str
+) -> None:
+    """As YAML is: what Python would read all the same is not what was asked for."""
+    answer = client.post("/api/v1/jobs", content=body, headers={"content-type": _JSON})
+
+    assert (answer.status_code, words in answer.json()["detail"]) == (422, True)
+    assert len(answer.json()["detail"]) < 300
+    assert views.list_jobs(db) == []
+
+
+@pytest.mark.parametrize(
     ("content", "content_type", "status"),
     [
         (b"{", _JSON, 422),

@@ -106,7 +106,7 @@ def test_the_ledger_comes_page_by_page_and_loses_no_row(client: TestClient, db: 
     address: str | None = "/budget"
     while address:
         page = client.get(address).text
-        seen += re.findall(r"<td>(row \d+)</td>", page)
+        seen += re.findall(r'<td data-label="note"><bdi>(row \d+)</bdi></td>', page)
         older = re.search(r'href="(/budget\?[^"]*before=\d+)#rows-h"', page)
         address = html.unescape(older[1]) if older else None
         ledger.spend_elsewhere(db, {"usd": 0.1}, actor="test", now=time.time())

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import html
 import json
 import random
+import shlex
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,7 +22,7 @@ from tests.app.test_pages import words
 from worker.comparison.compare import CompareError, Which, compare_jobs, find_rows
 from worker.comparison.difference import Difference, holm
 from worker.database import Database
-from worker.jobs import sweeps
+from worker.jobs import sweeps, views
 from worker.jobs.submission import submission
 
 Rows = Sequence[dict[str, Any]]
@@ -299,11 +302,24 @@ def test_jobs_that_do_not_exist_are_not_found(client: TestClient, db: Database) 
     assert client.get("/api/v1/compare?job=1").status_code == 422
 
 
-def test_an_empty_cockpit_says_how_to_get_two_runs(client: TestClient) -> None:
-    """The written empty state, with the next command."""
-    text = client.get("/compare").text
+def test_what_an_empty_cockpit_prints_queues_two_runs_that_differ_in_one_setting(
+    client: TestClient,
+    db: Database,
+    cockpit: Cockpit,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Copied line by line into a terminal, in whatever directory that is."""
+    page = client.get("/compare").text
+    printed = html.unescape(page.partition("<pre><code>")[2].partition("</code>")[0])
+    first, second, last = (shlex.split(line)[1:] for line in printed.splitlines())
+    monkeypatch.chdir(tmp_path)
 
-    assert "cockpit enqueue rl_run examples/demo.yaml" in text
+    assert [cockpit(*line).code for line in (first, second)] == [0, 0]
+
+    before, after = ({**job.config} for job in views.next_jobs(db))
+    assert {name for name in before if before[name] != after[name]} == {"lr"}
+    assert last == ["drain"]
 
 
 def test_the_form_offers_finished_runs_alone(client: TestClient, db: Database) -> None:

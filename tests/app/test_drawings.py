@@ -13,7 +13,7 @@ from fastapi import FastAPI
 from starlette.testclient import TestClient
 
 from app import charts
-from app.charts import Column
+from app.charts import Column, Part
 from app.drawings import Drawings, View
 from app.kept import Kept
 from app.panels import CHARTS
@@ -77,9 +77,9 @@ def test_a_new_value_is_in_the_next_drawing_and_the_same_values_are_drawn_once(
     made: list[Any] = []
     drawing = charts.drawing
 
-    def counted(*of: Any) -> Any:
+    def counted(*of: Any, part: Part) -> Any:
         made.append(of)
-        return drawing(*of)
+        return drawing(*of, part=part)
 
     monkeypatch.setattr(charts, "drawing", counted)
     job_id = queue(db)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from starlette.testclient import TestClient
 
+from app.shipped import demo_recipe
 from engine.contract.run_dir import RunDir
 from tests.app.night import night, queue
 from tests.app.test_pages import words
@@ -45,7 +46,7 @@ def test_an_idle_machine_says_what_it_has_and_what_comes_next(client: TestClient
     assert "free memory" in text
     assert "hard floor" in text
     assert "Free. cockpit drain takes it" in text
-    assert "cockpit enqueue rl_run examples/demo.yaml" in text
+    assert f"cockpit enqueue rl_run {demo_recipe()}" in text
 
 
 @pytest.mark.requirement("UI-07")
@@ -68,6 +69,8 @@ def test_the_trace_stands_against_the_floors_with_every_decision(
     assert f"for job {number}" in text
     labels = [line["label"] for line in drawing["lines"]]
     assert labels == ["free memory", "warn level", "floor", "hard floor", "watchdog acted"]
+    looks = [(tuple(line["dash"]), line.get("joined")) for line in drawing["lines"]]
+    assert len(set(looks)) == len(labels), "no two are told apart by colour alone"
     free = drawing["lines"][0]["values"]
     assert (max(v for v in free if v is not None), min(v for v in free if v is not None)) == (20, 1)
     assert drawing["x"][0] == 0

@@ -65,8 +65,8 @@ def test_memory_time_and_cost_are_shown_before_anything_is_sent(
 
     assert "✓ It fits now needs 0.5 GB estimate" in text
     assert re.search(r"may be taken now [\d.]+ GB [\d.]+ GB free, floor [\d.]+ GB", text)
-    assert "takes 1 h a guess: none of its kind ran here" in text
-    assert "costs $0.00 at $0 an hour" in text
+    assert "takes nobody can tell no run of this kind and model ended here; counted as 1 h" in text
+    assert "costs nobody can tell counted as $0.00, at $0 an hour" in text
     assert views.last_change_id(db) == 0
 
 
@@ -133,7 +133,7 @@ def test_an_empty_form_says_which_model_it_means_and_that_it_is_a_download(
 
     said = panel(client.get("/new").text)
 
-    assert "the run begins with its download (15 GB) (got 'Qwen/Qwen2.5-7B-Instruct')" in said
+    assert "the run begins with its download (15 GB) (got Qwen/Qwen2.5-7B-Instruct)" in said
 
 
 @pytest.mark.requirement("UI-06")
@@ -191,7 +191,7 @@ def test_a_sweep_says_how_many_jobs_it_makes_and_makes_them(
 
     said = words(check(client, data))
     assert "A sweep of 6 jobs." in said
-    assert "takes 6 h" in said
+    assert "counted as 6 h" in said
 
     answer = client.post("/new", data=data, follow_redirects=False)
     assert answer.headers["location"] == "/queue#q-1"
@@ -230,6 +230,21 @@ def test_a_clone_begins_as_the_original_and_shows_what_is_different(
 
     text = words(check(client, TYPED | {"clone": str(done), "set:lr": "1e-4"}))
     assert f"Different from job {done} setting job {done} now lr 0.0003 0.0001" in text
+
+
+@pytest.mark.requirement("UI-06")
+def test_a_sweep_from_a_job_shows_every_value_that_each_setting_gets(
+    client: TestClient, done: int
+) -> None:
+    """Not the first point alone, and not only the points that were looked at."""
+    text = yaml.safe_dump(CONFIG | {"sweep": {"lr": [3e-4, 1e-4], "seed": [*range(15)]}})
+
+    said = words(check(client, {"kind": "rl_run", "yaml": text, "clone": str(done)}))
+
+    assert "A sweep of 30 jobs." in said
+    assert f"setting job {done} in the sweep lr 0.0003 0.0003, 0.0001" in said
+    assert "seed 0 0, 1, 2, 3, 4" in said
+    assert "10, 11 and 3 more" in said
 
 
 @pytest.mark.requirement("UI-06")

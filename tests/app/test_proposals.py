@@ -209,7 +209,12 @@ def test_another_cap_than_the_proposed_one_is_set_by_an_edit(
     for wrong in ("", "plenty", "nan", "-1"):
         refused = press(client, day, CAP, "edit", cap_usd=wrong)
         assert refused.status_code == 422
-        assert "cap_usd" in refused.text
+        edit = refused.text.partition(f'id="edit-{CAP}" open')[2].partition("</details>")[0]
+        assert "cap usd: " in words(edit.partition('class="problem"')[2].partition("</p>")[0])
+        assert (
+            f'name="cap_usd" inputmode="decimal" required autocomplete="off" value="{wrong}"'
+            in edit
+        )
 
     assert press(client, day, CAP, "edit", cap_usd="7.5").status_code == 303
 
@@ -254,7 +259,10 @@ def test_what_was_done_instead_is_written_down(
 ) -> None:
     """In the person's own words, never as markup; an empty or endless note is refused."""
     for wrong in ("", "  ", "x" * 201):
-        assert press(client, day, "RESIDENT", "edit", note=wrong).status_code == 422
+        refused = press(client, day, "RESIDENT", "edit", note=wrong)
+        assert refused.status_code == 422
+        assert f'autocomplete="off" value="{wrong}"' in refused.text
+        assert "note: must have 1 to 200 characters" in words(refused.text)
 
     press(client, day, "RESIDENT", "edit", note="killed <b>it</b> by hand")
 

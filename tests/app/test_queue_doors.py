@@ -129,6 +129,28 @@ def test_the_queue_can_be_paused_and_resumed(client: TestClient, db: Database) -
     assert (paused["paused"]["actor"], paused["paused"]["why"]) == ("rest", "moving")
     assert paused["next"][0]["waits_for"]["reason"] == "PAUSED"
     assert client.post("/api/v1/queue/resume").json()["paused"] is None
+    by_body = client.post("/api/v1/queue/pause", json={"why": "lunch"}).json()
+    assert by_body["paused"]["why"] == "lunch"
+
+
+@pytest.mark.parametrize(
+    ("query", "body", "words"),
+    [
+        ("", {"wy": "lunch"}, "wy: is not a setting; did you mean why?"),
+        ("", {"why": 3}, "why: input should be a valid string"),
+        ("", {"why": "x" * 201}, "why: string should have at most 200 characters"),
+        ("", {"why": "a\0"}, "why: holds a null byte"),
+        ("?why=a", {"why": "b"}, "why: stands twice (got 'a'); give ?why= or the body, not both"),
+    ],
+)
+def test_a_pause_whose_reason_cannot_be_kept_is_no_pause(
+    client: TestClient, db: Database, query: str, body: dict[str, Any], words: str
+) -> None:
+    """Nothing of a request is dropped in silence."""
+    answer = client.post(f"/api/v1/queue/pause{query}", json=body)
+
+    assert (answer.status_code, words in answer.json()["detail"]) == (422, True)
+    assert views.paused(db) is None
 
 
 @pytest.mark.requirement("JB-13")
@@ -208,7 +230,7 @@ def test_the_commands_do_the_same(cockpit: Cockpit, recipe: str, db: Database) -
     assert views.get_job(db, 2).clone_of == 1
     assert cockpit("enqueue", "rl_run", recipe, "--not-before", "+1h", "--json").code == 0
     assert "WAITING_FOR: runs after job 1" in cockpit("show", "2").out
-    assert "NOT_BEFORE until" in cockpit("jobs").out
+    assert "NOT_BEFORE not before" in cockpit("jobs").out
     assert json.loads(cockpit("jobs", "--tag", "a", "--json").out)[0]["id"] == 1
     assert "next: 1, 3, 2" in cockpit("move", "3", "--bottom").err
     assert cockpit("edit", "3", "--priority", "9", "--not-before", "none").code == 0
@@ -223,6 +245,65 @@ def test_the_commands_do_the_same(cockpit: Cockpit, recipe: str, db: Database) -
     assert cockpit("retry", "1").out == "1\n"
     assert json.loads(cockpit("cancel", "1", "--json").out) == {"outcomes": {"1": "at once"}}
     assert cockpit("retry", "1", "--fresh").out == "4\n"
+
+
+@pytest.mark.requirement("JB-07")
+def test_a_cancel_that_is_asked_for_twice_says_whether_the_job_still_runs(
+    cockpit: Cockpit, db: Database
+) -> None:
+    """It was asked before, and is not over before its engine says so."""
+    number = queue(db)
+    with night(db) as lane:
+        running = lane.start()
+        assert "job 1 was asked to stop; it ends" in cockpit("cancel", "1").err
+        assert "job 1 was asked to stop before; it still runs" in cockpit("cancel", "1").err
+        running.settle(Verdict(State.CANCELLED, "cancelled"))
+
+    assert views.get_job(db, number).state is State.CANCELLED
+    assert "job 1 was cancelled before" in cockpit("cancel", "1").err
+
+
+@pytest.mark.requirement("JB-09")
+def test_a_start_time_is_shown_beside_what_a_job_waits_for_first(
+    cockpit: Cockpit, db: Database
+) -> None:
+    """Once: where the start time is what it waits for, that line says it."""
+    queue(db)
+    for after in (["--after", "1"], []):
+        arguments = ("enqueue", "rl_run", "-", "--not-before", "+2h", *after)
+        assert cockpit(*arguments, stdin=yaml.safe_dump(CONFIG).encode()).code == 0
+
+    both, alone = cockpit("show", "2").out, cockpit("show", "3").out
+
+    assert "waits for     WAITING_FOR: runs after job 1\n" in both
+    assert "\nnot before    " in both
+    assert "NOT_BEFORE: its start time has not come (not before " in alone
+    assert "\nnot before" not in alone
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (
+            ("--tag", "nosuch"),
+            "no job here is like that: --tag nosuch; list them all with: cockpit",
+        ),
+        (("--sweep", "99", "--state", "failed"), "like that: --state failed --sweep 99;"),
+        (("--next",), "no job is queued; queue one with"),
+        ((), None),
+    ],
+)
+def test_a_list_without_a_job_says_what_was_looked_for(
+    cockpit: Cockpit, db: Database, arguments: tuple[str, ...], line: str | None
+) -> None:
+    """Jobs are there; only a house without any is told to queue its first."""
+    assert "no job here; queue one with" in cockpit("jobs").err
+    succeeded(db)
+
+    said = cockpit("jobs", *arguments)
+
+    assert (line or "") in said.err
+    assert (said.err == "") is (line is None)
 
 
 @pytest.mark.requirement("JB-13")
@@ -270,8 +351,10 @@ MISTAKES: Sequence[tuple[tuple[str, ...], int, str]] = [
     (("retry", "1"), 4, "cockpit retry 1 --fresh"),
     (("requeue", "1"), 4, "job 1 is succeeded"),
     (("move", "1", "--top"), 4, "only queued jobs have a place"),
-    (("move", "1"), 2, "give one of before, after and to"),
-    (("move", "1", "--top", "--bottom"), 2, "to: input should be 'top' or 'bottom'"),
+    (("move", "1"), 2, "move: must know one place; give one of --before JOB, --after JOB, --top"),
+    (("move", "1", "--top", "--bottom"), 2, "move: must know one place"),
+    (("move", "1", "--top", "--after", "1"), 2, "move: must know one place"),
+    (("edit", "1", "--after", "4", "--no-after"), 2, "edit: must know which parents; give --after"),
     (("edit", "1", "--priority", "1000"), 2, "priority: input should be less than"),
     (("prune",), 2, "give --older-than 30d, or --job JOB"),
     (("prune", "--older-than", "soon"), 2, "--older-than: is no time span"),

@@ -12,6 +12,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from app.autonomy_words import hours_in_words, numbers_in_words
+from app.shipped import demo_recipe
 from tests.app.night import CONFIG, night, queue
 from worker.database import Database
 from worker.jobs import pausing, views
@@ -55,7 +56,7 @@ def zone_at_noon() -> str:
 @pytest.fixture
 def open_hours(db: Database) -> policy.Standing:
     """An armed lane that may start now."""
-    terms = Policy(zone="UTC", cap_usd=5, expires_at=time.time() + 3600)
+    terms = Policy(zone="UTC", cap_usd=5, expires_at=time.time() + 12 * 3600)
     return policy.arm(db, terms, actor="cli:ada", now=time.time())
 
 
@@ -65,8 +66,41 @@ def test_an_empty_queue_says_which_command_comes_next(client: TestClient) -> Non
     text = words(client.get("/queue").text)
 
     assert "Autonomy is off" in text
-    assert "cockpit enqueue rl_run examples/demo.yaml" in text
+    assert f"cockpit enqueue rl_run {demo_recipe()}" in text
     assert "Nothing was decided about this lane yet" in text
+
+
+@pytest.mark.requirement("UI-04")
+def test_what_holds_a_lane_back_is_told_in_whole_sentences(
+    client: TestClient, db: Database
+) -> None:
+    """Closed hours, a pause, a lane that was disarmed: nothing is said twice or glued together."""
+    opens = datetime.datetime.now(datetime.UTC) + datetime.timedelta(hours=3)
+    window = f"{opens:%H}:00-{opens + datetime.timedelta(hours=1):%H}:00"
+    policy.arm(db, Policy(zone="UTC", window=window), actor="t", now=time.time())
+    queue(db)
+    text = words(client.get("/queue").text)
+    assert re.search(r"; closed now, opens at [\d: -]+ OUTSIDE_WINDOW \. armed by", text), text
+
+    pausing.pause(db, actor="t")
+    text = words(client.get("/queue").text)
+    assert "The queue is paused, so nothing starts. $0.00 is spent today; " in text
+    assert "expected to cost" not in text
+
+    client.post("/queue/disarm")
+    text = words(client.get("/queue").text)
+    assert "starts the queue with Drain now or cockpit drain . switched off by" in text
+
+
+@pytest.mark.requirement("UI-04")
+def test_a_policy_that_gave_up_says_so_in_a_sentence(client: TestClient, db: Database) -> None:
+    """Behind the terms, and before the word for machines."""
+    terms = Policy(zone="UTC", expires_at=time.time() - 60)
+    policy.arm(db, terms, actor="t", now=time.time() - 3600)
+
+    text = words(client.get("/queue").text)
+
+    assert ". The policy has run out; set it again with: cockpit autonomy on. NOT_ARMED" in text
 
 
 @pytest.mark.requirement("UI-04")
@@ -84,13 +118,14 @@ def test_every_queued_job_says_why_it_waits_and_what_tonight_holds(
     assert order(client) == [first, second]
     assert "WAITING_FOR_TICK" in text
     assert "behind first (job 1)" in text
-    assert "its start time has not come NOT_BEFORE until" in text
+    assert "its start time has not come NOT_BEFORE not before" in text
     assert f"runs after job {first} WAITING_FOR" in text
     for number in (first, second, later, child):
         row = page.partition(f'id="q-{number}"')[2].partition("</li>")[0]
         assert "0.5 GB" in row
-        assert "1 h <span" in row
-    assert len(re.findall(r"<dt>starts</dt>", page)) == 2  # the others wait for their own thing
+        assert "counted as 1 h" in row
+    assert len(re.findall(r"<dt>starts</dt>", page)) == 4  # what waits for its own thing too
+    assert "no time known" not in text
 
 
 @pytest.mark.requirement("UI-04")
@@ -155,7 +190,8 @@ def test_buttons_move_a_job_up_down_and_to_the_top(client: TestClient, db: Datab
         assert action
         assert field
         answer = client.post(action[1], data={field[1]: field[2]}, follow_redirects=False)
-        assert (answer.status_code, answer.headers["location"]) == (303, "/queue")
+        assert (answer.status_code, answer.headers["location"]) == (303, f"/queue#q-{job}")
+        assert f'id="q-{job}" class="card place" tabindex="-1"' in page  # there the focus goes
 
     press(three, "Up")
     assert order(client) == [one, three, two]
@@ -240,6 +276,35 @@ def test_what_runs_is_waited_for_in_the_preview(client: TestClient, db: Database
     assert 40 < moment - time.time() < 80
 
 
+@pytest.mark.requirement("JB-09")
+def test_queue_and_run_page_and_command_line_name_one_moment(
+    client: TestClient, db: Database
+) -> None:
+    """A person's drain runs, the window is closed: what waits starts when the lane is free."""
+    closed = zone_at_noon()
+    terms = Policy(zone=closed, window="01:00-02:00")
+    policy.arm(db, terms, actor="cli:ada", now=time.time())
+    queue(db)
+    waiting = queue(db)
+    with night(db) as lane:
+        lane.start().step(4, 0.5)  # says 75 s are left
+        pages = [client.get(path).text for path in ("/queue", f"/jobs/{waiting}")]
+        told = client.get(f"/api/v1/jobs/{waiting}").json()["waits_for"]
+
+    card = pages[0].partition(f'id="q-{waiting}"')[2]
+    starts = re.search(r'<dt>starts</dt><dd>\s*<time datetime="([^"]+)"', card)
+    calm = re.search(
+        r'the queue goes on after it.*?, not before\s*<time datetime="([^"]+)"', pages[1]
+    )
+    assert starts
+    assert calm
+    moments = [datetime.datetime.fromisoformat(found[1]).timestamp() for found in (starts, calm)]
+    assert max(moments) - min(moments) <= 2  # read one after the other
+    assert told["next_eligible_at"] == pytest.approx(moments[0], abs=3)
+    assert "What the drain runs, in this order" in pages[0]
+    assert "it asks no window and no cap" in pages[0]
+
+
 # --- arming ---
 
 
@@ -256,7 +321,8 @@ def test_the_lane_is_armed_only_under_its_own_typed_name(client: TestClient, db:
     armed = client.post("/queue/arm", data=TERMS, follow_redirects=False)
 
     found = policy.standing(db)
-    assert (armed.status_code, armed.headers["location"]) == (303, "/queue")
+    assert (armed.status_code, armed.headers["location"]) == (303, "/queue#stand-h")
+    assert '<h2 id="stand-h" tabindex="-1">Armed' in client.get("/queue").text
     assert found is not None
     assert (found.armed, found.changed_by, found.cap_usd) == (True, "browser", 5.0)
     assert found.expires_at == pytest.approx(time.time() + 7 * 86400, abs=60)
@@ -290,6 +356,18 @@ def test_a_wrong_term_comes_back_beside_its_field(
     shown = re.findall(r'<div class="field wrong">\s*<label for="arm-(\w+)"', answer.text)
     assert shown == sorted({field, "lane"}, key=[*TERMS].index)
     assert policy.standing(db) is None
+
+
+@pytest.mark.requirement("UI-04")
+def test_all_mistakes_of_an_arming_form_are_told_at_once(client: TestClient, db: Database) -> None:
+    """The name, a cap and the window, each beside its field."""
+    wrong = TERMS | {"lane": "cpu", "cap_usd": "-1", "window": "25:00-07:00"}
+
+    answer = client.post("/queue/arm", data=wrong, headers=HTML)
+
+    assert "3 problems; nothing was changed" in words(answer.text)
+    shown = re.findall(r'<div class="field wrong">\s*<label for="arm-(\w+)"', answer.text)
+    assert shown == ["window", "cap_usd", "lane"]
 
 
 def test_an_unknown_term_is_refused(client: TestClient, db: Database) -> None:
@@ -359,3 +437,38 @@ def test_numbers_of_a_decision_are_said_with_their_units() -> None:
     numbers = {"spent_usd": 1, "need_gb": 3.0, "expected_s": 90, "cap_gpu_hours": None, "a": [1]}
 
     assert numbers_in_words(numbers) == "spent $1.00 · need 3.0 GB · expected 1 min 30 s"
+
+
+def test_a_job_that_was_asked_to_stop_says_so_wherever_it_stands_and_does_not_go_on(
+    client: TestClient, db: Database
+) -> None:
+    """Right after Stop all: on the board, in the queue and in the strip of every page."""
+    queue(db)
+    with night(db) as lane:
+        lane.start()
+        pausing.pause(db, actor="test", why="a visit")
+        for address in ("/", "/queue"):
+            text = words(client.get(address).text)
+            assert "what runs goes on" in text
+            assert "asked to stop" not in text
+
+        client.post("/stop")
+
+        for address in ("/", "/queue"):
+            text = words(client.get(address).text)
+            assert "Paused" in text
+            assert "what runs goes on" not in text
+            assert text.count("asked to stop: cancel") == 2  # its card, and the strip
+        assert "asked to stop: cancel" in words(client.get("/help").text)
+
+
+def test_stop_all_promises_the_crontab_line_only_where_there_is_one(
+    client: TestClient, db: Database, open_hours: policy.Standing
+) -> None:
+    """What was never installed is not taken out."""
+    assert "Autonomy is switched off." in words(client.get("/stop").text)
+
+    terms = open_hours.terms()
+    policy.arm(db, terms, actor="t", now=time.time(), cron_line="* * * * * cockpit drain")
+
+    assert "Autonomy is switched off, with its crontab line." in words(client.get("/stop").text)

@@ -60,7 +60,11 @@ def test_a_night_without_a_run_says_what_to_do(client: TestClient) -> None:
     text = words(client.get("/report").text)
 
     assert "RAN 0" in text
-    assert "cockpit autonomy on --window 22:00-07:00" in text
+    assert (
+        "cockpit autonomy on --window 22:00-07:00 , and then one of two: keep cockpit serve" in text
+    )
+    assert "running, or put the line that it prints into your crontab" in text
+    assert re.search(r"Night from (\d{4}-\d\d-\d\d) 12:00 to (?!\1)\d{4}-\d\d-\d\d 12:00 on", text)
     assert "No run of this night has a verdict" in text
 
 
@@ -73,9 +77,9 @@ def test_the_report_says_what_happened_whether_to_believe_it_and_what_is_next(
     text = words(page)
 
     assert "RAN 3 · 1 FAILED · +25.8 ± 4.0 held-out" in text
-    assert "better +25.8 points (+21.8 to +29.8) 500" in text
-    assert "worse −8.0 points (−12.0 to −4.0) 500" in text
-    assert "1 better, 1 worse. The smallest verdict stands on 500 rows." in text
+    assert "gain +25.8 points (+21.8 to +29.8) 500" in text
+    assert "loss −8.0 points (−12.0 to −4.0) 500" in text
+    assert "1 gain, 1 loss. The smallest verdict stands on 500 rows." in text
     assert "CRASH the engine crashed (exit 1)" in text
     assert "ValueError: <script>row 17</script>" in text
     assert "<script>row" not in page

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import update
 from starlette.testclient import TestClient
 
 from app import event_log, log_reader
@@ -18,6 +19,8 @@ from tests.app.test_pages import words
 from worker.attempt.provenance import note_provenance
 from worker.database import Database
 from worker.jobs import control
+from worker.jobs.pruning import prune_one
+from worker.jobs.tables import job
 
 HALF = "first\n" + "a line of the log\n" * 20_000
 
@@ -276,3 +279,55 @@ def test_pages_travel_compressed_and_hashed_files_are_kept(client: TestClient) -
     assert "immutable" in client.get(f"/static/cockpit.css{address}").headers["cache-control"]
     assert client.get("/static/cockpit.css").headers["cache-control"] == "no-cache"
     assert client.get("/static/nothing.css?x").headers["cache-control"] == "no-store"
+
+
+@pytest.mark.parametrize("tab", ["charts", "log", "memory", "config", "events", "repro"])
+def test_a_pruned_run_says_on_every_tab_who_pruned_it_and_what_went(
+    client: TestClient, db: Database, tab: str
+) -> None:
+    """Until then none does; the report's numbers stand there as ever."""
+    job_id = queue(db)
+    with night(db) as lane:
+        attempt = lane.start()
+        attempt.step(1, 0.5)
+        attempt.finish()
+    assert "Pruned" not in words(client.get(f"/jobs/{job_id}?tab={tab}").text)
+
+    prune_one(db, job_id, actor="cli:asker")
+
+    text = words(client.get(f"/jobs/{job_id}?tab={tab}").text)
+    assert "by cli:asker: checkpoints, samples and every metric but the held-out ones" in text
+    if tab == "charts":
+        assert "+25.8 points" in text
+    if tab == "events":
+        assert "pruned: 0 files, 0.0 MB thrown away" in text
+
+
+def test_the_tables_of_a_pruned_run_say_that_the_values_are_gone(
+    client: TestClient, db: Database
+) -> None:
+    """Not that they are still to come."""
+    job_id = queue(db)
+    with night(db) as lane:
+        attempt = lane.start()
+        attempt.step(1, 0.5)
+        attempt.finish()
+    prune_one(db, job_id, actor="test")
+
+    text = words(client.get(f"/jobs/{job_id}/series?name=train/loss").text)
+
+    assert "No values any more: they were thrown away when the run was pruned" in text
+    assert "No values yet" not in text
+
+
+def test_a_job_pruned_before_prunes_were_audited_says_so_without_a_name(
+    client: TestClient, db: Database
+) -> None:
+    """Nobody is named whom nothing names."""
+    job_id = queue(db)
+    with night(db) as lane:
+        lane.start().finish()
+    with db.write_tx() as conn:
+        conn.execute(update(job).where(job.c.id == job_id).values(pruned_at=1.0))
+
+    assert "Pruned 1970-01-01" in words(client.get(f"/jobs/{job_id}").text)

@@ -5,16 +5,18 @@ from __future__ import annotations
 import html
 import re
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import NamedTuple, get_args
 
 import pytest
 from fastapi import FastAPI
 from starlette.testclient import TestClient
 
+from app.findings import MEANINGS
 from app.main import create_app
 from app.navigation import NAVIGATION
-from app.pages.help import ENGINE_EXITS, EXITS, STATES
+from app.pages.help import COMPARED, ENGINE_EXITS, EXITS, STATES
 from app.settings import AppSettings
+from app.shipped import demo_recipe
 from app.sparkline import sparkline
 from app.strip import Autonomy, read_strip
 from engine.contract.run_dir import ExitCode
@@ -23,6 +25,7 @@ from tests.app.night import night, queue
 from tests.filled import Filled, filled
 from worker import audit
 from worker.audit import AuditFilter, audit_page
+from worker.comparison.difference import Word
 from worker.database import Database, open_database
 from worker.jobs import board as board_model
 from worker.jobs import views
@@ -30,6 +33,7 @@ from worker.jobs.board import Filter, board_page
 from worker.jobs.deferral import Reason
 from worker.jobs.states import State
 from worker.lane import decisions, policy
+from worker.report.runs import VERDICTS
 from worker.settings import WorkerSettings
 from worker.stopping import stop_all
 
@@ -68,7 +72,7 @@ def test_every_page_says_what_runs_memory_budget_queue_and_autonomy(week: Week) 
     for place in NAVIGATION:
         text = words(week.client.get(place.address).text)
         strip = text[text.index("running addition, 120 steps") :][:400]
-        assert re.search(r"27/40, \d+ min", strip), place
+        assert re.search(r"27/40, about \d+ min left", strip), place
         assert re.search(r"memory free [\d.]+ GB floor [\d.]+ GB", strip), place
         assert re.search(r"budget \$[\d.]+ of \$20 left", strip), place
         assert "queue 12 waiting autonomy RUNNING Stop all" in strip, place
@@ -260,7 +264,7 @@ def test_a_search_of_the_audit_stops_and_goes_on(
 
 def test_an_empty_audit_says_which_command_comes_next(client: TestClient) -> None:
     """A written empty state."""
-    assert "cockpit enqueue rl_run examples/demo.yaml" in client.get("/audit").text
+    assert f"cockpit enqueue rl_run {demo_recipe()}" in client.get("/audit").text
 
 
 # --- help ---
@@ -272,11 +276,38 @@ def test_the_help_page_knows_every_word_that_the_code_knows(client: TestClient) 
     text = words(client.get("/help").text)
 
     assert set(STATES) == set(State)
+    assert set(COMPARED) == set(get_args(Word))
+    assert set(MEANINGS) == set(VERDICTS)
     assert set(ENGINE_EXITS) == set(ExitCode)
-    for word in (*Reason, *STATES, *EXITS.values(), "no gain proven", "cockpit drain"):
+    for word in (*Reason, *STATES, *EXITS.values(), *VERDICTS, *COMPARED, "cockpit drain"):
         assert str(word) in text, word
     for reason in Reason:
         assert reason.meaning in text
     for place in NAVIGATION:
         assert f"g {place.key} {place.name}" in text
     assert len({place.key for place in NAVIGATION}) == len(NAVIGATION)
+
+
+@pytest.mark.parametrize("typed", ["abc", "12a", "#", "9" * 40, "²", "-1"])
+def test_an_audit_of_what_is_no_job_says_how_to_write_one(client: TestClient, typed: str) -> None:
+    """In words for the person who typed it; the sign alone asks for nothing."""
+    answer = client.get("/audit", params={"job": typed}, headers={"accept": "text/html"})
+
+    if typed == "#":
+        assert answer.status_code == 200
+        return
+    assert answer.status_code == 422
+    said = words(answer.text)
+    assert "job: is not a job's number (got " in said
+    assert "; write its number, as 12 or #12, or leave the field empty" in said
+
+
+def test_on_a_phone_no_dash_stands_without_the_name_of_its_value(week: Week) -> None:
+    """The rows are cards there: a run without an outcome says what it has none of."""
+    row = (
+        week.client.get("/?state=cancelled").text.partition('<tr id="run-')[2].partition("</tr>")[0]
+    )
+    for cell in re.findall(r"<td([^>]*)>(.*?)</td>", row, re.DOTALL):
+        assert "data-label" in cell[0] or words(cell[1]) != "–", cell
+    lanes = re.findall(r'<td([^>]*)><span class="quiet">lane', week.client.get("/audit").text)
+    assert set(lanes) == {""}

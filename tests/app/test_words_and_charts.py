@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from starlette.testclient import TestClient
 
 from app import charts, wording
 from app.headline import Headline, title
@@ -17,6 +18,7 @@ from app.schema import flattened, sections
 from engine.contract.kinds import kinds
 from engine.contract.run_dir import RunDir, write_json
 from tests.app.night import night, queue
+from tests.app.test_pages import words
 from worker.database import Database
 from worker.jobs import views
 from worker.jobs.series import Curve, Summary
@@ -132,7 +134,31 @@ def test_the_gap_is_the_mean_pool_before_a_gate_minus_its_held_out_score() -> No
     ((step, pool, heldout),) = charts.gaps(metrics)
     assert (step, heldout) == (2, 0.6)
     assert pool == pytest.approx(0.7)
-    assert charts.latest_gap([(1, 0.6), (2, 0.8)], 0.6) == pytest.approx(0.1)
+    gap_to_pool = charts.gap_at(2, 0.6, [(1, 0.6), (2, 0.8)])
+    assert gap_to_pool is not None
+    assert gap_to_pool.value == pytest.approx(0.1)
+    assert (gap_to_pool.step, gap_to_pool.n) == (2, 2)
+
+
+@pytest.mark.requirement("UI-02")
+def test_the_gap_says_at_which_gate_and_over_how_many_steps_it_was_taken(
+    client: TestClient, db: Database
+) -> None:
+    """The newest pool score stands beside it and is another one: 20 to 24 are its mean here."""
+    job_id = queue(db)
+    with night(db) as lane:
+        attempt = lane.start()
+        for step in range(1, 31):
+            attempt.add("metric", step=step, values={"pool/score": step / 40})
+        attempt.gate(24, 0.65)
+        text = words(client.get(f"/jobs/{job_id}").text)
+        attempt.finish()
+
+    assert "gap to pool −10.0 points at the gate of step 24, mean pool of 5 steps" in text
+    assert (
+        "Pool stands 10.0 points below held-out (at the gate of step 24, mean pool of 5 steps)."
+        in text
+    )
 
 
 @pytest.mark.requirement("UI-02")
@@ -237,3 +263,12 @@ def test_a_series_without_values_is_not_in_the_legend() -> None:
     drawing = charts.drawing(chart, {HELDOUT: curve((0, 0.5))})
 
     assert [line["label"] for line in drawing["lines"]] == ["held-out (select rows)"]
+
+
+@pytest.mark.requirement("UI-02")
+@pytest.mark.parametrize("name", CHARTS)
+def test_no_two_lines_of_a_chart_are_told_apart_by_colour_alone(name: str) -> None:
+    """Each has dashes of its own, or is the one that bears points."""
+    looks = [(tuple(line.dash), line.marks) for line in CHARTS[name].lines]
+
+    assert len(set(looks)) == len(looks)

@@ -88,11 +88,11 @@ REFUSED = {"nothing-is-here": "404 (Not Found)", "low=many": "422 (Unprocessable
 
 
 def serious(report: dict[str, Any]) -> list[str]:
-    """What axe calls serious or critical: rule, and the first places of it."""
+    """What axe calls serious or critical, and landmarks of one name: rule, and its first places."""
     return [
         f"{found['id']}: {[node['html'][:160] for node in found['nodes'][:3]]}"
         for found in report["violations"]
-        if found["impact"] in {"serious", "critical"}
+        if found["impact"] in {"serious", "critical"} or found["id"] == "landmark-unique"
     ]
 
 

@@ -105,7 +105,7 @@ def test_without_script_the_buttons_do_the_same(visit: Visits, house: House) -> 
     assert not page.locator(f"#grip-{two}").is_visible()
     page.locator(f"#q-{two}").get_by_role("button", name="Up").click()
 
-    assert page.url.endswith("/queue")
+    assert page.url.endswith(f"/queue#q-{two}")
     rows = page.locator("#turn [data-job]")
     assert [row.get_attribute("data-job") for row in rows.all()] == [str(two), str(one)]
     empty(house)

@@ -38,6 +38,10 @@ def _drawn(page: Page, name: str = "learning") -> None:
     expect(page.locator(f"#chart-{name} canvas")).to_be_visible()
 
 
+_COLONS = """[...document.querySelectorAll("#plot-learning .u-series:not(.edge) th")]
+  .map(name => getComputedStyle(name, "::after").content)"""
+
+
 @pytest.mark.requirement("UI-02")
 def test_a_chart_is_read_value_by_value_with_the_arrow_keys(
     visit: Visits, house: House, attempt: Attempt
@@ -48,12 +52,14 @@ def test_a_chart_is_read_value_by_value_with_the_arrow_keys(
     _drawn(page)
     plot = page.locator("#plot-learning")
     readout = plot.locator(".readout")
+    assert set(page.evaluate(_COLONS)) == {"none"}, "no colon without a value behind it"
 
     plot.focus()
     plot.press("End")
     expect(readout).to_have_text(
         "step 40: pool (training prompts) 100.0 %, held-out (select rows) 70.0 % (66.0 % to 74.0 %)"
     )
+    assert set(page.evaluate(_COLONS)) == {'":"'}
     plot.press("ArrowLeft")
     expect(readout).to_have_text("step 39: pool (training prompts) 97.5 %")
     plot.press("Escape")
@@ -203,5 +209,76 @@ def test_every_tab_fits_a_phone_and_leads_to_the_first_error(
     page.get_by_role("link", name="First error").click()
 
     expect(page.locator("#hit")).to_have_text("▸ ValueError: no such file")
+    attempt.finish()
+    assert seen.complaints == []
+
+
+@pytest.mark.requirement("UI-02")
+def test_back_returns_to_the_part_and_the_axis_before(
+    visit: Visits, house: House, attempt: Attempt
+) -> None:
+    """Each that somebody chose is a place to come back to; smoothing is none."""
+    seen = visit(house)
+    page = seen.open(f"/jobs/{attempt.job_id}")
+    _drawn(page)
+    drawn = page.locator("#plot-kl .drawn")
+    page.get_by_label("across").select_option("time")
+    page.get_by_label("smoothing").select_option("0.9")
+    page.get_by_label("step", exact=True).fill("10")
+    page.get_by_label("step", exact=True).press("Enter")
+    expect(drawn).to_have_text("all 31 points")
+
+    page.go_back()
+    expect(drawn).to_have_text("all 40 points")
+    expect(page.get_by_label("across")).to_have_value("time")
+    expect(page.get_by_label("step", exact=True)).to_have_value("")
+    page.go_back()
+    expect(page.get_by_label("across")).to_have_value("step")
+    expect(page.locator("#chart-learning .u-label").first).to_have_text("step")
+    page.go_forward()
+    expect(page.get_by_label("across")).to_have_value("time")
+
+    assert seen.never_reloaded()
+    attempt.finish()
+    assert seen.complaints == []
+
+
+_BLUE = """
+([...document.querySelectorAll('#plot-learning canvas')].map(canvas => {
+  const { data } = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height);
+  const hex = getComputedStyle(document.documentElement).getPropertyValue('--chart-b').trim();
+  const probe = document.createElement('canvas').getContext('2d');
+  probe.fillStyle = hex;
+  probe.fillRect(0, 0, 1, 1);
+  const [r, g, b] = probe.getImageData(0, 0, 1, 1).data;
+  let found = 0;
+  for (let at = 0; at < data.length; at += 4) {
+    if (data[at] === r && data[at + 1] === g && data[at + 2] === b && data[at + 3] === 255) found++;
+  }
+  return found;
+}))[0]
+"""
+"""How many dots of the first chart have the very colour of held-out."""
+
+
+@pytest.mark.requirement("UI-02")
+def test_between_two_gates_the_line_of_held_out_is_drawn_and_the_keys_stay_inside(
+    visit: Visits, house: House, attempt: Attempt
+) -> None:
+    """The plot ends where the part does; its neighbours outside are not read as parts of it."""
+    seen = visit(house)
+    page = seen.open(f"/jobs/{attempt.job_id}?from=11&to=19&smooth=0.9")
+    _drawn(page)
+    expect(page.locator("#plot-learning .drawn")).to_have_text("all 9 points")
+    plot = page.locator("#plot-learning")
+    plot.focus()
+    for key, step in (("Home", 11), ("ArrowLeft", 11), ("End", 19), ("ArrowRight", 19)):
+        plot.press(key)
+        share = f"{step / 40 * 100:.1f} %"
+        readout = f"step {step}: pool (training prompts) {share}"
+        expect(plot.locator(".readout")).to_have_text(readout)
+    plot.press("Escape")
+
+    assert page.evaluate(_BLUE) > 500
     attempt.finish()
     assert seen.complaints == []

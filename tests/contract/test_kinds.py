@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.contract.errors import ConfigError, RLLoopError
-from engine.contract.kinds import parse_yaml, validate
+from engine.contract.errors import ConfigError, ConfigProblem, RLLoopError
+from engine.contract.kinds import parse_yaml, text_problems, validate
 from engine.contract.kinds.rl_run import GRPOConfig, RLRunConfig
 
 GOOD = {"base": "embedded:qwen3-tiny"}
@@ -189,6 +189,50 @@ def test_yaml_is_read_as_people_mean_it() -> None:
     assert parse_yaml("lr: 1e-6\nseed: 3") == {"lr": 1e-6, "seed": 3}
     with pytest.raises(ConfigError, match="the key 'lr' stands twice"):
         parse_yaml("lr: 1\nlr: 2")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (f"steps: {'9' * 5000}", "a whole number has 5000 digits; at most 100 are read"),
+        (f"steps: 0x{'f' * 5000}", "a whole number has 5002 digits; at most 100 are read"),
+        ("warmup: {1: a, lr: b}", "has a key that is no text (got '1')"),
+        ("rows: [{a: 1}, {true: 2}]", "has a key that is no text (got 'True')"),
+    ],
+)
+def test_yaml_that_no_json_can_say_is_refused_in_words(text: str, words: str) -> None:
+    """A job's config is kept as JSON; the line names what is wrong, not how it is stored."""
+    with pytest.raises(ConfigError) as refusal:
+        parse_yaml(text)
+
+    assert words in str(refusal.value)
+    assert len(str(refusal.value)) < 300
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        ("/" + "x" * 5000, "'/" + "x" * 198 + "…'"),
+        (-(10**5000), "'a number of about 5000 digits'"),
+        (10**150, "1" + "0" * 150),
+        (True, "True"),
+    ],
+    ids=["a path", "a huge number", "a long number", "a word"],
+)
+def test_a_problem_shows_as_much_of_a_value_as_a_line_holds(value: Any, shown: str) -> None:
+    """Also of a number that Python refuses to write out; programs get the same."""
+    problem = ConfigProblem("reads", value, "is wrong", "correct it")
+
+    assert problem.line() == f"reads: is wrong (got {shown}); correct it"
+    assert repr(problem.as_dict()["value"]) == shown
+
+
+def test_text_that_only_looks_like_a_null_byte_is_text() -> None:
+    """What JSON writes for a null byte may stand in a text, also beside one that is none."""
+    assert text_problems({"a": "\\u0000"}) == []
+    assert [one.line() for one in text_problems({"a": "\\u0000", "b": ["x\0"], "c\0": 1})] == [
+        "(config): holds a null byte (got 'c\\x00'); leave that character out"
+    ]
 
 
 def test_yaml_that_builds_objects_is_refused() -> None:

@@ -61,6 +61,8 @@ elif verb == "stop":
     if pid := alive():
         os.kill(pid, signal.SIGTERM)
 elif verb == "check":
+    while (home / "mute").exists():
+        time.sleep(0.05)
     sys.exit(0 if alive() else 1)
 """
 

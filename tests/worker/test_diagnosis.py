@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import time
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -101,6 +102,35 @@ def test_the_lanes_holder_is_named_and_judged(db: Database, settings: WorkerSett
     assert f"held by process {os.getpid()}" in held.detail
     assert "silent for 2" in silent.detail
     assert "it is dead" in dead.detail
+
+
+def test_a_lane_that_another_data_directory_holds_is_not_called_free(
+    db: Database, settings: WorkerSettings, tmp_path: Path
+) -> None:
+    """Its own database knows nothing of it; the machine-wide lock does."""
+    other = settings.model_copy(update={"data_dir": tmp_path / "other"})
+
+    with open_database(other) as theirs, hold_lane(theirs, other):
+        found = finding(settings, "lane")
+
+    assert f"is held by a drain of {tmp_path / 'other'} (process {os.getpid()})" in found.detail
+    assert finding(settings, "lane").detail == '"cpu" is free'
+
+
+def test_a_data_directory_that_is_a_file_is_a_risk(
+    settings: WorkerSettings, tmp_path: Path
+) -> None:
+    """Nothing can be made in it."""
+    (tmp_path / "note").write_text("no directory")
+    wrong = settings.model_copy(update={"data_dir": tmp_path / "note"})
+
+    found = finding(wrong, "data directory")
+
+    assert found.level is Level.RISK
+    assert (
+        found.detail
+        == f"{tmp_path / 'note'} is no directory; set NIGHTLANE_DATA_DIR to another place"
+    )
 
 
 def test_the_command_prints_data_and_fails_at_a_risk(

@@ -16,6 +16,7 @@ from worker.database import Database
 from worker.jobs import views
 from worker.jobs.queue import claim
 from worker.jobs.tables import job
+from worker.jobs.time_left import left_s
 from worker.lane.lock import Lease, LeaseLostError, hold_lane
 
 
@@ -97,6 +98,21 @@ def test_a_resumed_attempt_takes_back_what_came_after_its_step() -> None:
         {"type": "finished", "status": "aborted", "result": {"aborted": True}},
         {"type": "started", "resumed_from": 5},
     ) == {"status": "running", "base": "tiny", "step": 5, "gate": None, "last_heldout": None}
+
+
+def test_what_an_engine_expects_to_need_is_kept_with_its_moment_until_the_next_attempt() -> None:
+    """It counts down from when it was said; other progress says nothing about it."""
+    events: list[dict[str, Any]] = [
+        {"type": "started", "resumed_from": None},
+        {"type": "progress", "step": 1, "eta_s": 90.0, "t": 1000.0},
+        {"type": "progress", "phase": "heldout-gate", "t": 1060.0},
+    ]
+
+    live = folded(*events)
+
+    assert (live["eta_s"], live["eta_at"], left_s(live, 1060.0)) == (90.0, 1000.0, 30.0)
+    assert left_s(live, 1100.0) == -10.0
+    assert left_s(folded(*events, {"type": "started", "resumed_from": 1}), 1100.0) is None
 
 
 def test_what_is_no_finite_number_is_no_metric() -> None:

@@ -20,7 +20,8 @@ from worker.jobs.queue import claim
 from worker.jobs.tables import job, lane
 from worker.lane import lock
 from worker.lane.identity import ProcessIdentity, kill_and_confirm
-from worker.lane.lock import LaneHeldError, Lease, LeaseLostError, LockDirectoryError, hold_lane
+from worker.lane.lock import LaneHeldError, Lease, LeaseLostError, hold_lane
+from worker.lane.machine_lock import LockDirectoryError
 from worker.settings import WorkerSettings
 
 

@@ -51,7 +51,8 @@ def fold(result: Mapping[str, Any], event: Event) -> dict[str, Any]:
             return _restarted(result, event.get("resumed_from"))
         case "progress":
             fields = {key: value for key, value in event.items() if key in Progress.__annotations__}
-            return {**result, **fields}
+            said = {"eta_at": event.get("t")} if "eta_s" in fields else {}
+            return {**result, **fields, **said}
         case "gate":
             return _gated(result, event)
         case "finished":
@@ -61,10 +62,13 @@ def fold(result: Mapping[str, Any], event: Event) -> dict[str, Any]:
 
 
 def _restarted(result: Mapping[str, Any], resumed_from: int | None) -> dict[str, Any]:
-    """A new attempt: from the beginning nothing counts, else only what is behind its step."""
+    """A new attempt: from the beginning nothing counts, else only what is behind its step.
+
+    How long the attempt before it expected to need is no word of this one.
+    """
     if resumed_from is None:
         return {"status": "running"}
-    kept = {key: value for key, value in result.items() if key in LIVE_FIELDS}
+    kept = {key: value for key, value in result.items() if key in LIVE_FIELDS - {"eta_s"}}
     gate = kept.get("gate")
     if gate and gate.get("step", 0) > resumed_from:
         kept |= {"gate": None, "last_heldout": None}

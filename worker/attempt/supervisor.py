@@ -27,13 +27,14 @@ from worker.attempt.memory import MemoryGuard, WatchdogError
 from worker.attempt.process import ENGINE, EngineProcess
 from worker.attempt.provenance import note_provenance
 from worker.attempt.settlement import Ending, Verdict, no_run_directory, settle
-from worker.attempt.writing import Settled, write_verdict
+from worker.attempt.writing import Settled, actor, write_verdict
 from worker.database import DatabaseError
 from worker.jobs.queue import Claim
-from worker.jobs.states import State
+from worker.jobs.states import State, note
 from worker.jobs.tables import job
 from worker.lane.lock import Lease
 from worker.lane.mem_trace import note_on_lineage
+from worker.numbers import set_aside
 
 _LOG = logging.getLogger(__name__)
 _T = TypeVar("_T")
@@ -99,6 +100,8 @@ class Supervisor:
         """The attempt's directory: what the engine is told, and no request of an earlier life."""
         kind = get_kind(self._claim.kind)
         config = validate(kind.name, self._claim.config)
+        if self._run.latest_attempt() >= self._claim.attempt:
+            self._set_aside()
         self._attempt.root.mkdir(parents=True, exist_ok=True)
         self._attempt.file_away_abort()
         job_file = JobFile(
@@ -115,6 +118,17 @@ class Supervisor:
         )
         write_json(self._attempt.job_file, job_file.model_dump(mode="json"))
         note_provenance(self._attempt)
+
+    def _set_aside(self) -> None:
+        """Another database's job had this number: its checkpoints are not this one's."""
+        place = set_aside(self._run)
+        why = f"the run directory of an earlier job of this number was moved to {place}"
+        _LOG.warning("job %s: %s", self._claim.job_id, why)
+        with self._db.write_tx() as conn:
+            mine = select(job.c.fence).where(job.c.id == self._claim.job_id)
+            if conn.execute(mine).scalar_one() != self._claim.fence:
+                raise self._lease.lost()
+            note(conn, self._claim.job_id, State.RUNNING, actor=actor(), why=why)
 
     def _inputs(self, config: BaseModel) -> list[InputFile]:
         """Every input by size and hash. Models are large: the heart beats on between chunks."""

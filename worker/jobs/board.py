@@ -46,6 +46,7 @@ FIGURES = (
     "pool_score",
     "last_heldout",
     "eta_s",
+    "eta_at",
     "heldout_before",
     "heldout_after",
     "lift",

@@ -16,9 +16,9 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 from sqlalchemy import Connection, Row, delete, insert, select, update
 
-from engine.contract.errors import ConfigError, NightlaneError
+from engine.contract.errors import ConfigError, ConfigProblem, NightlaneError
 from engine.contract.kinds import problems_of, text_problems
-from engine.contract.run_dir import Abort, AbortReason, RunDir
+from engine.contract.run_dir import Abort, AbortReason, RunDir, complete_checkpoints
 from worker.database import Database
 from worker.jobs import dependencies
 from worker.jobs.deferral import FREE, columns_of, deferral_of
@@ -99,18 +99,21 @@ def requeue(db: Database, job_id: int, *, actor: str) -> Done:
         if row.state == State.QUEUED:
             return Done.BEFORE
         if row.state != State.RUNNING:
-            remedy = f"try it again with: cockpit retry {job_id}"
-            raise WrongStateError(job_id, row.state, remedy)
+            retryable = State(row.state).retryable
+            again = f"try it again with: cockpit retry {job_id}"
+            raise WrongStateError(job_id, row.state, again if retryable else _instead_of_retry(row))
         if row.stop_requested == AbortReason.CANCEL:
             raise WrongStateError(job_id, "being cancelled", "wait for its end, then retry it")
         return _ask(db, conn, row, AbortReason.REQUEUE, actor=actor)
 
 
 def retry(db: Database, job_id: int, *, actor: str) -> None:
-    """Queue a job that did not succeed once more; it resumes from its last checkpoint.
+    """Queue a job that did not succeed once more; it resumes from its last checkpoint, if any.
 
     Raises JobNotFoundError, WrongStateError, ParentFailedError.
     """
+    resumes = bool(complete_checkpoints(RunDir(db.settings.runs_dir / str(job_id))))
+    begins = "from its last checkpoint" if resumes else "from the beginning"
     with db.write_tx() as conn:
         row = _row(conn, job_id)
         if not State(row.state).retryable:
@@ -121,7 +124,7 @@ def retry(db: Database, job_id: int, *, actor: str) -> None:
             (job.c.id == job_id,),
             State.QUEUED,
             actor=actor,
-            why="tried again, from its last checkpoint",
+            why=f"tried again, {begins}",
             values={
                 "finished_at": None,
                 "cause": None,
@@ -132,6 +135,7 @@ def retry(db: Database, job_id: int, *, actor: str) -> None:
                 **columns_of(deferral_of(parents, row.not_before, time.time())),
             },
         )
+        dependencies.reopen(conn, job_id)
 
 
 def retry_fresh(db: Database, job_id: int, *, actor: str) -> int:
@@ -149,20 +153,19 @@ def retry_fresh(db: Database, job_id: int, *, actor: str) -> int:
         {
             "kind": row.kind,
             "config": row.config,
-            "name": row.name,
             "priority": row.priority,
             "tags": list(tags),
             "clone_of": job_id,
             "force": True,
         }
     )
-    found = candidate(wanted.kind, wanted.config, wanted.name)
+    found = candidate(wanted.kind, wanted.config, row.name)
     with db.write_tx() as conn:
         return insert_job(
             conn,
             found,
             wanted,
-            Terms(None, []),
+            Terms(None, {}),
             actor=actor,
             why=f"job {job_id} from the beginning",
         )
@@ -281,10 +284,16 @@ def _replace_tags(conn: Connection, job_id: int, tags: list[str]) -> None:
 
 
 def _replace_parents(conn: Connection, job_id: int, wanted: Edit) -> None:
-    """`if_parent_fails` alone changes what the parents of now mean."""
-    parents = wanted.after
-    if "after" not in wanted.model_fields_set:
-        parents = [row.parent_id for row in dependencies.parents_of(conn, job_id)]
+    """Of the parents and of what their failure means, the one that is not given stays."""
+    given, now = wanted.model_fields_set, dependencies.parents_of(conn, job_id)
+    parents = wanted.after if "after" in given else [row.parent_id for row in now]
+    policy = wanted.if_parent_fails
+    if "if_parent_fails" not in given and now:
+        policy = IfParentFails(now[0].if_failed)
+    if "if_parent_fails" in given and not parents:
+        problem = f"means nothing: job {job_id} runs after no other job"
+        remedy = "say with `after` which jobs it runs after, or leave this out"
+        raise ConfigError([ConfigProblem("if_parent_fails", policy.value, problem, remedy)])
     dependencies.refuse_cycle(conn, job_id, parents)
-    dependencies.open_parents(conn, parents, wanted.if_parent_fails)
-    dependencies.follow(conn, job_id, parents, wanted.if_parent_fails)
+    dependencies.open_parents(conn, parents, policy)
+    dependencies.follow(conn, job_id, parents, policy)

@@ -7,13 +7,14 @@ behind it nothing. What holds for the whole queue (a pause, a busy lane) is no d
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, select, text, update
 
 from worker.jobs.changes import announce, announce_moved
+from worker.jobs.states import State
 from worker.jobs.tables import DEFERRED, job
 
 WOKEN_AT_ONCE = 500
@@ -96,12 +97,25 @@ FREE: dict[str, Any] = {"defer_reason": None, "defer_detail": None, "next_eligib
 """The job's columns when it may be claimed."""
 
 
-def deferral_of(parents: Collection[int], not_before: float | None, now: float) -> Deferral | None:
-    """What a job with these open parents and this start time waits for now."""
+def deferral_of(
+    parents: Mapping[int, State], not_before: float | None, now: float
+) -> Deferral | None:
+    """What a job with these open parents, each with its state, and this start time waits for now.
+
+    A parent that is over and still open is one whose success the job waits for: only a person's
+    retry brings that.
+    """
     if parents:
-        shown = ", ".join(map(str, sorted(parents)[:5])) + (", …" if len(parents) > 5 else "")
-        several = "s" if len(parents) > 1 else ""
-        return Deferral(Reason.WAITING_FOR, f"runs after job{several} {shown}")
+        numbers = sorted(parents)
+        shown = ", ".join(map(str, numbers[:5])) + (", …" if len(numbers) > 5 else "")
+        several = "s" if len(numbers) > 1 else ""
+        over = next((number for number in numbers if parents[number].final), None)
+        retry = (
+            f"; job {over} is {parents[over]}, try it again with: cockpit retry {over}"
+            if over
+            else ""
+        )
+        return Deferral(Reason.WAITING_FOR, f"runs after job{several} {shown}{retry}")
     if not_before is not None and not_before > now:
         return Deferral(Reason.NOT_BEFORE, "its start time has not come", not_before)
     return None

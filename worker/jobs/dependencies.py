@@ -7,7 +7,7 @@ followed down the whole chain. Knows no reason why a parent ended.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import Any
 
@@ -36,15 +36,17 @@ class IfParentFails(StrEnum):
     """It waits until somebody tries the other one again and that succeeds."""
 
 
-def open_parents(conn: Connection, parents: Iterable[int], policy: IfParentFails) -> list[int]:
-    """Those of `parents` that a job would have to wait for.
+def open_parents(
+    conn: Connection, parents: Iterable[int], policy: IfParentFails
+) -> Mapping[int, State]:
+    """Those of `parents` that a job would have to wait for, each with its state.
 
     Raises ConfigError for an id that no job has, ParentFailedError when the job would be cancelled
     at once.
     """
     wanted = sorted(set(parents))
     if not wanted:
-        return []
+        return {}
     found = {
         row.id: State(row.state)
         for row in conn.execute(select(job.c.id, job.c.state).where(job.c.id.in_(wanted)))
@@ -59,7 +61,7 @@ def open_parents(conn: Connection, parents: Iterable[int], policy: IfParentFails
     for parent, state in found.items():
         if _fails(state, policy):
             raise ParentFailedError(parent, state)
-    return [parent for parent in wanted if not _satisfied(found[parent], policy)]
+    return {parent: found[parent] for parent in wanted if not _satisfied(found[parent], policy)}
 
 
 def require_original(conn: Connection, original: int | None) -> None:
@@ -105,12 +107,17 @@ def parents_of(conn: Connection, job_id: int) -> Sequence[Row[*tuple[Any, ...]]]
     return conn.execute(statement).all()
 
 
-def still_open(conn: Connection, job_id: int) -> list[int]:
-    """The parents that the job waits for now. Raises ParentFailedError."""
+def awaited(conn: Connection, job_id: int) -> list[int]:
+    """The parents that the job waits for now, whatever has become of them."""
+    return list(_open(parents_of(conn, job_id)))
+
+
+def still_open(conn: Connection, job_id: int) -> Mapping[int, State]:
+    """The parents that the job waits for now, each with its state. Raises ParentFailedError."""
     rows = parents_of(conn, job_id)
     for row in rows:
         if _fails(State(row.state), IfParentFails(row.if_failed)):
-            raise ParentFailedError(row.parent_id, row.state)
+            raise ParentFailedError(row.parent_id, row.state, retried=job_id)
     return _open(rows)
 
 
@@ -131,6 +138,12 @@ def conclude(conn: Connection, ended: Row[Any], *, actor: str) -> list[int]:
                 cancelled.append(gone.id)
                 front.append(gone)
     return cancelled
+
+
+def reopen(conn: Connection, parent_id: int) -> None:
+    """Let those that wait for a job say that it is tried again; call it where that is written."""
+    for follower in _waiting_on(conn, parent_id):
+        _tell(conn, follower)
 
 
 def _waiting_on(conn: Connection, parent_id: int) -> Sequence[Row[*tuple[Any, ...]]]:
@@ -161,19 +174,24 @@ def _settle_follower(
             why=f"job {parent.id}, which it was to follow, is {parent.state}",
             values={"cause": PARENT_FAILED, "error": error, "finished_at": time.time(), **FREE},
         )
+    _tell(conn, follower)
+    return None
+
+
+def _tell(conn: Connection, follower: Row[*tuple[Any, ...]]) -> None:
+    """What a queued job waits for, as its parents stand now."""
     parents = _open(parents_of(conn, follower.id))
     deferral = deferral_of(parents, follower.not_before, time.time())
     conn.execute(update(job).where(job.c.id == follower.id).values(columns_of(deferral)))
     announce_moved(conn, follower.id)
-    return None
 
 
-def _open(rows: Iterable[Row[*tuple[Any, ...]]]) -> list[int]:
-    return [
-        row.parent_id
+def _open(rows: Iterable[Row[*tuple[Any, ...]]]) -> Mapping[int, State]:
+    return {
+        row.parent_id: State(row.state)
         for row in rows
         if not _satisfied(State(row.state), IfParentFails(row.if_failed))
-    ]
+    }
 
 
 def _satisfied(state: State, policy: IfParentFails) -> bool:

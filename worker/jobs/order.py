@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
-from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, ValidationError
 from sqlalchemy import Connection, Row, and_, bindparam, func, or_, select, text, update
 
-from engine.contract.errors import ConfigError
+from engine.contract.errors import ConfigError, ConfigProblem
 from engine.contract.kinds import problems_of
 from worker.database import Database
 from worker.jobs.refusals import WrongStateError
@@ -47,12 +47,6 @@ class Move(BaseModel):
     to: Literal["top", "bottom"] | None = None
     """Before or behind all that are queued now."""
 
-    @model_validator(mode="after")
-    def _one_of_three(self) -> Move:
-        if sum(value is not None for value in (self.before, self.after, self.to)) != 1:
-            raise ValueError("names no single place; give one of before, after and to")
-        return self
-
 
 def move(db: Database, job_id: int, raw: Mapping[str, Any], *, actor: str) -> None:
     """Move a job to the place that a caller described.
@@ -63,6 +57,9 @@ def move(db: Database, job_id: int, raw: Mapping[str, Any], *, actor: str) -> No
         wanted = Move.model_validate(dict(raw))
     except ValidationError as error:
         raise ConfigError(problems_of(error, Move)) from error
+    if sum(value is not None for value in (wanted.before, wanted.after, wanted.to)) != 1:
+        remedy = "give one of before, after and to"
+        raise ConfigError([ConfigProblem("move", None, "must know one place", remedy)])
     if wanted.before is not None:
         move_before(db, job_id, wanted.before, actor=actor)
     elif wanted.after is not None:

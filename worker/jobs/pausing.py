@@ -6,10 +6,14 @@ Both leave a row in the audit of the lane from which they were asked.
 from __future__ import annotations
 
 import time
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from sqlalchemy import Connection, delete, insert, select
 
+from engine.contract.errors import ConfigError
+from engine.contract.kinds import problems_of, text_problems
 from worker.database import Database
 from worker.jobs.changes import announce
 from worker.jobs.tables import queue_pause
@@ -26,6 +30,25 @@ class Pause(NamedTuple):
     at: float
     actor: str
     why: str
+
+
+class PauseRequest(BaseModel):
+    """What is said with a pause."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+    why: str = Field(default="", max_length=MAX_WHY)
+    """Shown wherever a job waits."""
+
+
+def pause_request(raw: Mapping[str, Any]) -> PauseRequest:
+    """Raises ConfigError with every field that is wrong."""
+    if unwritable := text_problems(dict(raw)):
+        raise ConfigError(unwritable)
+    try:
+        return PauseRequest.model_validate(dict(raw))
+    except ValidationError as error:
+        raise ConfigError(problems_of(error, PauseRequest)) from error
 
 
 def pause(db: Database, *, actor: str, why: str = "") -> bool:

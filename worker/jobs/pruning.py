@@ -12,6 +12,7 @@ import os
 import shutil
 import time
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,15 +21,16 @@ from sqlalchemy import Row, delete, or_, select, update
 from engine.contract.errors import NightlaneError
 from engine.contract.run_dir import RunDir
 from worker.database import Database
-from worker.jobs.changes import announce
 from worker.jobs.refusals import WrongStateError
-from worker.jobs.states import State
-from worker.jobs.tables import job, metric, metric_rollup
+from worker.jobs.states import State, note
+from worker.jobs.tables import job, job_event, metric, metric_rollup
 from worker.jobs.views import JobNotFoundError
 
 HELDOUT_SERIES = "heldout/%"
 """Metric rows that the report is made of."""
 
+_SAID = "pruned: "
+"""How the audit row of a prune begins."""
 _ASIDE = ".pruned"
 """Folder of a run directory with what is being thrown away."""
 _OVER = [state for state in State if state.final]
@@ -69,7 +71,12 @@ class PruneReport(NamedTuple):
 
 
 def prune_older(
-    db: Database, older_than_s: float, *, dry_run: bool = False, selected_too: bool = False
+    db: Database,
+    older_than_s: float,
+    *,
+    actor: str,
+    dry_run: bool = False,
+    selected_too: bool = False,
 ) -> PruneReport:
     """Prune every job that ended more than `older_than_s` seconds ago. Raises PruneError."""
     cutoff = time.time() - older_than_s
@@ -84,6 +91,7 @@ def prune_older(
         for aside in db.settings.runs_dir.glob(f"*/{_ASIDE}"):  # of a prune that was interrupted
             shutil.rmtree(aside, ignore_errors=True)
     report = PruneReport([], [])
+    prune = partial(_prune, db, actor=actor, dry_run=dry_run, selected_too=selected_too)
     readers = list(_paths_read(db))
     for row in rows:
         reader = _reader_of(db, row, readers)
@@ -91,14 +99,14 @@ def prune_older(
             report.spared.append(Spared(row.id, f"job {reader} reads from it"))
             continue
         try:
-            report.pruned.append(_prune(db, row, dry_run=dry_run, selected_too=selected_too))
+            report.pruned.append(prune(row))
         except WrongStateError:
             report.spared.append(Spared(row.id, "somebody tried it again meanwhile"))
     return report
 
 
 def prune_one(
-    db: Database, job_id: int, *, dry_run: bool = False, selected_too: bool = False
+    db: Database, job_id: int, *, actor: str, dry_run: bool = False, selected_too: bool = False
 ) -> Pruned:
     """Prune one job whatever its age.
 
@@ -115,10 +123,22 @@ def prune_one(
     if reader is not None:
         remedy = f"let that one end first, or cancel it: cockpit cancel {reader}"
         raise WrongStateError(job_id, f"read by job {reader}", remedy)
-    return _prune(db, row, dry_run=dry_run, selected_too=selected_too)
+    return _prune(db, row, actor=actor, dry_run=dry_run, selected_too=selected_too)
 
 
-def _prune(db: Database, row: Row[Any], *, dry_run: bool, selected_too: bool) -> Pruned:
+def pruned_by(db: Database, job_id: int) -> str | None:
+    """Who pruned a job last; None for a job that nobody pruned, or before prunes were audited."""
+    said = (
+        select(job_event.c.actor)
+        .where(job_event.c.job_id == job_id, job_event.c.why.startswith(_SAID))
+        .order_by(job_event.c.id.desc())
+        .limit(1)
+    )
+    with db.read() as conn:
+        return conn.execute(said).scalar_one_or_none()
+
+
+def _prune(db: Database, row: Row[Any], *, actor: str, dry_run: bool, selected_too: bool) -> Pruned:
     run = RunDir(db.settings.runs_dir / str(row.id))
     heavy = _heavy(run, selected_too=selected_too)
     files = [file for path in heavy for file in _files_in(path)]
@@ -133,10 +153,20 @@ def _prune(db: Database, row: Row[Any], *, dry_run: bool, selected_too: bool) ->
         for table in (metric, metric_rollup):
             numbers = table.c.series.not_like(HELDOUT_SERIES)
             conn.execute(delete(table).where(table.c.job_id == row.id, numbers))
-        announce(conn, "job", row.id)
+        kept = None if selected_too else _selected(run)
+        note(conn, row.id, State(row.state), actor=actor, why=_SAID + _told(found, kept))
         _put_aside(row.id, run, heavy)
     shutil.rmtree(run.root / _ASIDE, ignore_errors=True)
     return found
+
+
+def _told(found: Pruned, kept: str | None) -> str:
+    """One sentence: what went and what stays."""
+    files = "1 file" if found.files == 1 else f"{found.files} files"
+    return (
+        f"{files}, {found.bytes / 1e6:.1f} MB thrown away, and the metrics but the held-out ones; "
+        f"kept: {f'checkpoint {kept}, ' if kept else ''}held-out values, logs, events and report"
+    )
 
 
 def _put_aside(job_id: int, run: RunDir, heavy: Sequence[Path]) -> None:
@@ -175,17 +205,38 @@ def _files_in(path: Path) -> Iterator[Path]:
 
 
 def _paths_read(db: Database) -> Iterator[tuple[int, str]]:
-    """(job, its config as text) of every job that has yet to read what its config names."""
+    """(job, its config as text) of every job that has yet to read what its config names.
+
+    Behind it the same paths as the file system knows them: one place may go by many names.
+    """
     alive = select(job.c.id, job.c.config).where(or_(*(job.c.state == state for state in _ALIVE)))
     with db.read() as conn:
         for row in conn.execute(alive):
-            yield row.id, json.dumps(row.config, ensure_ascii=False)
+            named = [_real(text) for text in _texts_in(row.config) if "/" in text]
+            yield row.id, json.dumps([row.config, named], ensure_ascii=False)
+
+
+def _texts_in(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict | list):
+        for inner in value.values() if isinstance(value, dict) else value:
+            yield from _texts_in(inner)
+
+
+def _real(text: str) -> str:
+    """The path in a setting, which may follow a word such as `lora:`, without links."""
+    try:
+        return os.path.realpath(text[text.index("/") :])
+    except (OSError, ValueError):  # no path after all
+        return text
 
 
 def _reader_of(db: Database, row: Row[Any], readers: Sequence[tuple[int, str]]) -> int | None:
     """A job that is not over and whose config names a path inside this one's run directory."""
-    root = json.dumps(str(db.settings.runs_dir / str(row.id)), ensure_ascii=False)[1:-1]
+    root = db.settings.runs_dir / str(row.id)
+    names = [json.dumps(name, ensure_ascii=False)[1:-1] for name in {str(root), _real(str(root))}]
     for reader, config in readers:
-        if reader != row.id and (f"{root}/" in config or f'{root}"' in config):
+        if reader != row.id and any(f"{name}/" in config or f'{name}"' in config for name in names):
             return reader
     return None

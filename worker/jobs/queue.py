@@ -62,8 +62,8 @@ class Terms(NamedTuple):
     """What a new job has to wait for."""
 
     not_before: float | None
-    parents: list[int]
-    """Those of the jobs it runs after that are not over as it wishes."""
+    parents: Mapping[int, State]
+    """Those of the jobs it runs after that are not over as it wishes, each with its state."""
 
 
 class Candidate(NamedTuple):

@@ -80,22 +80,30 @@ class CycleError(QueueRefusedError):
         self.job_id = job_id
         self.parent_id = parent_id
         super().__init__(
-            f"job {job_id} cannot wait for job {parent_id}: that one waits for job {job_id}; "
+            f"job {job_id} cannot wait for itself; leave it out of the jobs it runs after"
+            if job_id == parent_id
+            else f"job {job_id} cannot wait for job {parent_id}: that one waits for job {job_id}; "
             "leave one of the two out"
         )
 
 
 class ParentFailedError(QueueRefusedError):
-    """The job would be cancelled at once, because what it waits for has ended without success."""
+    """The job would be cancelled at once, because what it waits for has ended without success.
+
+    `retried`: the job itself, where it is one that is over and cannot be changed any more.
+    """
 
     code = "parent_failed"
 
-    def __init__(self, parent_id: int, state: str) -> None:
+    def __init__(self, parent_id: int, state: str, retried: int | None = None) -> None:
         self.parent_id = parent_id
+        all_the_same = (
+            "if_parent_fails run" if retried is None else f"cockpit retry {retried} --fresh"
+        )
         super().__init__(
             f"job {parent_id} is {state}, and this job runs only after its success; "
             f"try that one again first: cockpit retry {parent_id}, or run this one all the same: "
-            "if_parent_fails run"
+            f"{all_the_same}"
         )
 
     @property

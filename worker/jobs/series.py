@@ -7,11 +7,12 @@ two of them put together. Writes nothing.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, bindparam, select
+from sqlalchemy import Connection, bindparam, func, select
 
 from engine.contract.errors import NightlaneError
 from worker.database import Database
@@ -41,6 +42,12 @@ class Steps(NamedTuple):
 
     first: int | None = None
     last: int | None = None
+
+    def holds(self, step: int) -> bool:
+        """Whether a step is one of them."""
+        return (self.first is None or self.first <= step) and (
+            self.last is None or step <= self.last
+        )
 
 
 EVERY_STEP = Steps()
@@ -95,6 +102,13 @@ class Curve(NamedTuple):
         """Values that the points stand for."""
         return sum(self.counts)
 
+    def within(self, steps: Steps) -> Curve:
+        """Its points in some steps."""
+        begin = 0 if steps.first is None else bisect_left(self.first_steps, steps.first)
+        end = len(self.steps) if steps.last is None else bisect_right(self.steps, steps.last)
+        columns = (column[begin : max(begin, end)] for column in self[1:])
+        return Curve._make((self.size, *columns))
+
 
 def summaries(db: Database, job_id: int, names: Sequence[str] | None = None) -> dict[str, Summary]:
     """Each series of a job (or those named that it has), by name."""
@@ -120,6 +134,30 @@ def curves(
             curve = None if size is None else _curve(conn, job_id, name, size, steps)
             if curve is not None:
                 found[name] = _thinned(curve, most)
+    return found
+
+
+def curves_through(
+    db: Database, job_id: int, names: Sequence[str], steps: Steps, most: int = MOST_POINTS
+) -> dict[str, Curve]:
+    """Curves of some steps and of the nearest value on either side of them: what is measured rarely
+    runs through a part between two of its values.
+    """
+    return {
+        name: curve
+        for name in names
+        for curve in curves(db, job_id, [name], _through(db, job_id, name, steps), most).values()
+    }
+
+
+def leads(db: Database, job_id: int, known: Mapping[str, Curve], points: int) -> dict[str, Curve]:
+    """What leads up to curves: at most so many points before the first one, of the same size."""
+    found: dict[str, Curve] = {}
+    with db.read() as conn:
+        for name, curve in known.items():
+            lead = _lead(conn, job_id, name, curve, points)
+            if lead is not None:
+                found[name] = lead
     return found
 
 
@@ -237,6 +275,37 @@ def _curve(conn: Connection, job_id: int, name: str, size: int, steps: Steps) ->
         columns = _STRETCHES.columns(conn, {**asked, **ends, "size": stored})
         found = _of_stretches(stored, *columns) if columns else None
     return found if found is None or size == stored else _doubled(found)
+
+
+def _through(db: Database, job_id: int, name: str, steps: Steps) -> Steps:
+    first, last = steps
+    mine = (metric.c.job_id == job_id, metric.c.series == name)
+    with db.read() as conn:
+        if first is not None:
+            before = select(func.max(metric.c.step)).where(*mine, metric.c.step <= first)
+            nearest = conn.execute(before).scalar_one()
+            first = first if nearest is None else nearest
+        if last is not None:
+            behind = select(func.min(metric.c.step)).where(*mine, metric.c.step >= last)
+            nearest = conn.execute(behind).scalar_one()
+            last = last if nearest is None else nearest
+    return Steps(first, last)
+
+
+def _lead(conn: Connection, job_id: int, name: str, curve: Curve, points: int) -> Curve | None:
+    end = curve.first_steps[0]
+    if curve.size > 1:
+        # The stretch that the part's first step cuts in two is not in the curve: it is here.
+        steps = Steps(max(0, end - curve.size * points), end - 1)
+        return _curve(conn, job_id, name, curve.size, steps)
+    newest = (
+        select(metric.c.step, metric.c.value, metric.c.at)
+        .where(metric.c.job_id == job_id, metric.c.series == name, metric.c.step < end)
+        .order_by(metric.c.step.desc())
+        .limit(points)
+    )
+    rows = conn.execute(newest).all()[::-1]
+    return Curve.of_values(*zip(*rows, strict=True)) if rows else None
 
 
 def _of_stretches(size: int, *columns: Sequence[Any]) -> Curve:

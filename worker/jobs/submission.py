@@ -5,6 +5,7 @@ Browser, REST and command line fill it; `problems_of` gives each the same words.
 
 from __future__ import annotations
 
+import unicodedata
 from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator
@@ -19,6 +20,10 @@ MAX_NAME = 120
 MAX_TAG = 40
 MAX_KEY = 200
 MAX_PRIORITY = 100
+_UNREADABLE = frozenset({"Cc", "Zl", "Zp"})
+"""Unicode's controls, and the ends of a line and of a paragraph."""
+_VISIBLE = frozenset("LNPS")
+"""Letters, numbers, punctuation and symbols, of any script."""
 LARGEST_ID = 2**31 - 1
 """The largest number that the id column of every database holds."""
 
@@ -44,6 +49,21 @@ def checked_tags(tags: list[str]) -> list[str]:
                 f"holds {tag[:MAX_TAG]!r}; a tag is 1 to {MAX_TAG} printable characters"
             )
     return sorted(set(tags))
+
+
+def checked_name(name: str | None) -> str | None:
+    """A name as people read it. Raises ValueError for one that is too long or cannot be read."""
+    if name is None:
+        return None
+    name = name.strip()
+    if not 0 < len(name) <= MAX_NAME:
+        raise ValueError(f"must have 1 to {MAX_NAME} characters; shorten it, or leave it out")
+    categories = [unicodedata.category(char) for char in name]
+    if any(category in _UNREADABLE for category in categories):
+        raise ValueError("holds a control character; write it in one line of plain text")
+    if not any(category[0] in _VISIBLE for category in categories):
+        raise ValueError("has no visible character; write one, or leave it out")
+    return name
 
 
 class Submission(BaseModel):
@@ -74,19 +94,15 @@ class Submission(BaseModel):
     force: bool = Field(default=False, strict=True)
     """Queue it although the same job has a finished result."""
 
-    @field_validator("name")
-    @classmethod
-    def _readable_name(cls, name: str | None) -> str | None:
-        if name is not None and not 0 < len(name.strip()) <= MAX_NAME:
-            raise ValueError(f"must have 1 to {MAX_NAME} characters; shorten it, or leave it out")
-        return name.strip() if name else name
-
+    _readable_name = field_validator("name")(checked_name)
     _plain_tags = field_validator("tags")(checked_tags)
 
     def body_hash(self) -> str:
-        """The same for the same request, however it was sent and whatever it began from."""
-        asked = Submission.model_fields.keys() - {"clone_of"}
-        return canonical_hash({name: getattr(self, name) for name in asked})
+        """The same for the same request, however it was sent."""
+        asked = {name: getattr(self, name) for name in Submission.model_fields}
+        if self.clone_of is None:
+            del asked["clone_of"]  # as hashes were made before it counted
+        return canonical_hash(asked)
 
 
 def submission(raw: dict[str, Any]) -> Submission:

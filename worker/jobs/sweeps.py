@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from pydantic_core import to_json
 from sqlalchemy import Connection, insert, select
 
 from engine.contract.errors import ConfigError, ConfigProblem
@@ -24,6 +25,7 @@ from worker.jobs.moments import start_time
 from worker.jobs.queue import Candidate, candidate, insert_job, refuse_tried, terms_of
 from worker.jobs.submission import MAX_NAME, Submission, checked_key
 from worker.jobs.tables import job, sweep
+from worker.jobs.tried import canonical_hash
 
 MAX_JOBS = 500
 """Jobs of one sweep."""
@@ -54,8 +56,7 @@ def submit_sweep(
             before = _before(conn, str(key), body_hash)
         if before is not None:
             return before
-    axes = checked_axes(wanted)
-    candidates = list(_candidates(wanted, axes))
+    candidates = checked_candidates(wanted)
     not_before = start_time(wanted.not_before, time.time())
     with db.write_tx(alone=True) as conn:
         if key is not None and (before := _before(conn, key, body_hash)) is not None:
@@ -63,8 +64,8 @@ def submit_sweep(
         terms = terms_of(conn, wanted, not_before)
         if not wanted.force:
             for found in candidates:
-                refuse_tried(conn, found.same, _words(found.sweep_point or {}))
-        sweep_id = _insert_sweep(conn, wanted, axes, actor)
+                refuse_tried(conn, found.same, point_words(found.sweep_point or {}))
+        sweep_id = _insert_sweep(conn, wanted, actor)
         why = f"point of sweep {sweep_id}"
         job_ids = [
             insert_job(conn, found._replace(sweep_id=sweep_id), wanted, terms, actor=actor, why=why)
@@ -86,7 +87,7 @@ def checked_axes(wanted: Submission) -> Mapping[str, Sequence[Any]]:
             raise _problem(where, None, "is no setting's name", "write it like warmup.lr")
         if not values:
             raise _problem(where, None, "has no values", "give at least one")
-        if len({json.dumps(value, sort_keys=True) for value in values}) < len(values):
+        if len({to_json(value, fallback=str) for value in values}) < len(values):
             raise _problem(where, None, "has a value twice", "give each value once")
     size = math.prod(len(values) for values in axes.values())
     if size > MAX_JOBS:
@@ -95,6 +96,21 @@ def checked_axes(wanted: Submission) -> Mapping[str, Sequence[Any]]:
             "sweep", shown, f"has more than {MAX_JOBS} combinations", "give fewer values"
         )
     return axes
+
+
+def checked_candidates(wanted: Submission) -> list[Candidate]:
+    """Every job of a sweep. Raises ConfigError with the problems of every point, and for two
+    points that make the same job.
+    """
+    candidates = list(_candidates(wanted, checked_axes(wanted)))
+    point_of: dict[str, str] = {}
+    for found in candidates:
+        config, point = canonical_hash(found.config), point_words(found.sweep_point or {})
+        if config in point_of:
+            problem = f"makes the same job at {point_of[config]} and at {point}"
+            raise _problem("sweep", None, problem, "give each value once")
+        point_of[config] = point
+    return candidates
 
 
 def points(axes: Mapping[str, Sequence[Any]]) -> Iterator[dict[str, Any]]:
@@ -128,12 +144,14 @@ def config_at(raw: Mapping[str, Any], point: Mapping[str, Any]) -> dict[str, Any
 def _candidates(wanted: Submission, axes: Mapping[str, Sequence[Any]]) -> Iterator[Candidate]:
     problems: list[ConfigProblem] = []
     for point in points(axes):
-        name = f"{wanted.name or wanted.kind} {_words(point)}"
+        name = f"{wanted.name or wanted.kind} {point_words(point)}"
         try:
             found = candidate(wanted.kind, config_at(wanted.config, point), _fitting(name))
         except ConfigError as error:
             problems += [
-                ConfigProblem(one.field, one.value, f"{one.problem} at {_words(point)}", one.remedy)
+                ConfigProblem(
+                    one.field, one.value, f"{one.problem} at {point_words(point)}", one.remedy
+                )
                 for one in error.problems
             ]
             if len(problems) >= _PROBLEMS_SHOWN:
@@ -144,22 +162,30 @@ def _candidates(wanted: Submission, axes: Mapping[str, Sequence[Any]]) -> Iterat
         raise ConfigError(problems[:_PROBLEMS_SHOWN])
 
 
-def _words(point: Mapping[str, Any]) -> str:
-    """`lr=0.001 seed=2`."""
-    return " ".join(f"{name}={value}" for name, value in point.items())
+def point_words(point: Mapping[str, Any]) -> str:
+    """Values as YAML says them.
+
+    >>> point_words({"lr": 0.001, "deaf": True, "base": "tiny", "pace": None})
+    'lr=0.001 deaf=true base=tiny pace=null'
+    """
+    return " ".join(f"{name}={_value_words(value)}" for name, value in point.items())
+
+
+def _value_words(value: Any) -> str:
+    return (
+        value if isinstance(value, str) and value.isprintable() else json.dumps(value, default=str)
+    )
 
 
 def _fitting(name: str) -> str:
     return name if len(name) <= MAX_NAME else name[: MAX_NAME - 1] + "…"
 
 
-def _insert_sweep(
-    conn: Connection, wanted: Submission, axes: Mapping[str, Sequence[Any]], actor: str
-) -> int:
+def _insert_sweep(conn: Connection, wanted: Submission, actor: str) -> int:
     row = {
         "kind": wanted.kind,
         "name": wanted.name or wanted.kind,
-        "axes": dict(axes),
+        "axes": wanted.sweep,
         "created_at": time.time(),
         "created_by": actor,
     }

@@ -263,6 +263,8 @@ class Lane(SQLModel, table=True):
     fence: int = 0
     holder: str | None = None
     """Identity of the drain that holds it; null when it is free."""
+    scheduled: bool | None = None
+    """Whether that drain obeys the policy (tick, cron); else a person's order."""
     job_id: int | None = None
     since: float | None = None
     heartbeat_at: float | None = None

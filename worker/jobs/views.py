@@ -44,6 +44,8 @@ from worker.jobs.tables import (
 )
 from worker.jobs.waiting import QueueStand, Waiting, why_waiting
 from worker.lane.accelerator import accelerator_is_here
+from worker.lane.holder import holder_of, queue_goes_on
+from worker.lane.machine_lock import keeper_elsewhere
 from worker.lane.policy import standing_in, withheld_in
 
 MAX_PAGE = 500
@@ -361,7 +363,6 @@ _PARENTS = (
     .where(dependency.c.job_id.in_(_IDS))
     .order_by(dependency.c.job_id, dependency.c.parent_id)
 )
-_RESULT = select(job.c.result).where(job.c.id == bindparam("job_id"))
 _LANE = select(lane).where(lane.c.name == bindparam("of_lane"))
 _COUNTS = select(state_count)
 _NEWEST_CHANGE = select(change.c.id).order_by(change.c.id.desc()).limit(1)
@@ -430,23 +431,16 @@ def _grouped(
 
 def _stand(db: Database, conn: Connection, now: float) -> QueueStand:
     """What holds for every queued job now."""
-    row = _lane_row(conn, db.settings.lane)
-    held = (
-        row is not None and row.holder is not None and now - row.heartbeat_at <= db.settings.lease_s
-    )
-    runs = row.job_id if row is not None and held else None
-    eta_s = None
-    if runs is not None:
-        result = conn.execute(_RESULT, {"job_id": runs}).scalar_one_or_none()
-        eta_s = (result or {}).get("eta_s")
+    holder = holder_of(conn, db.settings, now)
     name, policy = db.settings.lane, standing_in(conn, db.settings.lane)
     return QueueStand(
         lane=name,
         pause=pause_of(conn),
-        lane_held=held,
-        lane_job=runs,
-        eta_s=eta_s,
+        lane_held=holder is not None,
+        lane_job=holder.job_id if holder else None,
+        goes_on_at=queue_goes_on(conn, policy, holder) if holder else None,
         lane_exists=accelerator_is_here(name),
+        kept_by=None if holder else keeper_elsewhere(db.settings),
         withheld=withheld_in(conn, policy, now),
         interval_min=policy.interval_min if policy else 0,
     )

@@ -14,6 +14,7 @@ from sqlalchemy import RowMapping
 from worker.jobs.deferral import Deferral, Reason
 from worker.jobs.pausing import Pause
 from worker.lane.accelerator import no_lane_words
+from worker.lane.machine_lock import Keeper
 
 
 class Waiting(BaseModel):
@@ -37,10 +38,12 @@ class QueueStand(NamedTuple):
     """By a drain that still shows signs of life."""
     lane_job: int | None
     """The job that it runs."""
-    eta_s: float | None
-    """What that job's engine expects to need yet."""
+    goes_on_at: float | None
+    """Unix seconds at which the next one may start behind it; None = nobody knows."""
     lane_exists: bool
     """Its accelerator is in this machine."""
+    kept_by: Keeper | None
+    """A drain of another data directory that has the accelerator."""
     withheld: Deferral | None
     """Why nothing starts jobs by itself now; None = the next tick does."""
     interval_min: float
@@ -63,7 +66,7 @@ def _queue_waits(stand: QueueStand, now: float) -> Waiting:
             f"the next tick starts it, at most {stand.interval_min:g} min from now; "
             "to start it now, run: cockpit drain"
         )
-        found = Deferral(Reason.WAITING_FOR_TICK, detail, now + stand.interval_min * 60)
+        found = Deferral(Reason.WAITING_FOR_TICK, detail, now)
     return Waiting(reason=found.reason, detail=found.detail, next_eligible_at=found.until)
 
 
@@ -78,11 +81,13 @@ def _paused(stand: QueueStand) -> Deferral | None:
 def _lane_waits(stand: QueueStand, now: float) -> Deferral | None:
     if stand.lane_held and stand.lane_job is not None:
         detail = f'lane "{stand.lane}" runs job {stand.lane_job}; the queue goes on after it'
-        until = None if stand.eta_s is None else now + stand.eta_s
-        return Deferral(Reason.LANE_BUSY, detail, until)
+        return Deferral(Reason.LANE_BUSY, detail, stand.goes_on_at)
     if stand.lane_held:
         detail = f'a drain on lane "{stand.lane}" is about to take the next job'
         return Deferral(Reason.LANE_BUSY, detail, now)
+    if stand.kept_by is not None:
+        detail = f'lane "{stand.lane}" is held by {stand.kept_by}; the queue goes on after it'
+        return Deferral(Reason.LANE_BUSY, detail)
     if not stand.lane_exists:
         return Deferral(Reason.NO_LANE, no_lane_words(stand.lane))
     return None

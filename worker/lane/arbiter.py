@@ -119,9 +119,12 @@ class Arbiter:
         return outcome
 
     def _lives(self) -> bool:
-        """Whether it is up; without a check command it is taken to be."""
+        """Whether it is up; without an answer of the check command it is taken to be."""
         check = self._settings.resident_check_cmd
-        return check is None or self._run(check).ok
+        if check is None:
+            return True
+        outcome = self._run(check)
+        return outcome.ok or not outcome.answered
 
     def _run(self, command: str) -> Outcome:
         limit_s = self._settings.resident_timeout_s

@@ -26,6 +26,10 @@ class Outcome(NamedTuple):
     detail: str
     """For people: exit status, or that it was too slow, and what it said last."""
     seconds: float
+    answered: bool = True
+    """False: it could not be run or was killed at its time limit, so `ok` tells nothing of what it
+    was to find out.
+    """
 
 
 def run_command(
@@ -51,11 +55,12 @@ def run_command(
             )
         except (OSError, ValueError) as error:
             reason = error.strerror if isinstance(error, OSError) else str(error)
-            return Outcome(False, f"{command!r} cannot be run: {reason}", 0.0)
+            return Outcome(False, f"{command!r} cannot be run: {reason}", 0.0, answered=False)
     status = _wait(child, began + limit_s, meanwhile)
     seconds = time.monotonic() - began
     if status is None:
-        return Outcome(False, f"{command!r} did not end within {limit_s:g} s", seconds)
+        detail = f"{command!r} did not end within {limit_s:g} s"
+        return Outcome(False, detail, seconds, answered=False)
     if status == 0:
         return Outcome(True, f"{command!r} ended after {seconds:.1f} s", seconds)
     said = _last_line(log, position + len(f"$ {command}\n".encode()))

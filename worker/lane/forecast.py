@@ -1,8 +1,9 @@
 """The forecast (runtime prediction): how long a job will yet hold the lane, from what ran here.
 
     same       the same experiment finished before: what it took
-    kind       others of its kind finished: the median of their seconds a step, times its steps
-    guess      nothing of the kind finished: NIGHTLANE_ESTIMATE_HOURS
+    kind       others of its kind and model finished: the median of their seconds a step, times
+               its steps
+    guess      nobody can tell, none of them finished: NIGHTLANE_ESTIMATE_HOURS is counted
 
 A job that was begun is expected to need the share of its steps that is left. Knows no price.
 """
@@ -15,6 +16,7 @@ from typing import Any, Literal, NamedTuple
 
 from sqlalchemy import RowMapping
 
+from engine.contract.kinds import kinds
 from worker.lane.history import Done, History
 from worker.lane.ledger import SECONDS_PER_HOUR
 from worker.settings import WorkerSettings
@@ -58,7 +60,7 @@ def _of_same(history: History, candidate: RowMapping) -> Expected | None:
 
 
 def _of_kind(history: History, candidate: RowMapping) -> Expected | None:
-    done = [one for one in history.of_kind(candidate["kind"]) if one.seconds is not None]
+    done = [one for one in _comparable(history, candidate) if one.seconds is not None]
     wanted = _steps(candidate["config"], candidate["result"])
     paces = [
         seconds / steps
@@ -68,6 +70,17 @@ def _of_kind(history: History, candidate: RowMapping) -> Expected | None:
     if wanted and paces:
         return Expected(statistics.median(paces) * wanted, "kind", len(paces))
     return _median(_known(done), "kind")
+
+
+def _comparable(history: History, candidate: RowMapping) -> Sequence[Done]:
+    """Runs whose pace is that of the candidate: of its kind, and of its model if it names one."""
+    known = kinds().get(candidate["kind"])
+    if known is None or known.model is None:
+        return history.of_kind(candidate["kind"])
+    model: Any = candidate["config"]
+    for name in known.model.split("."):
+        model = model.get(name) if isinstance(model, Mapping) else None
+    return history.of_model(candidate["kind"], known.model, model)
 
 
 def _known(done: Sequence[Done]) -> list[float]:

@@ -7,6 +7,7 @@ history lives no longer than the transaction it reads in. Knows no queued job.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, Select, bindparam, func, select, text
@@ -15,6 +16,8 @@ from worker.jobs.tables import TRIED, attempt, job
 
 LOOKED_AT = 10
 """Finished jobs that are asked, the newest ones."""
+AMONG = 200
+"""Of a kind that names its model: jobs among which those of one model are looked for."""
 
 _NEWEST = (
     # Of the result only what is asked for: the whole of it may be large.
@@ -31,6 +34,7 @@ _NEWEST = (
 )
 _OF_SAME = _NEWEST.where(job.c.config_hash == bindparam("wanted"))
 _OF_KIND = _NEWEST.where(job.c.kind == bindparam("wanted"))
+_OF_THESE = _NEWEST.where(job.c.id.in_(bindparam("wanted", expanding=True)))
 _CHARGED = (
     select(attempt.c.job_id, func.sum(attempt.c.seconds))
     .where(attempt.c.job_id.in_(bindparam("job_ids", expanding=True)))
@@ -56,6 +60,7 @@ class History:
         self._conn = conn
         self._same: dict[str, Sequence[Done]] = {}
         self._kind: dict[str, Sequence[Done]] = {}
+        self._model: dict[tuple[str, Any], Sequence[Done]] = {}
 
     def same(self, config_hash: str | None) -> Sequence[Done]:
         """The newest runs of the same experiment, newest first."""
@@ -71,7 +76,16 @@ class History:
             self._kind[kind] = self._read(_OF_KIND, kind)
         return self._kind[kind]
 
-    def _read(self, newest: Select[Any], wanted: str) -> Sequence[Done]:
+    def of_model(self, kind: str, setting: str, model: Any) -> Sequence[Done]:
+        """Of the newest runs of a kind those of one model, newest first."""
+        if (kind, model) not in self._model:
+            of_kind = _models(setting)
+            rows = self._conn.execute(of_kind, {"wanted": kind}).all()
+            ids = [row.id for row in rows if row.model == model][:LOOKED_AT]
+            self._model[kind, model] = self._read(_OF_THESE, ids)
+        return self._model[kind, model]
+
+    def _read(self, newest: Select[Any], wanted: str | Sequence[int]) -> Sequence[Done]:
         rows = self._conn.execute(newest, {"wanted": wanted}).all()
         if not rows:
             return ()
@@ -89,3 +103,15 @@ class History:
             )
             for row in rows
         ]
+
+
+@cache
+def _models(setting: str) -> Select[Any]:
+    """(id, model) of the newest runs of a kind, newest first; built once."""
+    path = tuple(setting.split("."))
+    return (
+        select(job.c.id, job.c.config[path].label("model"))
+        .where(text(TRIED), job.c.kind == bindparam("wanted"))
+        .order_by(job.c.id.desc())
+        .limit(AMONG)
+    )

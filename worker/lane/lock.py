@@ -1,7 +1,7 @@
 """The lane lock (mutual exclusion per accelerator): a lease in the database, with a fence.
 
 The lease and its fence decide: a holder whose fence is not the newest writes nothing. A
-machine-wide `flock` keeps two data directories off one accelerator; it is closed on exec, so no
+machine-wide lock keeps two data directories off one accelerator; it is closed on exec, so no
 engine keeps it. A holder that is provably dead is replaced at once; one that is silent for longer
 than the lease is verified, killed with its engine group and confirmed gone first.
 Knows no job but the one that the lane runs, and starts nothing.
@@ -10,15 +10,11 @@ Knows no job but the one that the lane runs, and starts nothing.
 from __future__ import annotations
 
 import contextlib
-import fcntl
-import json
-import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 from sqlalchemy import Connection, Row, bindparam, insert, select, update
@@ -30,15 +26,13 @@ from worker.jobs.changes import announce
 from worker.jobs.states import State
 from worker.jobs.tables import job, lane
 from worker.lane.identity import ProcessIdentity, kill_and_confirm
+from worker.lane.machine_lock import machine_lock
 from worker.lane.outage import Outage
 from worker.lane.strays import end_attempt
 from worker.prepared import Prepared
 from worker.settings import WorkerSettings
 
 KILL_PATIENCE_S = 10.0
-
-FORK_S = 1.0
-"""Seconds in which a child of a killed holder has closed the lock file, also on a busy machine."""
 
 BEAT_PATIENCE_S = 0.5
 """Seconds that a heartbeat waits for another writer: its process has more to look after."""
@@ -52,17 +46,6 @@ class LaneHeldError(NightlaneError):
     def __init__(self, lane_name: str, by: str, remedy: str) -> None:
         self.lane = lane_name
         super().__init__(f'lane "{lane_name}" is held by {by}; wait, or {remedy}')
-
-
-class LockDirectoryError(NightlaneError):
-    """The machine-wide lock cannot be made."""
-
-    def __init__(self, directory: Path, error: OSError) -> None:
-        self.directory = directory
-        super().__init__(
-            f"{directory} cannot hold the lane lock: {error.strerror}; "
-            "set NIGHTLANE_LOCK_DIR to a directory that all users of this machine may write"
-        )
 
 
 class LeaseLostError(NightlaneError):
@@ -153,14 +136,20 @@ class Lease:
 
 
 @contextmanager
-def hold_lane(db: Database, settings: WorkerSettings) -> Iterator[Lease]:
+def hold_lane(
+    db: Database, settings: WorkerSettings, *, scheduled: bool = False
+) -> Iterator[Lease]:
     """Hold the lane of the settings inside the block.
 
-    Raises LaneHeldError at once when somebody living has it.
+    `scheduled`: the holder obeys the policy; those who wait are told so. Raises LaneHeldError at
+    once when somebody living has it.
     """
     seen = _evict_silent_holder(db, settings)
-    with _machine_lock(settings):
-        lease = _take(db, settings, seen)
+    with machine_lock(settings) as keeper:
+        if keeper is not None:
+            remedy = "set NIGHTLANE_LANE when it is another accelerator"
+            raise LaneHeldError(settings.lane, str(keeper), remedy)
+        lease = _take(db, settings, seen, scheduled=scheduled)
         try:
             yield lease
         except BaseException:
@@ -209,7 +198,7 @@ def _silent(db: Database, settings: WorkerSettings, row: Row[Any], holder: Proce
     return True
 
 
-def _take(db: Database, settings: WorkerSettings, seen: Row[Any]) -> Lease:
+def _take(db: Database, settings: WorkerSettings, seen: Row[Any], *, scheduled: bool) -> Lease:
     """One conditional UPDATE against the holder that was judged; the jobs' fences move with it.
 
     Not against its fence: it may have claimed another job before it was killed. From the commit
@@ -223,6 +212,7 @@ def _take(db: Database, settings: WorkerSettings, seen: Row[Any]) -> Lease:
             .values(
                 fence=lane.c.fence + 1,
                 holder=str(ProcessIdentity.current()),
+                scheduled=scheduled,
                 job_id=None,
                 since=now,
                 heartbeat_at=now,
@@ -274,66 +264,3 @@ def _describe(
     minutes = (time.time() - (runs.started_at or time.time())) / 60
     sentinel = settings.runs_dir / str(runs.id) / "attempts" / f"{runs.attempt:03d}" / "abort"
     return f"job {runs.id} ({runs.kind}, {minutes:.0f} min)", f"stop it: touch {sentinel}"
-
-
-# --- the machine-wide lock ---
-
-
-@contextmanager
-def _machine_lock(settings: WorkerSettings) -> Iterator[None]:
-    """`flock` on one file a lane, in a directory that all users of the machine share."""
-    path = settings.lock_dir / f"{settings.lane}.lock"
-    handle = _open_shared(path)
-    try:
-        if not _locked(handle):
-            raise LaneHeldError(settings.lane, *_elsewhere(path))
-        note = {"pid": os.getpid(), "data_dir": str(settings.data_dir)}
-        os.ftruncate(handle, 0)
-        os.pwrite(handle, json.dumps(note).encode(), 0)
-        yield
-    finally:
-        os.close(handle)
-
-
-def _locked(handle: int) -> bool:
-    """Whether the lock is ours. A holder that was killed while it started a child leaves the lock
-    to that child for the moment between its fork and its exec.
-    """
-    deadline = time.monotonic() + FORK_S
-    while True:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if time.monotonic() > deadline:
-                return False
-            time.sleep(0.02)
-        else:
-            return True
-
-
-def _open_shared(path: Path) -> int:
-    """A file that every user may lock, in a directory that every user may write."""
-    directory = path.parent
-    flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
-    try:
-        if not directory.is_dir():
-            directory.mkdir(parents=True, exist_ok=True)
-            directory.chmod(0o1777)
-        try:
-            handle = os.open(path, flags | os.O_CREAT | os.O_EXCL, 0o666)
-        except FileExistsError:
-            # Without O_CREAT: in a sticky directory the kernel refuses it for another's file.
-            return os.open(path, flags)
-        os.fchmod(handle, 0o666)  # whatever the umask says
-    except OSError as error:
-        raise LockDirectoryError(directory, error) from error
-    return handle
-
-
-def _elsewhere(path: Path) -> tuple[str, str]:
-    try:
-        note = json.loads(path.read_bytes())
-        by = f"a drain of {note['data_dir']} (process {note['pid']})"
-    except (OSError, ValueError, KeyError, TypeError):
-        by = f"a process that locks {path}"
-    return by, "set NIGHTLANE_LANE when it is another accelerator"

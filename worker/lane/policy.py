@@ -8,10 +8,10 @@ Knows no job's size or price; that is the governor's.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
-from typing import Any, NamedTuple, Self
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 from sqlalchemy import (
     Connection,
     bindparam,
@@ -22,7 +22,7 @@ from sqlalchemy import (
     select,
 )
 
-from engine.contract.errors import ConfigError
+from engine.contract.errors import ConfigError, ConfigProblem
 from engine.contract.kinds import problems_of
 from worker.database import Database
 from worker.jobs.deferral import Deferral, Reason
@@ -37,6 +37,9 @@ from worker.prepared import Prepared
 ARMED, DISARMED = "armed", "disarmed"
 _ENDS = (State.SUCCEEDED, State.FAILED, State.ABORTED)
 """Ends that say something about the next job; a cancel is a person's word."""
+
+
+_T = TypeVar("_T")
 
 
 class Policy(BaseModel):
@@ -66,12 +69,19 @@ class Policy(BaseModel):
     @field_validator("zone")
     @classmethod
     def _zone(cls, zone: str) -> str:
-        return zone_named(zone or None).key
+        return _of_one_field(lambda: zone_named(zone or None)).key
 
-    @model_validator(mode="after")
-    def _window_exists(self) -> Self:
-        self.hours()
-        return self
+    @field_validator("window")
+    @classmethod
+    def _window(cls, window: str | None) -> str | None:
+        _of_one_field(lambda: Window.parse(window))
+        return window
+
+    @field_validator("days")
+    @classmethod
+    def _days(cls, days: str | None) -> str | None:
+        _of_one_field(lambda: Window.parse(None, days))
+        return days
 
     def hours(self) -> Window:
         """The window as a rule."""
@@ -116,12 +126,19 @@ def parse(raw: Mapping[str, Any], now: float) -> Policy:
     """
     given = {key: value for key, value in raw.items() if value is not None}
     expires = given.pop("expires", None)
-    if expires is not None:
-        given["expires_at"] = _expiry(expires, now)
+    problems: list[ConfigProblem] = []
     try:
-        return Policy.model_validate(given)
+        if expires is not None:
+            given["expires_at"] = _expiry(expires, now)
+    except ConfigError as error:
+        problems += error.problems
+    try:
+        terms = Policy.model_validate(given)
     except ValidationError as error:
-        raise ConfigError(problems_of(error, Policy)) from error
+        raise ConfigError([*problems_of(error, Policy), *problems]) from error
+    if problems:
+        raise ConfigError(problems)
+    return terms
 
 
 def arm(
@@ -240,6 +257,15 @@ def _expiry(text: str, now: float) -> float | None:
     except ConfigError as error:
         renamed = [dataclasses.replace(problem, field="expires") for problem in error.problems]
         raise ConfigError(renamed) from None
+
+
+def _of_one_field(check: Callable[[], _T]) -> _T:
+    """What `check` finds, its refusal as one that stands beside those of other fields."""
+    try:
+        return check()
+    except ConfigError as error:
+        found = error.problems[0]
+        raise ValueError(f"{found.problem}; {found.remedy}") from None
 
 
 def _hours_in_words(terms: Policy) -> str:

@@ -18,7 +18,7 @@ from worker.jobs.deferral import Reason
 from worker.jobs.states import State
 from worker.jobs.submission import MAX_NAME
 from worker.lane.decisions import DEFER, DecisionView
-from worker.report.runs import MEMORY, RunLine
+from worker.report.runs import LOSS, MEMORY, POOL_ONLY, UNJUDGED, UNPROVEN, RunLine
 
 FEW_ROWS = 300
 """Under so many report rows only a large difference can be told from none."""
@@ -111,13 +111,13 @@ def _of_run(run: RunLine, config: Mapping[str, Any] | None) -> Iterator[Proposal
     if any(entry.cause == MEMORY for entry in run.attempts) or run.cause == MEMORY:
         text = f"job {run.job_id} ran out of memory: halve its micro_batch or rollout_batch"
         yield propose("OUT_OF_MEMORY", text, SMALLER)
-    if run.verdict == "pool only":
+    if run.verdict == POOL_ONLY:
         text = f"job {run.job_id} learnt its pool, not the task: more rows, or a larger kl_coef"
         yield propose("POOL_ONLY", text, CLOSER)
-    if run.verdict == "worse":
+    if run.verdict == LOSS:
         text = f"job {run.job_id} made the model worse: a smaller lr"
         yield propose("WORSE", text, SLOWER)
-    if run.verdict in {"no difference", "invalid"} and (run.n or 0) < FEW_ROWS:
+    if run.verdict in {UNPROVEN, UNJUDGED} and (run.n or 0) < FEW_ROWS:
         text = f"job {run.job_id} was judged on {run.n or 0} rows: hold more back (heldout_frac)"
         yield propose("FEW_ROWS", text, MORE_ROWS)
 
@@ -160,7 +160,8 @@ def _of_lane(found: Sequence[DecisionView]) -> Iterator[Proposal]:
         entry.job_id: entry.numbers for entry in found if _put_off(entry, Reason.OVER_DAILY_CAP)
     }
     if capped:
-        text = f"{len(capped)} job(s) met the day's cap: raise it, or expect them a night later"
+        jobs = "1 job" if len(capped) == 1 else f"{len(capped)} jobs"
+        text = f"{jobs} met the day's cap: raise it, or expect them a night later"
         changes = _larger_caps(list(capped.values()))
         yield Proposal(rule="CAP_MET", job_id=None, text=text, changes=changes)
     stuck = [entry for entry in found if entry.what in {"resident-stuck", "resident-not-restored"}]

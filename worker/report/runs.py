@@ -24,14 +24,14 @@ from worker.report.night import Night
 MEMORY, LOST = "MEMORY", "LOST"
 """Causes of attempts: stopped for memory, left behind by a dead supervisor."""
 
-VERDICTS: Mapping[str, str] = {
-    "gain": "better",
-    "loss": "worse",
-    "no gain proven": "no difference",
-    "pool only": "pool only",
-    "no verdict": "invalid",
-}
-"""The run's own word → the report's."""
+GAIN, LOSS, UNPROVEN, POOL_ONLY, UNJUDGED = VERDICTS = (
+    "gain",
+    "loss",
+    "no gain proven",
+    "pool only",
+    "no verdict",
+)
+"""The run's own words: a report says no more than its engine did."""
 
 HELDOUT = "heldout/select"
 GATES_KEPT = 40
@@ -71,7 +71,7 @@ class RunLine(BaseModel):
     joules: float | None
     """Energy of those attempts; None where no counter could be read."""
     verdict: str | None
-    """better · worse · no difference · pool only · invalid; None while it is not finished."""
+    """One of `VERDICTS`; None while it is not finished. Nights kept long ago have other words."""
     lift: float | None
     """Held-out difference of the picked checkpoint to step 0, a share of one."""
     low: float | None
@@ -186,7 +186,7 @@ def _line(row: RowMapping, attempts: Sequence[AttemptLine], run_dir: Path) -> Ru
         seconds=sum(entry.seconds for entry in attempts),
         usd=sum(entry.usd for entry in attempts),
         joules=_known_sum(entry.joules for entry in attempts),
-        verdict=VERDICTS.get(str(result.get("verdict"))) if finished else None,
+        verdict=_verdict(result.get("verdict")) if finished else None,
         lift=_real(result.get("lift")) if finished else None,
         low=low,
         high=high,
@@ -197,6 +197,11 @@ def _line(row: RowMapping, attempts: Sequence[AttemptLine], run_dir: Path) -> Ru
         error=row["error"],
         last_lines=_tail(run_dir, attempts[-1].n) if failed else [],
     )
+
+
+def _verdict(word: Any) -> str | None:
+    """None for what no engine of ours says."""
+    return word if word in VERDICTS else None
 
 
 def _known_sum(values: Iterable[float | None]) -> float | None:

@@ -23,7 +23,7 @@ from worker.lane.window import local_day, zone_named
 from worker.report.gaps import Gap, gaps_of
 from worker.report.night import Night
 from worker.report.proposals import Proposal, proposals_of
-from worker.report.runs import MEMORY, RunLine, configs_of, runs_of
+from worker.report.runs import GAIN, MEMORY, RunLine, configs_of, runs_of
 
 _JOULES_PER_KWH = 3.6e6
 
@@ -139,9 +139,9 @@ def sentence(
 def _heldout(runs: Sequence[RunLine]) -> str | None:
     """The best verdict in points; the words alone when none is a gain."""
     judged = [run for run in runs if run.verdict is not None]
-    better = [run for run in judged if run.verdict == "better" and run.lift is not None]
-    if better:
-        best = max(better, key=lambda run: run.lift or 0.0)
+    gained = [run for run in judged if run.verdict == GAIN and run.lift is not None]
+    if gained:
+        best = max(gained, key=lambda run: run.lift or 0.0)
         half = ((best.high or 0.0) - (best.low or 0.0)) / 2
         return f"{(best.lift or 0.0) * 100:+.1f} ± {half * 100:.1f} held-out"
     if judged:

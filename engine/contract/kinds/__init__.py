@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import itertools
 import math
 import os
 import pkgutil
 import re
 import types
 import typing
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -33,6 +34,8 @@ __path__ = [*__path__, *filter(None, os.environ.get("NIGHTLANE_KINDS_PATH", "").
 
 MAX_CONFIG_BYTES = 256 * 1024
 """A config is written by a person; what is larger was sent by mistake."""
+MAX_DIGITS = 100
+"""Of a whole number in a document: no setting takes a longer one."""
 MAX_CONFIG_NODES = 200_000
 """Values of a document with every alias written out: a few lines of aliases can stand for more
 than a machine holds."""
@@ -69,6 +72,9 @@ class Kind:
     indifferent: frozenset[str] = frozenset()
     """Settings, by dotted name, that cannot change the result: two jobs that differ in nothing
     else are the same experiment."""
+    model: str | None = None
+    """The setting, by dotted name, that says which model is run: how long a run took says nothing
+    about one of another model. None where any two runs of the kind compare."""
     check: Callable[[Any], Sequence[ConfigProblem]] = _no_problems
     """What only a look at the file system can tell; run at enqueue, must be quick."""
     cautions: Callable[[Any], Sequence[ConfigProblem]] = _no_problems
@@ -131,27 +137,30 @@ def parse_yaml(text: str) -> dict[str, Any]:
         raise _document_error(
             None, "has too many values behind its aliases", "write them out, or name data by path"
         )
-    for key in value:
-        if not isinstance(key, str):
-            raise _document_error(
-                str(key), "has a key that is no text", "write the name of a setting"
-            )
+    for found in _values_in(value):
+        for key in found if isinstance(found, Mapping) else ():
+            if not isinstance(key, str):
+                raise _document_error(
+                    str(key), "has a key that is no text", "write the name of a setting"
+                )
     return value
 
 
 def _larger_than(value: Any, most: int) -> bool:
     """Whether plain data, every alias written out, has more than `most` values."""
-    todo, seen = [value], 0
+    return any(True for _ in itertools.islice(_values_in(value), most, None))
+
+
+def _values_in(value: Any) -> Iterator[Any]:
+    """Plain data and every value inside it, every alias written out."""
+    todo = [value]
     while todo:
         found = todo.pop()
-        seen += 1
-        if seen > most:
-            return True
+        yield found
         if isinstance(found, Mapping):
             todo += found.values()
         elif isinstance(found, list | tuple | set):
             todo += found
-    return False
 
 
 class _UniqueKeys(yaml.SafeLoader):
@@ -172,11 +181,25 @@ class _UniqueKeys(yaml.SafeLoader):
         return super().construct_mapping(node, deep=deep)
 
 
+def _whole_number(loader: _UniqueKeys, node: yaml.ScalarNode) -> int:
+    if len(node.value) > MAX_DIGITS:
+        raise yaml.constructor.ConstructorError(
+            None, None, too_many_digits(node.value), node.start_mark
+        )
+    return loader.construct_yaml_int(node)
+
+
+_UniqueKeys.add_constructor("tag:yaml.org,2002:int", _whole_number)
 _UniqueKeys.add_implicit_resolver(
     "tag:yaml.org,2002:float",
     re.compile(r"[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+$"),
     list("-+0123456789"),
 )
+
+
+def too_many_digits(number: str) -> str:
+    """What is wrong with a whole number of more than MAX_DIGITS digits."""
+    return f"a whole number has {len(number)} digits; at most {MAX_DIGITS} are read"
 
 
 def validate(kind_name: str, raw: Mapping[str, Any]) -> BaseModel:
@@ -205,19 +228,22 @@ def cautions(kind_name: str, raw: Mapping[str, Any]) -> Sequence[ConfigProblem]:
 
 
 def text_problems(value: Any, field: str = "") -> list[ConfigProblem]:
-    """Texts that no file can hold: JSON and YAML can write half of a surrogate pair."""
+    """Texts that not every file, path and database can hold: with half of a surrogate pair or a
+    null byte, both of which JSON and YAML can write.
+    """
     try:
-        to_json(value, fallback=str, bytes_mode="base64")
+        written = to_json(value, fallback=str, bytes_mode="base64")
     except PydanticSerializationError:
-        pass  # looked for one by one, which takes ten times as long
-    else:
+        written = None  # looked for one by one, which takes ten times as long
+    if written is not None and rb"\u0000" not in written:
         return []
     try:
         found = _text_problems(value, field)
     except RecursionError:
         found = []
-    too_deep = ConfigProblem(field or "(config)", None, "is nested too deeply", "flatten it")
-    return found or [too_deep]
+    if written is None and not found:
+        return [ConfigProblem(field or "(config)", None, "is nested too deeply", "flatten it")]
+    return found
 
 
 def _text_problems(value: Any, field: str) -> list[ConfigProblem]:
@@ -228,6 +254,9 @@ def _text_problems(value: Any, field: str) -> list[ConfigProblem]:
             shown = value.encode(errors="backslashreplace").decode()
             remedy = "write it as valid Unicode"
             return [ConfigProblem(field or "(config)", _shown(shown), "is no text", remedy)]
+        if "\0" in value:
+            remedy = "leave that character out"
+            return [ConfigProblem(field or "(config)", _shown(value), "holds a null byte", remedy)]
         return []
     if isinstance(value, Mapping):
         keys = _text_problems([key for key in value if isinstance(key, str)], field)

@@ -435,6 +435,7 @@ KIND = Kind(
     config=RLRunConfig,
     entry="engine.rl.run:run",
     inputs=_inputs,
+    model="base",
     indifferent=frozenset({"save_every", "keep_checkpoints", "threads"}),
     check=_check,
     cautions=_cautions,

@@ -223,6 +223,7 @@ KIND = Kind(
     config=Stage2Config,
     entry="engine.stage2.run:run",
     inputs=_inputs,
+    model="model.path",
     check=_check,
     envelope=stage2_envelope,
 )

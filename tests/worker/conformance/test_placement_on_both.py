@@ -53,4 +53,4 @@ def test_keys_sweeps_and_finished_results_are_the_same(db: Database) -> None:
     with pytest.raises(AlreadyTriedError):
         submit(db, submission({"kind": "tally", "config": {"seed": 1}}), actor="test")
 
-    assert len(prune_older(db, -60).pruned) == 2
+    assert len(prune_older(db, -60, actor="test").pruned) == 2

@@ -21,7 +21,7 @@ from worker.attempt.writing import write_verdict
 from worker.database import Database, DatabaseError, known_versions, open_database
 from worker.drain import drain
 from worker.jobs import views
-from worker.jobs.queue import claim
+from worker.jobs.queue import claim, enqueue
 from worker.jobs.states import State
 from worker.jobs.tables import job, lane
 from worker.lane.identity import ProcessIdentity
@@ -78,6 +78,19 @@ def test_two_programs_that_share_no_directory_migrate_once(
     ]
 
     assert [opener.communicate(timeout=60)[1] for opener in openers] == [""] * 3
+
+
+def test_a_new_database_gives_no_job_the_number_of_a_run_directory(
+    settings: WorkerSettings,
+) -> None:
+    """The database was lost, the runs were not: their checkpoints are no other job's."""
+    for name in ("3", "12", "notes", "9" * 30):
+        (settings.runs_dir / name).mkdir(parents=True)
+
+    with open_database(settings) as db:
+        numbers = [enqueue(db, "tally", {"seed": seed}, actor="test") for seed in (1, 2)]
+
+    assert numbers == [13, 14]
 
 
 def test_a_job_goes_from_the_queue_through_an_engine_to_its_result(

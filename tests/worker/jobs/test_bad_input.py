@@ -52,6 +52,13 @@ QUIET = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
         ({"tags": ["x" * 41]}, "tags: holds"),
         ({"tags": [str(n) for n in range(21)]}, "tags: list should have at most 20 items"),
         ({"name": " "}, "name: must have 1 to 120 characters"),
+        ({"name": "\u200b\u2060"}, "name: has no visible character (got"),
+        ({"name": "\u0301"}, "name: has no visible character (got"),
+        ({"name": "a\x1b[2Jb"}, "name: holds a control character (got 'a\\x1b[2Jb')"),
+        ({"name": "a\nb"}, "name: holds a control character (got"),
+        ({"name": "a\u2028b"}, "name: holds a control character (got"),
+        ({"name": "a\0b"}, "name: holds a null byte (got 'a\\x00b'); leave that character out"),
+        ({"config": {"reads": "a\0b"}}, "config.reads: holds a null byte (got 'a\\x00b')"),
         ({"force": "yes"}, "force: input should be a valid boolean"),
         ({"prioritty": 3}, "prioritty: is not a setting; did you mean priority?"),
         ({"config": {"pace": "x" * 10_000_000}}, "config: is too large for a config (got '100000"),
@@ -68,6 +75,14 @@ def test_what_cannot_be_a_job_is_refused_by_name(
     assert words in str(refusal.value)
     assert len(str(refusal.value)) < 600
     assert views.last_change_id(db) == 0
+
+
+@pytest.mark.parametrize("name", ["🌙", "👩‍🔬 run", "الليلة", "הלילה \u200f1", "夜", "–", "a\\b"])
+def test_a_name_may_be_in_any_script(db: Database, name: str) -> None:
+    """What joins or turns visible characters belongs to them."""
+    number = enqueue(db, "tally", {}, actor="test", name=name)
+
+    assert views.get_job(db, number).name == name
 
 
 def refused(verb: Callable[[], object]) -> str | None:

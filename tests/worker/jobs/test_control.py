@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import update
 
 from engine.contract.run_dir import AbortReason, RunDir, complete_checkpoints
 from tests.deadline import eventually
@@ -19,6 +20,7 @@ from worker.jobs.control import Done, StopRequestError
 from worker.jobs.queue import enqueue
 from worker.jobs.refusals import WrongStateError
 from worker.jobs.states import State
+from worker.jobs.tables import job
 from worker.settings import WorkerSettings
 
 Tally = Callable[..., int]
@@ -159,6 +161,19 @@ def test_a_success_is_run_again_as_a_new_job(db: Database) -> None:
     assert (row.clone_of, row.state, row.attempt) == (number, State.QUEUED, 0)
 
 
+def test_a_name_that_is_refused_today_is_kept_by_the_copy_of_its_job(db: Database) -> None:
+    """Whoever wants the run again cannot rename the one that is over."""
+    number = put(db)
+    with by_hand(db) as hand:
+        hand.run()
+    with db.write_tx() as conn:
+        conn.execute(update(job).values(name="a\nb"))
+
+    again = control.retry_fresh(db, number, actor="test")
+
+    assert views.get_job(db, again).name == "a\nb"
+
+
 @pytest.mark.parametrize(
     ("verb", "words"),
     [
@@ -179,6 +194,47 @@ def test_a_job_that_is_not_over_is_not_tried_again(
         hand.claim()
         with pytest.raises(WrongStateError, match=f"put it back with: cockpit requeue {number}"):
             verb(db, number, actor="test")
+
+
+@pytest.mark.parametrize(
+    ("end", "remedy"),
+    [
+        (State.SUCCEEDED, "run it again as a new job with: cockpit retry 1 --fresh"),
+        (State.FAILED, "try it again with: cockpit retry 1"),
+    ],
+)
+def test_a_job_that_is_over_is_not_put_back_and_says_what_works(
+    db: Database, end: State, remedy: str
+) -> None:
+    """The command it names is one that is granted."""
+    number = put(db)
+    with by_hand(db) as hand:
+        hand.run(end)
+
+    with pytest.raises(WrongStateError, match=f"job 1 is {end}; {remedy}$"):
+        control.requeue(db, number, actor="test")
+
+    (control.retry_fresh if end is State.SUCCEEDED else control.retry)(db, number, actor="test")
+
+
+@pytest.mark.parametrize(
+    ("complete", "begins"), [(True, "its last checkpoint"), (False, "the beginning")]
+)
+def test_the_audit_of_a_retry_says_from_where_it_goes_on(
+    db: Database, complete: bool, begins: str
+) -> None:
+    """A checkpoint that is not there, or half there, is nothing to go on from."""
+    number = put(db)
+    with by_hand(db) as hand:
+        hand.run(State.FAILED)
+    folder = RunDir(db.settings.runs_dir / str(number)).checkpoint(1)
+    folder.mkdir(parents=True)
+    if complete:
+        (folder / "complete.json").write_text("{}")
+
+    control.retry(db, number, actor="test")
+
+    assert views.audit(db, number)[-1].why == f"tried again, from {begins}"
 
 
 @pytest.mark.parametrize(

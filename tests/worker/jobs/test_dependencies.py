@@ -125,7 +125,7 @@ def test_a_retry_of_a_child_waits_for_the_retry_of_its_parent(db: Database) -> N
     child = put(db, after=[parent])
     with by_hand(db) as hand:
         hand.run(State.FAILED)
-        with pytest.raises(ParentFailedError):
+        with pytest.raises(ParentFailedError, match=f"the same: cockpit retry {child} --fresh$"):
             control.retry(db, child, actor="test")
         control.retry(db, parent, actor="test")
         control.retry(db, child, actor="test")
@@ -150,12 +150,68 @@ def test_a_job_cannot_be_made_to_wait_for_itself(db: Database) -> None:
     second = put(db, after=[first])
     third = put(db, after=[second])
 
-    for after in ([first], [second], [third]):
-        with pytest.raises(CycleError, match=f"job {first} cannot wait for job {after[0]}"):
-            control.edit(db, first, {"after": after, "priority": 9}, actor="test")
+    for parent, told in (
+        (first, "itself; leave it out"),
+        (second, "job 2: that"),
+        (third, "job 3"),
+    ):
+        with pytest.raises(CycleError, match=f"job {first} cannot wait for {told}"):
+            control.edit(db, first, {"after": [parent], "priority": 9}, actor="test")
 
     assert views.get_job(db, first).after == []
     assert views.get_job(db, first).priority == 0
+
+
+@pytest.mark.parametrize("policy", ["run", "wait"])
+def test_other_parents_leave_what_their_failure_means_as_it_was(db: Database, policy: str) -> None:
+    """What is not given stays; a job that had no parents is cancelled with its first ones."""
+    first, second = put(db), put(db)
+    child, free = put(db, after=[first], if_parent_fails=policy), put(db)
+
+    control.edit(db, child, {"after": [second]}, actor="test")
+    control.edit(db, free, {"after": [second]}, actor="test")
+
+    rows = [views.get_job(db, number) for number in (child, free)]
+    assert [(row.after, row.if_parent_fails) for row in rows] == [
+        ([second], policy),
+        ([second], "cancel"),
+    ]
+
+
+@pytest.mark.parametrize("raw", [{}, {"after": []}])
+def test_what_a_parents_failure_means_needs_a_parent(db: Database, raw: dict[str, Any]) -> None:
+    """Nothing would be stored: the job says so instead of changing."""
+    number = put(db)
+    before = views.audit(db, number)
+
+    with pytest.raises(ConfigError, match=f"if_parent_fails: means nothing: job {number} runs"):
+        control.edit(db, number, {"if_parent_fails": "run", **raw}, actor="test")
+
+    assert views.audit(db, number) == before
+
+
+def test_a_job_that_waits_for_a_retry_says_which_one(db: Database) -> None:
+    """As soon as its parent fails, and no longer once somebody tries that one again."""
+    parent, other = put(db), put(db)
+    child = put(db, after=[parent, other], if_parent_fails="wait")
+
+    def told() -> str:
+        waits = views.get_job(db, child).waits_for
+        assert waits is not None
+        return waits.detail
+
+    with by_hand(db) as hand:
+        hand.run(State.FAILED)
+        failed = f"runs after jobs {parent}, {other}; job {parent} is failed, try it again with: "
+        assert told() == f"{failed}cockpit retry {parent}"
+        control.edit(db, child, {"after": [parent]}, actor="test")
+        assert told().startswith(f"runs after job {parent}; job {parent} is failed")
+        control.retry(db, parent, actor="test")
+        assert told() == f"runs after job {parent}"
+        control.cancel(db, parent, actor="test")
+        assert told().endswith(f"; job {parent} is cancelled, try it again with: cockpit retry 1")
+        late = put(db, after=[parent], if_parent_fails="wait")
+        assert views.get_job(db, late).waits_for == views.get_job(db, child).waits_for
 
 
 def test_what_a_queued_job_waits_for_can_be_changed(db: Database) -> None:

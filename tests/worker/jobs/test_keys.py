@@ -15,6 +15,7 @@ from worker.jobs.queue import Submitted, submit
 from worker.jobs.refusals import KeyReusedError
 from worker.jobs.submission import Submission, submission
 from worker.jobs.sweeps import submit_sweep
+from worker.jobs.tried import canonical_hash
 
 pytestmark = pytest.mark.requirement("JB-03")
 
@@ -37,7 +38,13 @@ def test_a_repeated_request_gets_the_first_job_also_when_that_is_over(db: Databa
 
 @pytest.mark.parametrize(
     "changed",
-    [{"config": {"steps": 3}}, {"name": "other"}, {"priority": 1}, {"not_before": "+1h"}],
+    [
+        {"config": {"steps": 3}},
+        {"name": "other"},
+        {"priority": 1},
+        {"not_before": "+1h"},
+        {"clone_of": 1},
+    ],
 )
 def test_a_key_with_another_request_is_refused(db: Database, changed: dict[str, Any]) -> None:
     """It names the job that the key belongs to; nothing is written."""
@@ -47,6 +54,14 @@ def test_a_key_with_another_request_is_refused(db: Database, changed: dict[str, 
         submit(db, wanted(**changed), actor="test", key="k-1")
 
     assert len(views.list_jobs(db)) == 1
+
+
+def test_a_key_that_was_used_before_what_a_job_began_from_counted_still_answers() -> None:
+    """The hashes that stand in the table were made of everything else."""
+    others = {name: getattr(wanted(), name) for name in Submission.model_fields}
+    del others["clone_of"]
+
+    assert wanted().body_hash() == canonical_hash(others)
 
 
 def test_other_keys_and_no_key_make_jobs_of_their_own(db: Database) -> None:

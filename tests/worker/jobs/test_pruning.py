@@ -10,6 +10,7 @@ from sqlalchemy import insert, update
 
 from engine.contract.run_dir import RunDir
 from tests.worker.jobs.verbs import by_hand
+from worker.audit import AuditFilter, audit_page
 from worker.database import Database
 from worker.jobs import control, pruning, views
 from worker.jobs.pruning import PruneError, prune_older, prune_one
@@ -60,7 +61,7 @@ def test_a_prune_takes_what_is_heavy_and_leaves_what_the_report_is_made_of(db: D
     """Row, result, audit, log, events, report, held-out values and the selected checkpoint stay."""
     number = over(db)
 
-    report = prune_older(db, 30 * DAY)
+    report = prune_older(db, 30 * DAY, actor="test")
 
     assert [(one.job_id, one.bytes, one.files) for one in report.pruned] == [(number, 2500, 3)]
     run = RunDir(db.settings.runs_dir / str(number))
@@ -77,8 +78,28 @@ def test_a_prune_takes_what_is_heavy_and_leaves_what_the_report_is_made_of(db: D
     assert (row.state, row.result) == (State.SUCCEEDED, {"verdict": "gain"})
     assert row.pruned_at is not None
     assert views.metrics(db, number) == {"heldout/select": [(1, 0.5)]}
-    assert len(views.audit(db, number)) == 3
-    assert prune_older(db, 30 * DAY).pruned == []
+    assert len(views.audit(db, number)) == 4
+    assert prune_older(db, 30 * DAY, actor="test").pruned == []
+
+
+def test_a_prune_stands_in_the_audit_with_who_asked_what_went_and_what_stays(db: Database) -> None:
+    """Beside the row that calls the job pruned; a dry run has done nothing to account for."""
+    number = over(db)
+    before = views.audit(db, number)
+    prune_one(db, number, actor="cli:asker", dry_run=True)
+    assert views.audit(db, number) == before
+    assert pruning.pruned_by(db, number) is None
+
+    prune_one(db, number, actor="cli:asker")
+
+    entry = views.audit(db, number)[-1]
+    assert (entry.actor, entry.to_state) == ("cli:asker", State.SUCCEEDED)
+    assert entry.why == (
+        "pruned: 3 files, 0.0 MB thrown away, and the metrics but the held-out ones; "
+        "kept: checkpoint step-000020, held-out values, logs, events and report"
+    )
+    assert audit_page(db, AuditFilter(text="pruned")).entries[0].what == "changed"
+    assert pruning.pruned_by(db, number) == "cli:asker"
 
 
 def test_a_dry_run_says_the_same_and_removes_nothing(db: Database) -> None:
@@ -86,9 +107,9 @@ def test_a_dry_run_says_the_same_and_removes_nothing(db: Database) -> None:
     number = over(db)
     before = names(db, number)
 
-    found = prune_older(db, 30 * DAY, dry_run=True)
+    found = prune_older(db, 30 * DAY, actor="test", dry_run=True)
 
-    assert found == prune_older(db, 30 * DAY, dry_run=True)
+    assert found == prune_older(db, 30 * DAY, actor="test", dry_run=True)
     assert (found.pruned[0].bytes, names(db, number)) == (2500, before)
     assert views.get_job(db, number).pruned_at is None
 
@@ -100,20 +121,20 @@ def test_only_runs_that_are_over_for_long_enough_are_pruned(db: Database) -> Non
     with by_hand(db) as hand:
         hand.claim()
 
-        assert prune_older(db, 30 * DAY).pruned == []
+        assert prune_older(db, 30 * DAY, actor="test").pruned == []
         for number, state in ((running, "running"), (queued, "queued")):
             with pytest.raises(WrongStateError, match=f"is {state}; only a job that is over"):
-                prune_one(db, number)
-    assert prune_one(db, young).files == 3
+                prune_one(db, number, actor="test")
+    assert prune_one(db, young, actor="test").files == 3
     with pytest.raises(views.JobNotFoundError):
-        prune_one(db, 99)
+        prune_one(db, 99, actor="test")
 
 
 def test_the_selected_checkpoint_goes_when_it_is_asked_for(db: Database) -> None:
     """And its link with it."""
     number = over(db)
 
-    prune_one(db, number, selected_too=True)
+    prune_one(db, number, actor="test", selected_too=True)
 
     assert list((db.settings.runs_dir / str(number) / "checkpoints").iterdir()) == []
     assert "selected" not in names(db, number)
@@ -124,17 +145,36 @@ def test_a_run_that_another_job_is_going_to_read_is_left_alone(db: Database) -> 
     number = over(db)
     root = db.settings.runs_dir / str(number)
     enqueue(db, "tally", {"reads": f"{root}0/model.bin"}, actor="test")
-    assert prune_older(db, 30 * DAY, dry_run=True).spared == []
+    assert prune_older(db, 30 * DAY, actor="test", dry_run=True).spared == []
 
     reader = enqueue(db, "tally", {"reads": f"{root}/selected/model.bin"}, actor="test")
 
-    assert [(one.job_id, one.why) for one in prune_older(db, 30 * DAY).spared] == [
+    assert [(one.job_id, one.why) for one in prune_older(db, 30 * DAY, actor="test").spared] == [
         (number, f"job {reader} reads from it")
     ]
     with pytest.raises(WrongStateError, match=f"read by job {reader}; let that one end first"):
-        prune_one(db, number)
+        prune_one(db, number, actor="test")
     control.cancel(db, reader, actor="test")
-    assert prune_older(db, 30 * DAY).pruned
+    assert prune_older(db, 30 * DAY, actor="test").pruned
+
+
+@pytest.mark.parametrize("linked", ["the data directory", "what the job reads"])
+def test_a_run_that_is_read_by_another_name_is_left_alone(
+    db: Database, tmp_path: Path, linked: str
+) -> None:
+    """A link on either side leads to the same files."""
+    number = over(db)
+    runs, link = db.settings.runs_dir, tmp_path / "link"
+    link.symlink_to(runs)
+    named = link
+    if linked == "the data directory":
+        named = runs
+        db.settings = db.settings.model_copy(update={"work_dir": link})
+    reader = enqueue(db, "tally", {"reads": f"{named}/{number}/selected/x"}, actor="test")
+
+    spared = prune_older(db, 30 * DAY, actor="test", dry_run=True).spared
+
+    assert [(one.job_id, one.why) for one in spared] == [(number, f"job {reader} reads from it")]
 
 
 def test_a_prune_that_cannot_move_a_file_changes_nothing(
@@ -148,9 +188,10 @@ def test_a_prune_that_cannot_move_a_file_changes_nothing(
 
     monkeypatch.setattr(Path, "rename", full)
     with pytest.raises(PruneError, match=f"job {number} cannot be pruned: .*: Permission denied"):
-        prune_one(db, number)
+        prune_one(db, number, actor="test")
 
     assert views.get_job(db, number).pruned_at is None
+    assert pruning.pruned_by(db, number) is None
     assert "train/loss" in views.metrics(db, number)
 
 
@@ -160,9 +201,9 @@ def test_what_an_interrupted_prune_left_aside_goes_with_the_next_one(db: Databas
     aside.mkdir()
     (aside / "1-0").write_bytes(b"z")
 
-    prune_older(db, 30 * DAY, dry_run=True)
+    prune_older(db, 30 * DAY, actor="test", dry_run=True)
     assert aside.exists()
-    prune_older(db, 30 * DAY)
+    prune_older(db, 30 * DAY, actor="test")
 
     assert not aside.exists()
 
@@ -172,7 +213,7 @@ def test_a_pruned_run_that_is_tried_again_starts_from_the_beginning(db: Database
     number = enqueue(db, "tally", {}, actor="test")
     with by_hand(db) as hand:
         hand.run(State.FAILED)
-    prune_one(db, number)
+    prune_one(db, number, actor="test")
 
     control.retry(db, number, actor="test")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +15,7 @@ from tests.worker.jobs.verbs import by_hand
 from worker.attempt import supervisor
 from worker.attempt.settlement import DISK_PAUSE_S
 from worker.attempt.supervisor import RunDirectoryError
-from worker.database import Database
+from worker.database import Database, open_database
 from worker.drain import drain
 from worker.jobs import control, pausing, views
 from worker.jobs.states import State
@@ -22,6 +23,7 @@ from worker.jobs.tables import job
 from worker.jobs.waiting import Waiting
 from worker.lane import accelerator
 from worker.lane.accelerator import NoLaneError
+from worker.lane.lock import hold_lane
 from worker.settings import WorkerSettings
 
 Tally = Callable[..., int]
@@ -95,6 +97,21 @@ def test_behind_a_running_job_the_wait_is_as_long_as_its_engine_expects(
 
     assert found.reason == "LANE_BUSY"
     assert found.next_eligible_at == pytest.approx(time.time() + 90, abs=30)
+
+
+def test_behind_a_drain_of_another_data_directory_the_lane_is_said_to_be_busy(
+    db: Database, settings: WorkerSettings, tally: Tally, tmp_path: Path
+) -> None:
+    """Nothing of it stands in this database, and a drain would be refused."""
+    number = tally()
+    other = settings.model_copy(update={"data_dir": tmp_path / "other"})
+
+    with open_database(other) as theirs, hold_lane(theirs, other):
+        found = waits(db, number)
+
+    assert found.reason == "LANE_BUSY"
+    assert f"a drain of {tmp_path / 'other'} (process {os.getpid()})" in found.detail
+    assert waits(db, number).reason == "NOT_ARMED"
 
 
 def test_what_concerns_the_job_alone_is_told_before_what_concerns_the_queue(

@@ -159,6 +159,6 @@ def test_a_prune_drops_rollups_with_their_rows(db: Database) -> None:
     events = [measured(1, train__loss=0.5, heldout__select=0.5)]
     write(db, number, events)
 
-    prune_one(db, number)
+    prune_one(db, number, actor="test")
 
     assert set(series.summaries(db, number)) == set(views.metrics(db, number)) == {"heldout/select"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 from typing import Any
 
 import pytest
@@ -44,6 +45,15 @@ def test_a_sweep_becomes_a_job_for_every_combination(db: Database) -> None:
     assert [row.id for row in views.list_jobs(db, sweep_id=made.sweep_id)] == made.job_ids[::-1]
 
 
+def test_a_point_is_named_as_yaml_writes_it(db: Database) -> None:
+    """Also what no terminal should print."""
+    made = put(db, {"deaf": [True, False], "pace": [None, "a\nb"]}, name="grid")
+
+    names = [views.get_job(db, number).name for number in made.job_ids]
+    assert names[0] == "grid deaf=true pace=null"
+    assert names[3] == r'grid deaf=false pace="a\nb"'
+
+
 def test_one_point_that_cannot_run_refuses_the_whole_sweep(db: Database) -> None:
     """Each problem says at which point; nothing is written."""
     with pytest.raises(ConfigError) as refusal:
@@ -62,6 +72,9 @@ def test_one_point_that_cannot_run_refuses_the_whole_sweep(db: Database) -> None
         ({}, "sweep: must have 1 to 20 settings"),
         ({"steps": []}, "sweep.steps: has no values"),
         ({"steps": [1, 1]}, "sweep.steps: has a value twice"),
+        ({"steps": [1, 1.0]}, "sweep: makes the same job at steps=1 and at steps=1.0; give each"),
+        ({"steps": [datetime.date(2026, 1, 2)]}, "steps: input should be a valid integer"),
+        ({"steps": [2**31], "reads": ["a\0"]}, "sweep.reads: holds a null byte (got 'a\\x00')"),
         ({"steps..x": [1]}, "sweep.steps..x: is no setting's name"),
         ({"stepz": [1, 2]}, "stepz: is not a setting at stepz=1; did you mean steps?"),
         ({"seed.x": [1]}, "sweep.seed.x: seed is a value, not a section"),

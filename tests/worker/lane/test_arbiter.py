@@ -218,6 +218,25 @@ def test_a_stop_command_that_hangs_puts_the_jobs_off(
 
 
 @pytest.mark.requirement("LN-06")
+def test_a_check_that_does_not_answer_is_no_proof_that_the_model_is_down(
+    db: Database, tally: Tally, lives: Resident, served: Callable[..., WorkerSettings]
+) -> None:
+    """A job that started on that word would find the memory taken; the model is stopped."""
+    settings = served(resident_timeout_s=1)
+    (lives.home / "mute").touch()
+    (lives.home / "hang").touch()
+    number = tally()
+
+    drain(settings)
+
+    (lives.home / "mute").unlink()
+    waiting = views.get_job(db, number).waits_for
+    assert waiting is not None
+    assert waiting.reason == Reason.RESIDENT_STUCK
+    assert lives.up()
+
+
+@pytest.mark.requirement("LN-06")
 def test_a_stop_that_gives_no_memory_back_is_no_stop(
     db: Database, tally: Tally, lives: Resident, served: Callable[..., WorkerSettings]
 ) -> None:

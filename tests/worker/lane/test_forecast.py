@@ -14,7 +14,7 @@ from worker.database import Database
 from worker.jobs.queue import enqueue
 from worker.lane import ledger
 from worker.lane.envelope import need_of, used_gb
-from worker.lane.forecast import expected, share_left
+from worker.lane.forecast import Expected, expected, share_left
 from worker.lane.history import History
 
 
@@ -90,3 +90,53 @@ def test_what_is_left_of_a_run_is_a_share(result: dict[str, Any], share: float) 
 def test_a_trace_that_says_too_little_says_nothing(trace: Any) -> None:
     """No number is better than a wrong one."""
     assert used_gb({"mem_trace": trace}) is None
+
+
+TINY = {"base": "embedded:qwen3-tiny", "tuning": "full", "data": {"source": "embedded:addition"}}
+LARGE = {"base": "Qwen/Qwen3-1.7B", "data": {"source": "embedded:word_problems"}}
+
+
+def ran(db: Database, config: dict[str, Any], *, steps: int, seconds: float) -> int:
+    """A finished run."""
+    raw = config | {"max_steps": steps}
+    done = enqueue(db, "rl_run", raw, actor="test", force=True)
+    ended(db, done, at=NOON, seconds=seconds)
+    succeeded(db, done)
+    return done
+
+
+def foreseen(db: Database, config: dict[str, Any], *, steps: int) -> Expected:
+    raw = config | {"max_steps": steps, "seed": 7}
+    row = row_of(db, enqueue(db, "rl_run", raw, actor="test", force=True))
+    with db.read() as conn:
+        return expected(History(conn), db.settings, row)
+
+
+@pytest.mark.requirement("UI-06")
+def test_runs_of_another_model_say_nothing_about_this_one(db: Database) -> None:
+    """A model a thousand times as large does not take as long; it is governed by the setting."""
+    ran(db, TINY, steps=10, seconds=20.0)
+
+    assert foreseen(db, TINY, steps=30) == (60.0, "kind", 1)
+    assert foreseen(db, LARGE, steps=30) == (db.settings.estimate_hours * 3600, "guess", 0)
+
+
+def test_a_run_of_the_same_model_is_found_behind_many_of_another(db: Database) -> None:
+    """The newest of a kind may all be of a model that is tried a lot."""
+    ran(db, LARGE, steps=10, seconds=9000.0)
+    for _ in range(12):
+        ran(db, TINY, steps=10, seconds=20.0)
+
+    assert foreseen(db, LARGE, steps=20) == (18_000.0, "kind", 1)
+    assert foreseen(db, TINY, steps=20) == (40.0, "kind", 10)
+
+
+def test_looking_for_runs_of_one_model_goes_through_no_history(db: Database) -> None:
+    """Along the index of the kind, and then by number."""
+    ran(db, TINY, steps=10, seconds=20.0)
+    row = row_of(db, ran(db, TINY | {"seed": 7}, steps=10, seconds=20.0))
+    with db.read() as conn, plans(conn) as found:
+        History(conn).of_model("rl_run", "base", row["config"]["base"])
+
+    assert any("ix_job_kind_done" in step for step in found)
+    assert [step for step in found if step.startswith("SCAN job") or "ORDER BY" in step] == []

@@ -157,3 +157,32 @@ def test_terms_that_cannot_hold_are_refused_in_one_line(raw: dict[str, object], 
 
     assert str(refused.value).startswith(line)
     assert "\n" not in str(refused.value)
+
+
+WRONG = {
+    "interval_min": "0",
+    "window": "25:00-07:00",
+    "days": "someday",
+    "zone": "Mars/Base",
+    "cap_usd": "-1",
+    "expires": "yesterday",
+    "cap_eur": "5",
+}
+
+
+@pytest.mark.requirement("LN-01")
+def test_every_wrong_term_is_named_at_once() -> None:
+    """Whoever mends a form should send it once more, not once for each mistake."""
+    with pytest.raises(ConfigError) as refused:
+        policy.parse(WRONG, NOON)
+
+    assert sorted(problem.field for problem in refused.value.problems) == sorted(WRONG)
+
+
+@pytest.mark.parametrize("name", ["window", "days", "zone"])
+def test_a_term_that_is_no_text_is_refused_like_any_other(name: str) -> None:
+    """REST sends whatever JSON holds."""
+    with pytest.raises(ConfigError) as refused:
+        policy.parse({name: 5}, NOON)
+
+    assert [problem.field for problem in refused.value.problems] == [name]

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from sqlalchemy import update
 
 from tests.worker.lane.conftest import NOON, berlin, charge, ended, succeeded
 from worker.database import Database
 from worker.jobs import pausing
+from worker.jobs.deferral import Deferral, Reason, columns_of
 from worker.jobs.queue import enqueue
+from worker.jobs.tables import job
 from worker.lane.governor import Memory
 from worker.lane.policy import Standing
 from worker.lane.preview import Preview, preview
@@ -84,17 +87,73 @@ def test_the_cap_is_spent_job_by_job(
     assert [step.cost_usd for step in found.steps] == [1.0, 0.5, 2.0]
 
 
-def test_each_job_that_waits_says_why(db: Database, armed: Armed, tally: Tally) -> None:
-    """A parent, a start time; those behind it keep their place."""
-    armed()
-    first = tally(steps=1)
-    child = enqueue(db, "tally", {"steps": 2}, actor="test", after=[first])
-    last = tally(steps=3)
+def test_a_job_starts_behind_all_of_those_that_it_runs_after(
+    db: Database, armed: Armed, queue: list[int]
+) -> None:
+    """However early its place is; it counts in what the night is expected to cost."""
+    armed(window="22:00-07:00")
+    child = enqueue(db, "tally", {"steps": 1}, actor="test", priority=5, after=[queue[0], queue[1]])
+    grandchild = enqueue(db, "tally", {"steps": 1}, actor="test", after=[child])
 
-    steps = {step.job_id: step for step in look(db).steps}
+    found = look(db)
 
-    assert steps[child].reason == "WAITING_FOR"
-    assert steps[last].starts_at == steps[first].finishes_at
+    begin = berlin("2026-06-01T22:00")
+    assert [(step.job_id, step.starts_at, step.reason) for step in found.steps] == [
+        (queue[0], begin, None),
+        (queue[1], begin + HOUR, None),
+        (child, begin + 1.5 * HOUR, None),
+        (queue[2], begin + 1.5 * HOUR + 600, None),
+        (grandchild, begin + 3.5 * HOUR + 600, None),
+    ]
+    assert found.expected_usd == sum(step.cost_usd for step in found.steps)
+
+
+def test_a_job_behind_one_without_a_time_says_why_and_has_none(
+    db: Database, armed: Armed, queue: list[int]
+) -> None:
+    """The window ends its parent before it is done; those behind it keep their place."""
+    armed(window="22:00-22:30")
+    child = enqueue(db, "tally", {"steps": 1}, actor="test", after=[queue[0]])
+
+    *planned, last = look(db).steps
+
+    assert [step.job_id for step in planned] == queue
+    assert planned[0].stops_at == berlin("2026-06-01T22:30")
+    assert (last.job_id, last.starts_at, last.reason) == (child, None, "WAITING_FOR")
+    assert last.detail == f"runs after job {queue[0]}"
+
+
+def test_a_start_time_of_tonight_is_waited_for(
+    db: Database, armed: Armed, queue: list[int]
+) -> None:
+    """Others go before it; an idle stretch does not end the night."""
+    armed(window="22:00-07:00")
+    late = enqueue(db, "tally", {"steps": 6}, actor="test", priority=5, not_before="+1h")
+    four = berlin("2026-06-02T04:00")
+    with db.write_tx() as conn:
+        conn.execute(
+            update(job).where(job.c.id == late).values(not_before=four, next_eligible_at=four)
+        )
+
+    *planned, last = look(db).steps
+
+    assert [step.job_id for step in planned] == queue
+    assert (last.job_id, last.starts_at) == (late, four)
+
+
+def test_behind_the_end_of_the_policy_nothing_starts_by_itself(
+    db: Database, armed: Armed, queue: list[int]
+) -> None:
+    """The one that runs at that moment is asked to stop."""
+    armed(expires_at=NOON + HOUR / 2)
+
+    found = look(db)
+
+    assert [(step.starts_at, step.stops_at) for step in found.steps] == [
+        (NOON, NOON + HOUR / 2),
+        (None, None),
+        (None, None),
+    ]
 
 
 @pytest.mark.parametrize("pause", [False, True])
@@ -131,3 +190,24 @@ def test_a_night_in_which_the_clock_changes_is_planned_by_real_hours(
 
     assert first.starts_at == berlin("2026-03-29T01:30")
     assert first.finishes_at == berlin("2026-03-29T03:30")
+
+
+@pytest.mark.parametrize("until", [None, NOON + HOUR])
+def test_what_the_governor_put_off_is_planned_when_it_is_asked_again(
+    db: Database, armed: Armed, queue: list[int], until: float | None
+) -> None:
+    """At its moment, or never where only a person can help; a person's order asks at once."""
+    armed()
+    with db.write_tx() as conn:
+        deferral = Deferral(Reason.OOM_ENVELOPE, "it needs 41 GB", until)
+        columns = columns_of(deferral)
+        conn.execute(update(job).where(job.c.id == queue[0]).values(columns))
+
+    steps = {step.job_id: step for step in look(db).steps}
+    by_hand = preview(db, NOON, lambda: ROOMY, by_hand=True)
+
+    # Half an hour and two hours are planned for the others, which stand behind it.
+    assert steps[queue[0]].starts_at == (None if until is None else NOON + 2.5 * HOUR)
+    assert (steps[queue[0]].detail is None) == (until is not None)
+    assert by_hand.steps[0].job_id == queue[0]
+    assert by_hand.steps[0].starts_at == NOON

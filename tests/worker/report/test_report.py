@@ -8,11 +8,12 @@ import json
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from sqlalchemy import update
 
+from engine.evaluate.verdicts import Verdict
 from tests.worker.lane.conftest import BERLIN, berlin
 from tests.worker.report.conftest import MORNING, NIGHT, at, decided
 from worker.database import Database
@@ -103,28 +104,19 @@ def test_without_a_gain_the_sentence_says_the_verdicts(db: Database, ran: Ran) -
     ran("22:00", "23:00", result=verdict("pool only", 0.004))
     ran("23:00", "23:30", result=verdict("no verdict"))
 
-    assert "held-out: pool only, invalid" in report(db).sentence
+    assert "held-out: pool only, no verdict" in report(db).sentence
 
 
-@pytest.mark.parametrize(
-    ("word", "shown"),
-    [
-        ("gain", "better"),
-        ("loss", "worse"),
-        ("no gain proven", "no difference"),
-        ("pool only", "pool only"),
-        ("no verdict", "invalid"),
-    ],
-)
-def test_each_run_has_its_verdict_with_interval_and_n(
-    db: Database, ran: Ran, word: str, shown: str
+@pytest.mark.parametrize("word", get_args(Verdict))
+def test_each_run_has_its_own_verdict_with_interval_and_n(
+    db: Database, ran: Ran, word: str
 ) -> None:
-    """In the report's words."""
+    """In the engine's word, which the board and the run page say too."""
     ran("22:00", "23:00", result=verdict(word))
 
     [line] = report(db).runs
 
-    assert (line.verdict, line.lift, line.n) == (shown, 0.021, 1000)
+    assert (line.verdict, line.lift, line.n) == (word, 0.021, 1000)
     assert line.low == pytest.approx(0.008)
     assert line.high == pytest.approx(0.034)
 

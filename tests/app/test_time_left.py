@@ -1,0 +1,49 @@
+"""How long a run needs yet counts down, on every page that says it."""
+
+from __future__ import annotations
+
+import doctest
+import re
+import time
+
+import pytest
+from sqlalchemy import update
+from starlette.testclient import TestClient
+
+from tests.app.night import Attempt, night, queue
+from tests.app.test_pages import words
+from worker.database import Database
+from worker.jobs import time_left
+from worker.jobs.tables import job
+
+PAGES = ("/", "/?state=running", "/jobs/1", "/queue", "/strip")
+
+
+def _said(db: Database, attempt: Attempt, seconds_ago: float) -> None:
+    """As if its engine had expected 75 more seconds so long ago, and said nothing since."""
+    result = attempt.result | {"eta_at": time.time() - seconds_ago}
+    with db.write_tx() as conn:
+        conn.execute(update(job).where(job.c.id == attempt.job_id).values(result=result))
+
+
+def test_the_example_of_time_left_holds() -> None:
+    """Stated once, beside the function."""
+    assert doctest.testmod(time_left).failed == 0
+
+
+@pytest.mark.requirement("UI-01")
+@pytest.mark.parametrize(
+    ("seconds_ago", "says"), [(50, r"about 2\d s left"), (140, "overdue by 1 min")]
+)
+def test_time_left_counts_down_between_two_words_of_the_engine(
+    client: TestClient, db: Database, seconds_ago: float, says: str
+) -> None:
+    """And is overdue behind its end; the strip, the board, the queue and the run agree."""
+    queue(db)
+    with night(db) as lane:
+        attempt = lane.start()
+        attempt.step(12, 0.6)
+        _said(db, attempt, seconds_ago)
+        for address in PAGES:
+            assert re.search(says, words(client.get(address).text)), address
+        attempt.finish()

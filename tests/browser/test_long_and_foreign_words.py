@@ -1,0 +1,147 @@
+"""Words of any length and direction: a page keeps its width, its numbers and its place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from playwright.sync_api import Page
+from sqlalchemy import insert, update
+
+from tests.browser.conftest import FilledHouse, Visit
+from tests.browser.places import PLACES, Place
+from tests.browser.test_every_page import PHONE, WIDE
+from worker.jobs.tables import job, job_tag
+
+pytestmark = pytest.mark.browser
+Visits = Callable[..., Visit]
+
+ONE_WORD = "W" * 120
+RIGHT_TO_LEFT = "تدريب على الجمع"
+NAMED = (
+    "board",
+    "queue",
+    "compare",
+    "compare-two",
+    "report-night",
+    "machine",
+    "stop",
+    "run-queued",
+)
+SHOWN = [place for place in PLACES if place.name in NAMED]
+
+
+@pytest.fixture(scope="module")
+def renamed(filled_house: FilledHouse) -> FilledHouse:
+    """The busy house with names and a tag that nobody would wish for."""
+    ids = filled_house.filled.ids
+    with filled_house.house.db.write_tx() as conn:
+        for key in ("gain", "running", "crash", "too_large"):
+            conn.execute(update(job).where(job.c.id == ids[key]).values(name=ONE_WORD))
+        conn.execute(update(job).where(job.c.id == ids["loss"]).values(name=RIGHT_TO_LEFT))
+        conn.execute(insert(job_tag), [{"tag": "t" * 40, "job_id": ids["gain"]}])
+        mine = update(job).where(job.c.id == ids["too_large"])
+        conn.execute(mine.values(defer_detail=f"{ONE_WORD} must end first"))
+    return filled_house
+
+
+@pytest.mark.requirement("UI-10")
+@pytest.mark.parametrize("viewport", [WIDE, PHONE], ids=["wide", "phone"])
+@pytest.mark.parametrize("place", SHOWN, ids=lambda place: place.name)
+def test_a_name_of_one_long_word_widens_no_page(
+    place: Place, viewport: dict[str, int], visit: Visits, renamed: FilledHouse
+) -> None:
+    """Nor the table of runs, whose tag is one long word too."""
+    page = visit(renamed.house, viewport=viewport).open(place.at(renamed.filled))
+
+    assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
+    assert page.evaluate(WIDER) == []
+
+
+WIDER = """() => [...document.querySelectorAll(".scroll:has(.runs)")]
+  .map((region) => region.scrollWidth - region.clientWidth).filter((over) => over > 0)"""
+
+
+@pytest.mark.requirement("UI-10")
+def test_a_name_that_is_read_from_right_to_left_moves_no_number(
+    visit: Visits, renamed: FilledHouse
+) -> None:
+    """The job's number stands behind the whole name, as it does behind any other."""
+    page = visit(renamed.house, viewport=WIDE).open("/")
+    row = page.locator(f"#run-{renamed.filled.ids['loss']} th")
+
+    name, number = row.locator("bdi").first.bounding_box(), row.locator(".quiet").bounding_box()
+
+    assert name is not None
+    assert number is not None
+    assert number["x"] >= name["x"] + name["width"]
+
+
+@pytest.mark.requirement("UI-02")
+@pytest.mark.parametrize("viewport", [WIDE, PHONE], ids=["wide", "phone"])
+def test_the_notice_of_a_stale_page_moves_nothing(
+    viewport: dict[str, int], visit: Visits, renamed: FilledHouse
+) -> None:
+    """However many words it has; it lies inside the window."""
+    page = visit(renamed.house, viewport=viewport).open("/")
+    before = top_of_the_page(page)
+
+    page.evaluate(
+        """() => {
+          const notice = document.getElementById("connection");
+          notice.dataset.state = "stale";
+          notice.firstElementChild.textContent = "stale since 09:00:00: " + "why ".repeat(30);
+        }"""
+    )
+
+    assert top_of_the_page(page) == before
+    assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
+    notice = page.locator("#connection").bounding_box()
+    assert notice is not None
+    assert notice["y"] + notice["height"] <= viewport["height"]
+
+
+def top_of_the_page(page: Page) -> float:
+    """Where the page begins under its header, in pixels."""
+    top: float = page.evaluate("document.querySelector('main').getBoundingClientRect().top")
+    return top
+
+
+@pytest.mark.requirement("UI-05")
+def test_on_paper_an_interval_is_no_larger_than_its_difference(
+    visit: Visits, renamed: FilledHouse
+) -> None:
+    """What is small on the screen is small on paper, whatever size paper has."""
+    page = visit(renamed.house).open(f"/report?date={renamed.filled.bad_night}")
+    page.emulate_media(media="print")
+
+    sizes = page.evaluate(
+        """() => {
+          const small = document.querySelector(".ran .num .quiet");
+          const size = (one) => parseFloat(getComputedStyle(one).fontSize);
+          return [small, small.parentElement].map(size);
+        }"""
+    )
+
+    assert sizes[0] < sizes[1]
+
+
+@pytest.mark.requirement("UI-08")
+def test_a_long_reason_leaves_the_completion_its_room(visit: Visits, renamed: FilledHouse) -> None:
+    """It goes over several lines; one of two words stays in one."""
+    job_id = renamed.filled.ids["gain"]
+    page = visit(renamed.house, viewport=WIDE).open(f"/jobs/{job_id}/samples")
+    page.evaluate(
+        """() => {
+          for (const fate of document.querySelectorAll(".completions .fate")) {
+            fate.textContent = "the answer is a number that the question did not ask for, and late";
+          }
+        }"""
+    )
+
+    row = page.locator(".completions tbody tr").first
+    written, fate = row.locator("td").nth(0).bounding_box(), row.locator(".fate").bounding_box()
+
+    assert written is not None
+    assert fate is not None
+    assert 120 < fate["width"] < 240 < written["width"]

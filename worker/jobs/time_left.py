@@ -1,0 +1,32 @@
+"""How long a running job needs yet: what its engine expected last, less the time since it said so.
+
+The one place that counts it down. Knows no page.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+
+def left_s(result: Mapping[str, Any], now: float) -> float | None:
+    """Seconds, below zero those that it is overdue by; None where the engine expects nothing.
+
+    `result`: the live one, with `eta_s` (seconds) and `eta_at` (Unix seconds at which that was
+    said; without it, now).
+
+    >>> left_s({"eta_s": 90, "eta_at": 1000}, now=1060)
+    30.0
+    """
+    expected, said = _real(result.get("eta_s")), _real(result.get("eta_at"))
+    if expected is None:
+        return None
+    return expected - (0.0 if said is None else max(0.0, now - said))
+
+
+def _real(value: Any) -> float | None:
+    """A result may be of another version: what is no number is not known."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        return None
+    return float(value)
