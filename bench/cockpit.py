@@ -20,7 +20,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -29,14 +29,14 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import httpx
 import psutil
-from playwright.sync_api import BrowserContext, Page, sync_playwright
+from playwright.sync_api import BrowserContext, sync_playwright
 from sqlalchemy import insert, update
 
 from app.live import RATE_HZ
 from engine.contract.run_dir import RunDir
 from tests.app.night import Night, night, queue
 from tests.browser.conftest import ARGUMENTS
-from tests.browser.piped import piped
+from tests.browser.piped import PATIENCE_S, Tab, piped
 from tests.filled import filled
 from worker.attempt.ingest import write_metrics
 from worker.database import Database, open_database
@@ -373,71 +373,76 @@ def first_draws(url: str, long_run: int, setting: str) -> list[Figure]:
     Counted from the beginning of the navigation: in the tab that shows the board, as somebody goes
     there who has looked at it, and in a new tab, whose renderer the browser has to start first.
     With a pointer, from the click: the browser makes the page while the pointer rests on its link.
+
+    A browser without Playwright: that emulates a colour scheme, and so a page that is left is
+    styled and painted once more before the next one may come. Nobody asks a page anything while
+    it draws.
     """
-    from_board, new_tab = [], []
-    with chromium() as context:
-        tab = context.new_page()
+    address = f"{url}/jobs/{long_run}"
+    from_board, new_tab, by_pointer = [], [], []
+    with tempfile.TemporaryDirectory() as profile, piped(Path(profile), ARGUMENTS) as tab:
         for _ in range(DRAWS + _WARM):
             _look_at(tab, url)
-            from_board.append(_until_drawn(tab, f"{url}/jobs/{long_run}"))
+            tab.go(address)
+            time.sleep(LEFT_ALONE_S)
+            tab.until(_SHOWN)
+            from_board.append(tab.value(_SINCE_BEGUN))
+        for _ in range(DRAWS + _WARM):
             _look_at(tab, url)  # the stream stands, as with any second tab
-            other = context.new_page()
-            new_tab.append(_until_drawn(other, f"{url}/jobs/{long_run}"))
-            other.close()
+            with tab.another(address) as ask:
+                time.sleep(LEFT_ALONE_S)
+                _until(lambda: ask(_SHOWN))
+                new_tab.append(ask(_SINCE_BEGUN))
+        for _ in range(DRAWS + _WARM):
+            _look_at(tab, url)
+            by_pointer.append(_pointed(tab, long_run))
     name = f"100,000 points drawn, {setting}: "
     told = []
     for way, moments in (("from the board", from_board), ("in a new tab", new_tab)):
         _, drawn, framed = zip(*moments[_WARM:], strict=True)
-        more = f", in a frame {statistics.median(framed):.0f}"
-        told.append(figure(name + way, drawn, DRAWN_MS, "ms", more))
+        told.append(figure(name + way, drawn, DRAWN_MS, "ms", _framed(framed)))
     asked = [drawn - begin for begin, drawn, _ in from_board[_WARM:] + new_tab[_WARM:]]
     told.append(figure(name + "once its script runs", asked, DRAWN_MS, "ms"))
-    ahead, drawn, framed = zip(*_pointed(url, long_run)[_WARM:], strict=True)
-    more = f", in a frame {statistics.median(framed):.0f}, {sum(ahead)} made ahead"
+    ahead, drawn, framed = zip(*by_pointer[_WARM:], strict=True)
+    more = f"{_framed(framed)}, {sum(ahead)} made ahead"
     return [*told, figure(name + "by pointer", drawn, DRAWN_MS, "ms", more)]
 
 
-def _look_at(page: Page, address: str) -> None:
-    page.goto(address)
-    page.wait_for_selector("#connection[data-state=live]")
+def _framed(moments: Sequence[float]) -> str:
+    return f", in a frame {statistics.median(moments):.0f}"
+
+
+def _look_at(tab: Tab, address: str) -> None:
+    tab.go(address)
+    tab.until("document.querySelector('#connection')?.dataset.state === 'live'")
     time.sleep(LOOK_S)
 
 
-def _until_drawn(page: Page, address: str) -> tuple[float, float, float]:
-    """Ms from the navigation until the charts' script ran, lines stood, their frame was made.
-
-    Nothing is asked of the page meanwhile: a question of Playwright's is a script of 330 kB that
-    the page would have to read before its own.
-    """
-    page.goto(address, wait_until="commit")
-    time.sleep(LEFT_ALONE_S)
-    page.wait_for_function("() => performance.getEntriesByName('charts-shown').length")
-    marks = "['charts-begin', 'charts-drawn', 'charts-shown']"
-    begin, drawn, shown = page.evaluate(
-        f"{marks}.map(name => performance.getEntriesByName(name)[0].startTime)"
-    )
-    return float(begin), float(drawn), float(shown)
-
-
-def _pointed(url: str, long_run: int) -> list[tuple[bool, float, float]]:
+def _pointed(tab: Tab, long_run: int) -> tuple[bool, float, float]:
     """Whether it was made ahead; ms from the click until it was drawn and seen, and in a frame."""
-    found, here = [], f"location.pathname === '/jobs/{long_run}'"
-    with tempfile.TemporaryDirectory() as profile, piped(Path(profile), ARGUMENTS) as tab:
-        for _ in range(DRAWS + _WARM):
-            tab.go(url)
-            tab.until("document.querySelector('#connection')?.dataset.state === 'live'")
-            tab.value(_NOTE_CLICK)
-            time.sleep(LOOK_S)
-            place = tab.point(f"a[href='/jobs/{long_run}']")
-            time.sleep(REST_S)
-            tab.press(*place)
-            time.sleep(LEFT_ALONE_S)
-            tab.until(f"{here} && performance.getEntriesByName('charts-shown').length")
-            activated, drawn, shown = tab.value(_SINCE_CLICK)
-            found.append((activated > 0, drawn, shown))
-    return found
+    tab.value(_NOTE_CLICK)
+    place = tab.point(f"a[href='/jobs/{long_run}']")
+    time.sleep(REST_S)
+    tab.press(*place)
+    time.sleep(LEFT_ALONE_S)
+    tab.until(f"location.pathname === '/jobs/{long_run}' && {_SHOWN}")
+    activated, drawn, shown = tab.value(_SINCE_CLICK)
+    return activated > 0, drawn, shown
 
 
+def _until(holds: Callable[[], object]) -> None:
+    ends = time.monotonic() + PATIENCE_S
+    while not holds():
+        if time.monotonic() > ends:
+            sys.exit(f"not drawn after {PATIENCE_S:.0f} s")
+        time.sleep(0.02)
+
+
+_SHOWN = "performance.getEntriesByName('charts-shown').length"
+_SINCE_BEGUN = """["charts-begin", "charts-drawn", "charts-shown"].map(
+  (name) => performance.getEntriesByName(name)[0].startTime
+)"""
+"""Ms from the navigation until the charts' script ran, lines stood, their frame was made."""
 _NOTE_CLICK = """addEventListener("click", ({ timeStamp }) => {
   localStorage.clicked = performance.timeOrigin + timeStamp;
 })"""

@@ -13,12 +13,14 @@ import os
 import select
 import subprocess
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 ATTACH = {"autoAttach": True, "waitForDebuggerOnStart": False, "flatten": True}
 PATIENCE_S = 20.0
+WIDTH, HEIGHT, FRAME = 1280, 900, 143
+"""The page's part of the window, and the browser's own rows above it, in CSS pixels."""
 
 
 class Tab:
@@ -44,6 +46,28 @@ class Tab:
     def go(self, address: str) -> None:
         """As if typed into the address line."""
         self._call("Page.navigate", {"url": address}, self._session())
+
+    @contextlib.contextmanager
+    def another(self, address: str) -> Iterator[Callable[[str], Any]]:
+        """A second tab, from its first moment at `address`; what is called asks its page.
+
+        Nobody is attached to it before the first question.
+        """
+        target = self._call("Target.createTarget", {"url": address})["targetId"]
+
+        def ask(expression: str) -> Any:
+            whole = {"targetId": target, "flatten": True}
+            session = self._call("Target.attachToTarget", whole)["sessionId"]
+            self._pages.pop(session, None)
+            wanted = {"expression": expression, "returnByValue": True}
+            found = self._call("Runtime.evaluate", wanted, session)["result"].get("value")
+            self._call("Target.detachFromTarget", {"sessionId": session})
+            return found
+
+        try:
+            yield ask
+        finally:
+            self._call("Target.closeTarget", {"targetId": target})
 
     def value(self, expression: str, *, ahead: bool = False) -> Any:
         """What it is in the page shown, or in the one made ahead; None without such a page."""
@@ -148,7 +172,8 @@ def piped(folder: Path, arguments: Sequence[str]) -> Iterator[Tab]:
     ours_in, theirs_out = os.pipe()
     command = [
         "/usr/bin/chromium", "--headless=new", "--remote-debugging-pipe",
-        "--window-size=1280,900", f"--user-data-dir={folder}", *arguments, "about:blank",
+        f"--window-size={WIDTH},{HEIGHT + FRAME}", f"--user-data-dir={folder}",
+        *arguments, "about:blank",
     ]  # fmt: skip
     child = subprocess.Popen(
         ["bash", "-c", f'exec "$@" 3<&{theirs_in} 4>&{theirs_out}', "chromium", *command],
