@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 from fastapi import Request
@@ -39,6 +40,22 @@ async def json_object(request: Request, example: str) -> dict[str, Any]:
     if unwritable := text_problems(value):
         raise ConfigError(unwritable)
     return value
+
+
+async def optional_body(request: Request, asked: Mapping[str, Any], example: str) -> dict[str, Any]:
+    """The body, or {} without one, and what the address `asked` for beside it (None: nothing).
+
+    Raises HTTPException, ConfigError, also for what stands in both.
+    """
+    body = await json_object(request, example) if await request.body() else {}
+    for name, value in asked.items():
+        if value is None:
+            continue
+        if name in body:
+            remedy = f"give ?{name}= or the body, not both"
+            raise ConfigError([ConfigProblem(name, value, "stands twice", remedy)])
+        body[name] = value
+    return body
 
 
 class _UnreadableError(ValueError):

@@ -7,14 +7,14 @@ from typing import Annotated, Any
 
 import anyio.to_thread
 from fastapi import APIRouter, Query, Request
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from starlette.responses import JSONResponse, Response
 
 from app.drawings import View
 from app.parts import DatabasePart, DrawingsPart, JobId
-from app.requests import REST, json_object, key_of, wanted_job
+from app.requests import REST, json_object, key_of, optional_body, wanted_job
 from engine.contract.errors import ConfigError, ConfigProblem
-from engine.contract.kinds import cautions
+from engine.contract.kinds import cautions, problems_of
 from worker.database import Database
 from worker.jobs import control, order, queue, views
 from worker.jobs.control import Done, Edit
@@ -49,6 +49,15 @@ class Stopped(BaseModel):
     """at once: it is over · asked: its engine ends at the next checkpoint · before: it was asked
     already."""
     job: views.JobView
+
+
+class Retry(BaseModel):
+    """How a job is tried again."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+    fresh: bool = Field(default=False, strict=True)
+    """As a new job, from the beginning."""
 
 
 class DrawnSeries(BaseModel):
@@ -131,14 +140,20 @@ def requeue_job(job_id: JobId, database: DatabasePart) -> Stopped:
     return Stopped(outcome=outcome, job=views.get_job(database, job_id))
 
 
-@router.post("/{job_id}/retry")
-def retry_job(job_id: JobId, database: DatabasePart, *, fresh: bool = False) -> views.JobView:
-    """Queue a job that did not succeed again, to resume; `?fresh=true` makes a new one."""
-    if fresh:
-        job_id = control.retry_fresh(database, job_id, actor=REST)
-    else:
-        control.retry(database, job_id, actor=REST)
-    return views.get_job(database, job_id)
+@router.post("/{job_id}/retry", openapi_extra=takes(Retry, required=False))
+async def retry_job(
+    request: Request, job_id: JobId, database: DatabasePart, *, fresh: bool | None = None
+) -> views.JobView:
+    """Queue a job that did not succeed again, to resume; `fresh` makes a new one.
+
+    That comes as `?fresh=true` or as `{"fresh": true}`.
+    """
+    wanted = await optional_body(request, {"fresh": fresh}, '{"fresh": true}')
+    try:
+        anew = Retry.model_validate(wanted).fresh
+    except ValidationError as error:
+        raise ConfigError(problems_of(error, Retry)) from error
+    return await anyio.to_thread.run_sync(_retry, database, job_id, anew)
 
 
 @router.post("/{job_id}/move", openapi_extra=takes(Move))
@@ -200,6 +215,14 @@ def _unpacked(request: Request, packed: bytes) -> Response:
 def _enqueue(database: Database, wanted: Submission, key: str | None) -> tuple[views.JobView, bool]:
     done = queue.submit(database, wanted, actor=REST, key=key)
     return views.get_job(database, done.job_id), done.repeated
+
+
+def _retry(database: Database, job_id: int, fresh: bool) -> views.JobView:
+    if fresh:
+        job_id = control.retry_fresh(database, job_id, actor=REST)
+    else:
+        control.retry(database, job_id, actor=REST)
+    return views.get_job(database, job_id)
 
 
 def _edit(database: Database, job_id: int, body: dict[str, Any]) -> views.JobView:

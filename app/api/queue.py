@@ -10,8 +10,7 @@ from pydantic import BaseModel, ConfigDict
 
 from app.api.jobs import takes
 from app.parts import DatabasePart
-from app.requests import REST, json_object
-from engine.contract.errors import ConfigError, ConfigProblem
+from app.requests import REST, optional_body
 from worker.database import Database
 from worker.jobs import pausing, views
 from worker.jobs.pausing import MAX_WHY, PauseRequest
@@ -57,13 +56,7 @@ async def pause_queue(
 
     The reason comes as `?why=` or as `{"why": …}`.
     """
-    body = await json_object(request, '{"why": "lunch"}') if await request.body() else {}
-    if why is not None:
-        if "why" in body:
-            remedy = "give ?why= or the body, not both"
-            raise ConfigError([ConfigProblem("why", why, "stands twice", remedy)])
-        body["why"] = why
-    wanted = pausing.pause_request(body)
+    wanted = pausing.pause_request(await optional_body(request, {"why": why}, '{"why": "lunch"}'))
     return await anyio.to_thread.run_sync(_pause, database, wanted.why)
 
 

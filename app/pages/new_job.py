@@ -109,8 +109,9 @@ def _create(request: Request, database: Database, kind: Kind, typed: Mapping[str
 def _enqueue(database: Database, wanted: Submission, typed: Mapping[str, str]) -> str:
     """Queue it; the address of what came of it."""
     if wanted.sweep is not None:
-        done = sweeps.submit_sweep(database, wanted, actor=BROWSER)
-        return f"/queue#q-{done.job_ids[0]}"
+        first = sweeps.submit_sweep(database, wanted, actor=BROWSER).job_ids[0]
+        _remember_edit(database, typed, first)
+        return f"/queue#q-{first}"
     job_id = queue.submit(database, wanted, actor=BROWSER).job_id
     _remember_edit(database, typed, job_id)
     return f"/jobs/{job_id}"

@@ -27,6 +27,7 @@ from engine.contract import kinds
 from tests.acceptance.conftest import Cockpit
 from tests.deadline import eventually
 from tests.worker.resident import Resident
+from tests.zones import zone_where_it_is
 from worker.database import open_database
 from worker.jobs.queue import enqueue
 from worker.settings import WorkerSettings
@@ -222,18 +223,12 @@ class Night:
         return bool(row[0] == attempt and json.loads(row[1]).get("step"))
 
 
-def evening_zone() -> str:
-    """A time zone in which it is between eight and nine in the evening: no border is near."""
-    ahead = (20 - datetime.datetime.now(datetime.UTC).hour + 11) % 24 - 11
-    return f"Etc/GMT{-ahead:+d}" if ahead else "Etc/GMT"
-
-
 @pytest.mark.requirement("LN-01", "LN-04", "LN-05", "LN-06", "LN-09", "LN-11", "JB-09")
 def test_an_armed_night_and_its_morning(  # noqa: PLR0915 - a night is one story
     lane: Cockpit, lives: Resident, hook: Hook, tmp_path: Path
 ) -> None:
     """Whatever goes wrong in it: nothing is lost, the model is back, every figure has its rows."""
-    night = Night(lane, evening_zone())
+    night = Night(lane, zone_where_it_is(20))
     go = tmp_path / "go"
     night.arm()
     better = night.enqueue(lift=0.021)

@@ -11,9 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from starlette.testclient import TestClient
 
 from tests.app.night import Attempt, night, queue
+from tests.zones import zone_where_it_is
 from worker.attempt.settlement import Verdict
 from worker.database import Database
 from worker.jobs import views
@@ -25,6 +27,7 @@ from worker.report.choices import choices_of
 from worker.report.snapshot import report_of
 
 HTML = {"accept": "text/html"}
+MORNING = zone_where_it_is(6)  # a night ends at noon: the report of now is this day's
 pytestmark = pytest.mark.requirement("UI-05")
 
 QUEUING = {
@@ -46,7 +49,7 @@ CAP = "CAP_MET"
 @pytest.fixture
 def day(db: Database) -> datetime.date:
     """A night in which everything happened that a report proposes something about."""
-    policy.arm(db, Policy(zone="UTC", cap_usd=5), actor="cli:ada", now=time.time() - 7200)
+    policy.arm(db, Policy(zone=MORNING, cap_usd=5), actor="cli:ada", now=time.time() - 7200)
     for seed, name in enumerate(("crash", "large", "by heart", "worse", "few")):
         queue(db, name=name, seed=seed)
     queue(db, name="smallest", micro_batch=1, rollout_batch=1)
@@ -157,6 +160,22 @@ def test_a_proposal_about_a_run_is_edited_in_the_form(
     assert f"job {made.id}" in text
 
 
+def test_a_proposal_that_is_sent_as_a_sweep_is_answered_by_the_first_of_its_jobs(
+    client: TestClient, db: Database, day: datetime.date
+) -> None:
+    """Two values of a setting instead of the proposed one."""
+    key = next(iter(QUEUING))
+    original = views.get_job(db, int(key.rpartition("-")[2]))
+    text = yaml.safe_dump(original.config | {"sweep": {"lr": [7e-5, 8e-5]}})
+    fields = {"kind": original.kind, "yaml": text, "proposal": key, "date": f"{day}", "do": "queue"}
+
+    assert client.post("/new", data=fields, follow_redirects=False).status_code == 303
+
+    first, second = views.next_jobs(db)
+    assert [first.config["lr"], second.config["lr"]] == [7e-5, 8e-5]
+    assert f"job {first.id}" in words(offered(client, day, key))
+
+
 @pytest.mark.parametrize("key", [*QUEUING, *BY_HAND, CAP])
 def test_every_proposal_can_be_dropped(
     client: TestClient, db: Database, day: datetime.date, key: str
@@ -181,7 +200,7 @@ def test_an_approved_cap_is_what_the_jobs_that_met_it_need(
 
     standing = policy.standing(db)
     assert standing is not None
-    assert (standing.cap_usd, standing.zone, standing.armed) == (9.0, "UTC", True)
+    assert (standing.cap_usd, standing.zone, standing.armed) == (9.0, MORNING, True)
     assert standing.changed_by == "browser"
     assert "✓ approved by browser" in words(offered(client, day, CAP))
 
@@ -190,7 +209,7 @@ def test_an_approved_cap_never_lowers_one_that_was_raised_meanwhile(
     client: TestClient, db: Database, day: datetime.date
 ) -> None:
     """Somebody was faster, and more generous."""
-    policy.arm(db, Policy(zone="UTC", cap_usd=50), actor="cli:tim", now=time.time())
+    policy.arm(db, Policy(zone=MORNING, cap_usd=50), actor="cli:tim", now=time.time())
 
     press(client, day, CAP, "approve")
 

@@ -120,6 +120,39 @@ def test_a_job_can_be_cancelled_put_back_and_tried_again(client: TestClient, db:
 
 
 @pytest.mark.requirement("JB-07")
+def test_a_retry_from_the_beginning_is_asked_for_in_the_address_or_the_body(
+    client: TestClient, db: Database
+) -> None:
+    """A body without a word to it resumes, as no body does."""
+    done = succeeded(db)
+    client.post("/api/v1/jobs", json=NEW | {"force": True})
+    client.post("/api/v1/jobs/2/cancel")
+
+    assert client.post(f"/api/v1/jobs/{done}/retry", json={"fresh": True}).json()["id"] == 3
+    assert client.post("/api/v1/jobs/2/retry", json={}).json()["id"] == 2
+
+
+@pytest.mark.parametrize(
+    ("query", "body", "words"),
+    [
+        ("", {"frsh": True}, "frsh: is not a setting; did you mean fresh?"),
+        ("", {"fresh": "yes"}, "fresh: input should be a valid boolean"),
+        ("?fresh=true", {"fresh": False}, "fresh: stands twice (got True); give ?fresh= or the"),
+    ],
+)
+def test_a_retry_that_cannot_be_understood_is_none(
+    client: TestClient, db: Database, query: str, body: dict[str, Any], words: str
+) -> None:
+    """Nothing of a request is dropped in silence."""
+    number = succeeded(db)
+
+    answer = client.post(f"/api/v1/jobs/{number}/retry{query}", json=body)
+
+    assert (answer.status_code, words in answer.json()["detail"]) == (422, True)
+    assert len(views.list_jobs(db)) == 1
+
+
+@pytest.mark.requirement("JB-07")
 def test_the_queue_can_be_paused_and_resumed(client: TestClient, db: Database) -> None:
     """Who, when and why are shown; every job says it."""
     queue(db)

@@ -14,6 +14,7 @@ from starlette.testclient import TestClient
 from app.autonomy_words import hours_in_words, numbers_in_words
 from app.shipped import demo_recipe
 from tests.app.night import CONFIG, night, queue
+from tests.zones import zone_where_it_is
 from worker.database import Database
 from worker.jobs import pausing, views
 from worker.jobs.queue import enqueue
@@ -45,12 +46,6 @@ def order(client: TestClient) -> list[int]:
     """The jobs that stand in turn, as the page lists them."""
     turn = client.get("/queue").text.partition('id="turn"')[2].partition("</section>")[0]
     return [int(number) for number in re.findall(r'data-job="(\d+)"', turn)]
-
-
-def zone_at_noon() -> str:
-    """A zone in which both of two jobs of an hour begin on this day."""
-    east = 12 - datetime.datetime.now(datetime.UTC).hour
-    return f"Etc/GMT{-east:+d}"  # these names count westwards
 
 
 @pytest.fixture
@@ -133,7 +128,7 @@ def test_a_job_that_would_be_put_off_tonight_says_so_before(
     client: TestClient, db: Database
 ) -> None:
     """The preview asks the governor: two hours do not go into a cap of one."""
-    terms = Policy(zone=zone_at_noon(), cap_gpu_hours=1.5)
+    terms = Policy(zone=zone_where_it_is(12), cap_gpu_hours=1.5)
     policy.arm(db, terms, actor="t", now=time.time())
     queue(db)
     queue(db)
@@ -281,7 +276,7 @@ def test_queue_and_run_page_and_command_line_name_one_moment(
     client: TestClient, db: Database
 ) -> None:
     """A person's drain runs, the window is closed: what waits starts when the lane is free."""
-    closed = zone_at_noon()
+    closed = zone_where_it_is(12)
     terms = Policy(zone=closed, window="01:00-02:00")
     policy.arm(db, terms, actor="cli:ada", now=time.time())
     queue(db)
