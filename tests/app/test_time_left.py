@@ -19,9 +19,9 @@ from worker.jobs.tables import job
 PAGES = ("/", "/?state=running", "/jobs/1", "/queue", "/strip")
 
 
-def _said(db: Database, attempt: Attempt, seconds_ago: float) -> None:
-    """As if its engine had expected 75 more seconds so long ago, and said nothing since."""
-    result = attempt.result | {"eta_at": time.time() - seconds_ago}
+def _said(db: Database, attempt: Attempt, minutes_ago: float) -> None:
+    """As if its engine had expected an hour more so long ago, and said nothing since."""
+    result = attempt.result | {"eta_s": 3600.0, "eta_at": time.time() - 60 * minutes_ago}
     with db.write_tx() as conn:
         conn.execute(update(job).where(job.c.id == attempt.job_id).values(result=result))
 
@@ -33,17 +33,17 @@ def test_the_example_of_time_left_holds() -> None:
 
 @pytest.mark.requirement("UI-01")
 @pytest.mark.parametrize(
-    ("seconds_ago", "says"), [(50, r"about 2\d s left"), (140, "overdue by 1 min")]
+    ("minutes_ago", "says"), [(21, r"about 3\d min left"), (91, r"overdue by 3\d min")]
 )
 def test_time_left_counts_down_between_two_words_of_the_engine(
-    client: TestClient, db: Database, seconds_ago: float, says: str
+    client: TestClient, db: Database, minutes_ago: float, says: str
 ) -> None:
     """And is overdue behind its end; the strip, the board, the queue and the run agree."""
     queue(db)
     with night(db) as lane:
         attempt = lane.start()
         attempt.step(12, 0.6)
-        _said(db, attempt, seconds_ago)
+        _said(db, attempt, minutes_ago)
         for address in PAGES:
             assert re.search(says, words(client.get(address).text)), address
         attempt.finish()
