@@ -15,6 +15,7 @@ from tests.browser.conftest import House, Visit
 from worker.attempt.settlement import Verdict
 from worker.jobs.states import State
 from worker.lane import ledger
+from worker.report.snapshot import latest_morning
 
 pytestmark = pytest.mark.browser
 Visits = Callable[..., Visit]
@@ -91,7 +92,7 @@ def test_one_prompt_over_the_steps_gets_its_next_gate_by_itself(
 def test_the_report_of_this_night_grows_with_it(visit: Visits, house: House) -> None:
     """A run that fails brings its line and its proposal; what is typed into an edit stays."""
     seen = visit(house)
-    page = seen.open("/report")
+    page = seen.open(f"/report?date={latest_morning(house.db, time.time())}")
     number = queue(house.db, name="breaks", seed=77)
     with night(house.db) as lane:
         crash = Verdict(State.FAILED, "it crashed", "CRASH", "the engine crashed (exit 1)")
