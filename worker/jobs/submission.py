@@ -113,11 +113,6 @@ def submission(raw: dict[str, Any]) -> Submission:
         wanted = Submission.model_validate(raw)
     except ValidationError as error:
         raise ConfigError(problems_of(error, Submission)) from error
-    if wanted.if_parent_fails is not IfParentFails.CANCEL and not wanted.after:
-        problem = "means nothing: the job runs after no other one"
-        remedy = "say with `after` which jobs it runs after, or leave this out"
-        policy = wanted.if_parent_fails.value
-        raise ConfigError([ConfigProblem("if_parent_fails", policy, problem, remedy)])
     size = len(to_json(wanted.config, fallback=str, bytes_mode="base64"))
     if size > MAX_CONFIG_BYTES:
         remedy = f"keep it under {MAX_CONFIG_BYTES} bytes and name data by path"

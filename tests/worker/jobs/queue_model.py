@@ -161,7 +161,7 @@ class QueueMachine(RuleBasedStateMachine):
         placement: dict[str, Any] = {
             "priority": priority,
             "after": after,
-            "if_parent_fails": policy if after else IfParentFails.CANCEL,
+            "if_parent_fails": policy,
             "not_before": None if delay is None else f"+{delay}s",
         }
         refused = any(self.model.fails(parent, policy) for parent in after)

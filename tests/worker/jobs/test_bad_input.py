@@ -47,10 +47,6 @@ QUIET = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
             {"if_parent_fails": "panic"},
             "if_parent_fails: input should be 'cancel', 'run' or 'wait'",
         ),
-        (
-            {"if_parent_fails": "run"},
-            "if_parent_fails: means nothing: the job runs after no other one (got 'run'); say with",
-        ),
         ({"tags": [""]}, "tags: holds ''"),
         ({"tags": ["a\x1b[2J"]}, "tags: holds"),
         ({"tags": ["x" * 41]}, "tags: holds"),
