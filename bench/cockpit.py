@@ -20,8 +20,9 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,7 @@ from engine.contract.run_dir import RunDir
 from tests.app.night import Night, night, queue
 from tests.browser.conftest import ARGUMENTS
 from tests.browser.piped import PATIENCE_S, Tab, piped
+from tests.deadline import eventually
 from tests.filled import filled
 from worker.attempt.ingest import write_metrics
 from worker.database import Database, open_database
@@ -374,9 +376,8 @@ def first_draws(url: str, long_run: int, setting: str) -> list[Figure]:
     there who has looked at it, and in a new tab, whose renderer the browser has to start first.
     With a pointer, from the click: the browser makes the page while the pointer rests on its link.
 
-    A browser without Playwright: that emulates a colour scheme, and so a page that is left is
-    styled and painted once more before the next one may come. Nobody asks a page anything while
-    it draws.
+    A browser without Playwright, which costs a page some 45 ms (docs/experiments.md). Nobody asks
+    a page anything while it draws.
     """
     address = f"{url}/jobs/{long_run}"
     from_board, new_tab, by_pointer = [], [], []
@@ -391,7 +392,7 @@ def first_draws(url: str, long_run: int, setting: str) -> list[Figure]:
             _look_at(tab, url)  # the stream stands, as with any second tab
             with tab.another(address) as ask:
                 time.sleep(LEFT_ALONE_S)
-                _until(lambda: ask(_SHOWN))
+                eventually(partial(ask, _SHOWN), "drawn in the new tab", within_s=PATIENCE_S)
                 new_tab.append(ask(_SINCE_BEGUN))
         for _ in range(DRAWS + _WARM):
             _look_at(tab, url)
@@ -428,14 +429,6 @@ def _pointed(tab: Tab, long_run: int) -> tuple[bool, float, float]:
     tab.until(f"location.pathname === '/jobs/{long_run}' && {_SHOWN}")
     activated, drawn, shown = tab.value(_SINCE_CLICK)
     return activated > 0, drawn, shown
-
-
-def _until(holds: Callable[[], object]) -> None:
-    ends = time.monotonic() + PATIENCE_S
-    while not holds():
-        if time.monotonic() > ends:
-            sys.exit(f"not drawn after {PATIENCE_S:.0f} s")
-        time.sleep(0.02)
 
 
 _SHOWN = "performance.getEntriesByName('charts-shown').length"
