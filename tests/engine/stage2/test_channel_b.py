@@ -162,6 +162,7 @@ def test_packs_of_any_size_give_the_gradients_of_single_forwards(
 
     found = []
     forwards = []
+    vlm.model.double()  # in single precision the CPU decides how far two orders of a sum are apart
     for plan in plans:
         vlm.model.zero_grad()
         learnt = new_learner(plan, micro_batch=1)(sequences, "b")
@@ -171,7 +172,7 @@ def test_packs_of_any_size_give_the_gradients_of_single_forwards(
     assert forwards[0] == len(sequences)
     assert forwards[2] == 1 < forwards[1] < forwards[0]
     for other in found[1:]:
-        assert float((other - found[0]).abs().max()) <= 1e-4 * float(found[0].abs().max())
+        assert float((other - found[0]).abs().max()) <= 1e-12 * float(found[0].abs().max())
 
 
 @pytest.mark.requirement("AB-21")
