@@ -36,7 +36,6 @@ class Job(SQLModel, table=True):
         # `state` leads, though it is one word: else SQLite takes the index above, and sorts.
         _partial("ix_job_claim", "state", text("priority DESC"), "rank", "id", where=CLAIMABLE),
         _partial("ix_job_deferred", "state", "next_eligible_at", "id", where=DEFERRED),
-        _partial("ix_job_tried", "config_hash", "data_hash", where=TRIED),
         _partial("ix_job_sweep", "sweep_id", "id", where=SWEPT),
         {"sqlite_autoincrement": True},
     )
@@ -113,6 +112,8 @@ class Job(SQLModel, table=True):
 
 class Attempt(SQLModel, table=True):
     """One ended attempt, written with its settlement; a running one is in its job's row."""
+
+    __table_args__ = ({"sqlite_with_rowid": False},)
 
     job_id: int = Field(primary_key=True, foreign_key="job.id")
     n: int = Field(primary_key=True)
@@ -247,9 +248,9 @@ class MetricRollup(SQLModel, table=True):
 
 
 class Change(SQLModel, table=True):
-    """What the live stream replays from an id on."""
-
-    __table_args__ = ({"sqlite_autoincrement": True},)
+    """What the live stream replays from an id on. The newest row is never dropped, so that ids only
+    grow.
+    """
 
     id: int | None = Field(default=None, primary_key=True)
     topic: str

@@ -181,7 +181,7 @@ def test_no_look_at_the_queue_sorts_or_reads_history(db: Database) -> None:
         .where(sa.text(DEFERRED), job.c.next_eligible_at <= 1.0)
         .order_by(job.c.next_eligible_at)
         .limit(5),
-        "ix_job_tried": sa.select(job.c.id)
+        "ix_job_same_done": sa.select(job.c.id)
         .where(sa.text(TRIED), job.c.config_hash == "a", job.c.data_hash == "b")
         .order_by(job.c.id.desc()),
     }
