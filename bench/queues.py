@@ -8,6 +8,7 @@ environment of their own. (Not `queue.py`: that would hide Python's own module f
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import statistics
@@ -46,6 +47,10 @@ PEERS = ROOT / ".venv-peers" / "bin" / "python"
 KINDS = ROOT / "bench" / "kinds"
 FINISHED, FUTURE = 1_000_000, 100_000
 _CHUNK = 100_000
+WARM = 100
+"""Jobs that go through each queue before its round: nobody's first statements, plans and growing
+log are timed.
+"""
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -58,12 +63,12 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--pickups", type=int, default=15, help="jobs sent to a waiting drain")
     parser.add_argument("--only", choices=["peers", "history", "pickup"])
     parser.add_argument("--json", type=Path, help="write the figures here too")
-    parser.add_argument("--be-one-of", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--be-one-of", type=int, nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args(argv)
     os.environ["NIGHTLANE_KINDS_PATH"] = str(KINDS)  # for the processes below this one
     kinds.__path__.append(str(KINDS))
     if options.be_one_of:
-        be_one_of(options.be_one_of)
+        be_one_of(*options.be_one_of)
         return
     figures: dict[str, Any] = {}
     if options.only in {None, "peers"}:
@@ -106,18 +111,25 @@ def _ours(count: int, url: str | None = None, threads: int = 1) -> dict[str, flo
     server do. A lane runs one job at a time: ten at once are ten lanes, each in a thread.
     """
     with _place(url) as db, ExitStack() as held, ThreadPoolExecutor(threads) as pool:
-        numbers = iter(range(count))
-        began = time.perf_counter()
-        for one in [pool.submit(_put_in, db, numbers) for _ in range(threads)]:
-            one.result()
-        put = time.perf_counter()
         leases = [held.enter_context(hold_lane(db, lane)) for lane in _lanes(db, threads)]
-        ready = time.perf_counter()
-        for one in [pool.submit(_work, db, lease) for lease in leases]:
-            one.result()
+
+        def put_in(numbers: Iterator[int]) -> None:
+            for one in [pool.submit(_put_in, db, numbers) for _ in range(threads)]:
+                one.result()
+
+        def work() -> None:
+            for one in [pool.submit(_work, db, lease) for lease in leases]:
+                one.result()
+
+        put_in(iter(range(WARM)))
+        work()
+        began = time.perf_counter()
+        put_in(iter(range(WARM, WARM + count)))
+        put = time.perf_counter()
+        work()
         end = time.perf_counter()
-        assert views.counts(db)[State.SUCCEEDED] == count
-    return {"enqueue": count / (put - began), "finish": count / (end - ready)}
+        assert views.counts(db)[State.SUCCEEDED] == WARM + count
+    return {"enqueue": count / (put - began), "finish": count / (end - put)}
 
 
 def _lanes(db: Database, count: int) -> list[WorkerSettings]:
@@ -158,7 +170,8 @@ def _ours_in_processes(count: int, processes: int) -> dict[str, float]:
     with _place() as db, ExitStack() as started:
         workers = []
         for lane in _lanes(db, processes):
-            command = [sys.executable, __file__, "--be-one-of", str(count // processes)]
+            shares = [str(WARM // processes), str(count // processes)]
+            command = [sys.executable, __file__, "--be-one-of", *shares]
             worker = subprocess.Popen(
                 command,
                 env=os.environ | _environment(lane),
@@ -167,9 +180,9 @@ def _ours_in_processes(count: int, processes: int) -> dict[str, float]:
                 text=True,
             )
             workers.append(started.enter_context(worker))
-        seconds = [_in_step(workers) for _ in ("start", "put in", "work")]
-        assert views.counts(db)[State.SUCCEEDED] == count
-    return {"enqueue": count / seconds[1], "finish": count / seconds[2]}
+        *_, put, work = [_in_step(workers) for _ in _PARTS]
+        assert views.counts(db)[State.SUCCEEDED] == WARM + count
+    return {"enqueue": count / put, "finish": count / work}
 
 
 def _in_step(workers: Sequence[subprocess.Popen[str]]) -> float:
@@ -185,15 +198,19 @@ def _in_step(workers: Sequence[subprocess.Popen[str]]) -> float:
     return time.perf_counter() - began
 
 
-def be_one_of(count: int) -> None:
+_PARTS = ("start", "put in the first", "work", "put in", "work")
+
+
+def be_one_of(warm: int, count: int) -> None:
     """A process of `_ours_in_processes`: a part for each line that comes in."""
     settings = WorkerSettings()
     with open_database(settings) as db, hold_lane(db, settings) as lease:
-        numbers = range(os.getpid() * count, (os.getpid() + 1) * count)
-        for part in ("start", "put in", "work"):
+        mine = itertools.count(os.getpid() * (warm + count))  # as no other process has them
+        shares = iter((warm, count))
+        for part in _PARTS:
             sys.stdin.readline()
-            if part == "put in":
-                _put_in(db, numbers)
+            if part.startswith("put in"):
+                _put_in(db, itertools.islice(mine, next(shares)))
             elif part == "work":
                 _work(db, lease)
             print(part, flush=True)
@@ -211,7 +228,10 @@ def _procrastinate(url: str, count: int, concurrency: int) -> dict[str, float]:
 def _run_peer(*arguments: str) -> dict[str, float]:
     script = ROOT / "bench" / "queues_peers.py"
     done = subprocess.run(
-        [str(PEERS), str(script), *arguments], capture_output=True, text=True, check=False
+        [str(PEERS), str(script), str(WARM), *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     if done.returncode:
         sys.exit(f"{arguments[0]} failed:\n{done.stderr}")

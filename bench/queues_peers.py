@@ -1,8 +1,8 @@
 """Other queues on the same two things: jobs put in a second, jobs taken and finished a second.
 
-Run by the interpreter of .venv-peers, once a peer: `python bench/queues_peers.py huey DIR COUNT`.
-Prints one JSON object of rates. Each peer is used as its documentation says it is fast, with every
-commit synced to disk.
+Run by the interpreter of .venv-peers: `python bench/queues_peers.py WARM huey DIR COUNT`. Prints
+one JSON object of rates. Each peer is used as its documentation says it is fast, with every commit
+synced to disk; WARM jobs go through it before the clock starts.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 
 
-def huey(place: str, count: int) -> dict[str, float]:
+def huey(place: str, warm: int, count: int) -> dict[str, float]:
     """SqliteHuey with WAL and full sync; the consumer's own steps, without its polling pause.
 
     It deletes a task when it takes it: one that a crash interrupts is lost.
@@ -28,16 +28,24 @@ def huey(place: str, count: int) -> dict[str, float]:
     def noop(number: int, text: str) -> None:
         del number, text
 
+    def put(jobs: int) -> None:
+        for number in range(jobs):
+            noop(number, "text")
+
+    def work(jobs: int) -> None:
+        for _ in range(jobs):
+            queue.execute(queue.dequeue())
+
+    put(warm)
+    work(warm)
     began = time.perf_counter()
-    for number in range(count):
-        noop(number, "text")
-    put = time.perf_counter()
-    for _ in range(count):
-        queue.execute(queue.dequeue())
-    return _rates(count, began, put, time.perf_counter())
+    put(count)
+    middle = time.perf_counter()
+    work(count)
+    return _rates(count, began, middle, time.perf_counter())
 
 
-def procrastinate(url: str, count: int, concurrency: int) -> dict[str, float]:
+def procrastinate(url: str, warm: int, count: int, concurrency: int) -> dict[str, float]:
     """Its asynchronous connector with a pool as large as the concurrency."""
     import procrastinate as library  # noqa: PLC0415 - each peer is imported only where it runs
 
@@ -54,24 +62,33 @@ def procrastinate(url: str, count: int, concurrency: int) -> dict[str, float]:
         async with app.open_async():
             if not await app.check_connection_async():
                 await app.schema_manager.apply_schema_async()
-            numbers = iter(range(count))
 
-            async def put() -> None:
-                for number in numbers:
-                    await noop.defer_async(number=number, text="text")
+            async def put(jobs: int) -> None:
+                numbers = iter(range(jobs))
 
+                async def one_of_many() -> None:
+                    for number in numbers:
+                        await noop.defer_async(number=number, text="text")
+
+                await asyncio.gather(*(one_of_many() for _ in range(concurrency)))
+
+            async def work() -> None:
+                await app.run_worker_async(
+                    concurrency=concurrency, wait=False, install_signal_handlers=False
+                )
+
+            await put(warm)
+            await work()
             began = time.perf_counter()
-            await asyncio.gather(*(put() for _ in range(concurrency)))
+            await put(count)
             middle = time.perf_counter()
-            await app.run_worker_async(
-                concurrency=concurrency, wait=False, install_signal_handlers=False
-            )
+            await work()
             return _rates(count, began, middle, time.perf_counter())
 
     return asyncio.run(measure())
 
 
-def dbos(place: str, count: int) -> dict[str, float]:
+def dbos(place: str, warm: int, count: int) -> dict[str, float]:
     """A queue of durable workflows on SQLite, polled as often as it allows."""
     from dbos import DBOS  # noqa: PLC0415 - each peer is imported only where it runs
 
@@ -85,6 +102,7 @@ def dbos(place: str, count: int) -> dict[str, float]:
     DBOS.launch()
     queue = DBOS.register_queue("bench", polling_interval_sec=0.01)
     try:
+        _dbos_rates(queue, noop, warm // 10)  # as slow as it is
         return _dbos_rates(queue, noop, count)
     finally:
         DBOS.destroy()
@@ -106,13 +124,13 @@ def _rates(count: int, began: float, put: float, end: float) -> dict[str, float]
 
 
 def main() -> None:
-    """`PEER PLACE COUNT [CONCURRENCY]`."""
+    """`WARM PEER PLACE COUNT [CONCURRENCY]`."""
     logging.disable(logging.CRITICAL)
-    peer, place, count, *rest = sys.argv[1:]
+    warm, peer, place, count, *rest = sys.argv[1:]
     if peer == "procrastinate":
-        figures = procrastinate(place, int(count), int(rest[0]))
+        figures = procrastinate(place, int(warm), int(count), int(rest[0]))
     else:
-        figures = {"huey": huey, "dbos": dbos}[peer](place, int(count))
+        figures = {"huey": huey, "dbos": dbos}[peer](place, int(warm), int(count))
     print(json.dumps(figures))
 
 
