@@ -59,7 +59,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--rounds", type=int, default=5, help="of each queue, in turns")
     parser.add_argument("--jobs", type=int, default=600, help="in each round")
     parser.add_argument("--history", type=float, default=1.0, help="share of the long history")
-    parser.add_argument("--claims", type=int, default=3000, help="timed beside the history")
+    parser.add_argument("--claims", type=int, default=12_000, help="timed beside the history")
     parser.add_argument("--pickups", type=int, default=15, help="jobs sent to a waiting drain")
     parser.add_argument("--only", choices=["peers", "history", "pickup"])
     parser.add_argument("--json", type=Path, help="write the figures here too")
