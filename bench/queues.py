@@ -217,7 +217,7 @@ def be_one_of(warm: int, count: int) -> None:
 
 
 def _peer(name: str, count: int, *more: str) -> dict[str, float]:
-    with tempfile.TemporaryDirectory(dir=ROOT) as folder:
+    with tempfile.TemporaryDirectory(prefix=".bench-", dir=ROOT) as folder:
         return _run_peer(name, folder, str(count), *more)
 
 
