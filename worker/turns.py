@@ -3,8 +3,9 @@
 Group commit: who has ended its step hands the open transaction on to whoever waits. That one works
 inside it under a savepoint of its own, so that a step that fails takes back its own rows alone.
 Whoever finds nobody waiting commits for all of them, and none of them goes on before: what a step
-wrote, what it saw, and why it was refused is on the disk when its caller hears of it. Without a
-second thread a step is a transaction like any other.
+wrote, what it saw, and why it was refused is on the disk when its caller hears of it. Then each
+wakes the next: all at once they would take Python's lock from each other, and from whoever writes
+by then. Without a second thread a step is a transaction like any other.
 
 A step that is a function (`Turns.run`) is not even woken for its turn: whoever has the transaction
 in hand calls it, and its own thread sleeps until the commit. Knows no table.
@@ -52,7 +53,7 @@ class _Shared:
     def __init__(self, conn: Connection) -> None:
         self.conn = conn
         self.opened = time.monotonic()
-        self.ended: list[Step] = []
+        self.ended: deque[Step] = deque()
         self.error: BaseException | None = None
         """Why it was not committed."""
 
@@ -118,16 +119,21 @@ class Turns:
                 return
             self._waiting.append(step)
         try:
-            if step.gate.acquire(timeout=patience_s):
-                return
-            if not self._withdrawn(step):
+            came = step.gate.acquire(timeout=patience_s)
+            if not came and not self._withdrawn(step):
                 step.gate.acquire()  # called at the last moment, or being served
-                return
+                came = True
+            if step.served is not None:
+                self._tell_next(step.served)
         except BaseException:
-            if not self._withdrawn(step) and self.holder is step:
-                self.end(step, waits=False)
+            if not self._withdrawn(step):
+                if self.holder is step:
+                    self.end(step, waits=False)
+                else:
+                    self.miss(step)
             raise
-        raise NoTurnError
+        if not came:
+            raise NoTurnError
 
     def _withdrawn(self, step: Step) -> bool:
         """False: its turn has come meanwhile."""
@@ -161,7 +167,7 @@ class Turns:
                 continue
             following.gate.release()
             if waits:
-                step.await_commit(shared)
+                self._await_commit(step, shared)
             return
         dialects.commit(shared.conn)
         self._keep(shared.conn)
@@ -208,6 +214,35 @@ class Turns:
                 raise
             raise NotCommittedError(error) from error
 
+    def _await_commit(self, step: Step, shared: _Shared) -> None:
+        """Raises NotCommittedError."""
+        step.gate.acquire()
+        self._tell_next(shared)
+        if shared.error is not None:
+            raise NotCommittedError(shared.error)
+
+    def _tell_next(self, shared: _Shared) -> None:
+        """Wake one of those that waited for a transaction that has ended; it wakes the next."""
+        with self._guard:
+            while shared.ended:
+                step = shared.ended.popleft()
+                step.told = shared
+                if not step.gone:
+                    break
+            else:
+                return
+        step.gate.release()
+
+    def miss(self, step: Step) -> None:
+        """Its thread was interrupted while it waited for a commit: nobody is there to be told, and
+        to tell the next.
+        """
+        with self._guard:
+            step.gone = True
+            told = step.told
+        if told is not None:
+            self._tell_next(told)
+
     def give_up(self, error: BaseException) -> None:
         """The transaction is lost, with every step in it; the turn goes on."""
         shared = self._shared
@@ -226,8 +261,7 @@ class Turns:
         if following is not None:
             following.gate.release()
         if shared is not None:
-            for step in shared.ended:
-                step.gate.release()
+            self._tell_next(shared)
 
 
 class Step:
@@ -242,7 +276,9 @@ class Step:
         "answer",
         "error",
         "gate",
+        "gone",
         "served",
+        "told",
         "work",
     )
 
@@ -264,6 +300,10 @@ class Step:
         self.gate.acquire()
         self.served: _Shared | None = None
         """The transaction in which another thread has called `work`."""
+        self.told: _Shared | None = None
+        """The transaction that has ended, when it is this step's turn to hear of it."""
+        self.gone = False
+        """Whether its thread was interrupted while it waited for that."""
         self.answer: Any = None
         self.error: Exception | None = None
 
@@ -274,12 +314,6 @@ class Step:
         if self.error is not None:
             raise self.error
         return self.answer
-
-    def await_commit(self, shared: _Shared) -> None:
-        """Raises NotCommittedError."""
-        self.gate.acquire()
-        if shared.error is not None:
-            raise NotCommittedError(shared.error)
 
     def __enter__(self) -> Connection:
         try:
@@ -306,6 +340,8 @@ class Step:
         except BaseException as trouble:
             if self._turns.holder is self:
                 self._turns.give_up(trouble)
+            elif not isinstance(trouble, Exception):
+                self._turns.miss(self)
             raise
 
     def _keep(self) -> None:

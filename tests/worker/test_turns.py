@@ -201,6 +201,57 @@ def test_who_is_interrupted_serves_nobody(db: Database, crew: Crew) -> None:
     assert topics(db) == ["a", "b"]
 
 
+@pytest.mark.parametrize("form", ["block", "function"])
+def test_who_is_interrupted_while_it_waits_for_a_commit_keeps_nobody_waiting(
+    db: Database, crew: Crew, form: Form
+) -> None:
+    """One tells the next that the commit is made: Ctrl-C in the middle leaves a gap in the line."""
+    running, go = threading.Event(), threading.Event()
+
+    def work(conn: Connection) -> None:
+        adds("b")(conn)
+        running.set()
+        go.wait(30 if form == "function" else 0)  # which runs in the thread of another one
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    def act() -> Sequence[Sent]:
+        """While the main thread waits."""
+        eventually(lambda: crew.waiting() == 1, "the main thread")
+        behind = [crew.send(adds(name), form=form) for name in "cd"]
+        ahead.go.set()
+        assert running.wait(30)
+        if form == "block":
+            assert behind[0].inside.wait(30)
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1)
+        assert interrupted.wait(30)
+        go.set()
+        for one in behind:
+            one.go.set()
+        return behind
+
+    interrupted = threading.Event()
+    before = signal.signal(signal.SIGUSR1, interrupt)
+    try:
+        ahead = crew.send(adds("a"), form=form)
+        with ThreadPoolExecutor(1) as pool:
+            acting = pool.submit(act)
+            with pytest.raises(KeyboardInterrupt):  # noqa: PT012 - the one or the other
+                if form == "function":
+                    db.write(work)
+                else:
+                    with db.write_tx() as conn:
+                        work(conn)
+            interrupted.set()
+            behind = acting.result(30)
+            assert [one.future.exception(30) for one in (ahead, *behind)] == [None] * 3
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    # What it asked for is written all the same: the others' commit was its own.
+    assert topics(db) == ["a", "b", "c", "d"]
+
+
 def test_a_function_that_is_interrupted_is_everybodys_error(db: Database, crew: Crew) -> None:
     """Who called it was interrupted, at a moment that nobody knows: nothing is written."""
 
