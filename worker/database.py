@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
+from typing import NoReturn
 
 import sqlalchemy as sa
 from sqlalchemy import Connection, Engine
@@ -75,6 +76,25 @@ class Database:
                 raise
             raise _in_words(self.settings, error) from error
 
+    def glance(self, look: Callable[[Connection], Answer]) -> Answer:
+        """`read` for a look of a single statement, which sees one moment by itself: on SQLite it
+        needs no transaction around it. Raises DatabaseError.
+        """
+        if self.dialect == "sqlite":
+            conn = self._kept() or self._engine.connect()
+            try:
+                answer = look(conn)
+            except _TROUBLE:
+                conn.close()  # below again, with a reader's patience
+            except BaseException:
+                conn.close()
+                raise
+            else:
+                self._keep(conn)
+                return answer
+        with self.read() as conn:
+            return look(conn)
+
     @contextmanager
     def write_tx(
         self, *, patience_s: float | None = None, alone: bool = False
@@ -86,7 +106,7 @@ class Database:
         when the disk is full or another writer does not end; nothing is written then.
         """
         patience = dialects.PATIENCE_S if patience_s is None else patience_s
-        with self._told(patience):
+        try:
             if self.dialect == "sqlite":
                 with self._turns.step(patience, alone=alone) as conn:
                     yield conn
@@ -94,6 +114,8 @@ class Database:
                 with self._engine.connect() as conn, conn.begin():
                     dialects.begin_writing(conn, patience)
                     yield conn
+        except _STEP_TROUBLE as error:
+            self._tell(error, patience)
 
     def write(self, work: Callable[[Connection], Answer]) -> Answer:
         """`write_tx` for a step that is one function, and returns what that returns.
@@ -105,22 +127,20 @@ class Database:
         if self.dialect != "sqlite":
             with self.write_tx() as conn:
                 return work(conn)
-        with self._told(dialects.PATIENCE_S):
-            return self._turns.run(work, dialects.PATIENCE_S)
-
-    @contextmanager
-    def _told(self, patience: float) -> Iterator[None]:
-        """What a writing step raises, in words."""
         try:
-            yield
-        except _TROUBLE as error:
-            if not _is_trouble(error):
-                raise
-            raise _in_words(self.settings, error) from error
-        except NotCommittedError as error:
+            return self._turns.run(work, dialects.PATIENCE_S)
+        except _STEP_TROUBLE as error:
+            self._tell(error, dialects.PATIENCE_S)
+
+    def _tell(self, error: Exception, patience: float) -> NoReturn:
+        """Raise what a writing step raised, in words where they are not our own."""
+        if isinstance(error, NotCommittedError):
             raise self._not_committed(error.cause) from error
-        except NoTurnError:
+        if isinstance(error, NoTurnError):
             raise self._locked(patience) from None
+        if isinstance(error, sa.exc.DBAPIError) and _is_trouble(error):
+            raise _in_words(self.settings, error) from error
+        raise error
 
     def _begun(self, patience_s: float) -> Connection:
         """A connection to SQLite that may write. To be called with the turn: the one that wrote
@@ -282,6 +302,7 @@ def shown(settings: WorkerSettings) -> str:
 
 
 _TROUBLE = (sa.exc.DatabaseError, sa.exc.InterfaceError)
+_STEP_TROUBLE = (*_TROUBLE, NotCommittedError, NoTurnError)
 
 
 def _is_trouble(error: sa.exc.DBAPIError) -> bool:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from operator import itemgetter
 from typing import Any, NamedTuple
 
-from sqlalchemy import BindParameter, Connection, Delete, Dialect, Insert, Select, Update
+from sqlalchemy import BindParameter, Connection, Delete, Dialect, Float, Insert, Select, Update
 from sqlalchemy.sql.compiler import SQLCompiler
 
 from worker import dialects
@@ -120,6 +120,8 @@ def _in_order(names: Sequence[str]) -> Callable[[Mapping[str, Any]], Sequence[An
 
 
 def _processor(compiled: SQLCompiler, bound: BindParameter[Any]) -> Callable[[Any], Any] | None:
+    if isinstance(bound.type, Float):
+        return None  # a float is the driver's own type; SQLAlchemy would look for decimals
     return bound.type.dialect_impl(compiled.dialect).bind_processor(compiled.dialect)
 
 

@@ -10,7 +10,7 @@ import os
 import time
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, Row, bindparam, insert, select
+from sqlalchemy import Connection, Row, bindparam, insert, null, select
 
 from engine.contract.run_dir import AbortReason
 from worker.attempt.settlement import Verdict
@@ -81,9 +81,9 @@ _SETTLE = Prepared(
         job.c.id == bindparam("the_job"),
         job.c.fence == bindparam("the_fence"),
         values={
-            "lane": None,
-            "engine": None,
-            "stop_requested": None,
+            "lane": null(),
+            "engine": null(),
+            "stop_requested": null(),
             "cause": bindparam("the_cause"),
             "error": bindparam("the_error"),
             "finished_at": bindparam("now"),

@@ -1,7 +1,8 @@
 """The change feed: what a live page must draw again.
 
-One row a change, written in the transaction that made it. Only a tail is kept; a page that was
-away for longer than that draws itself anew.
+One row a change, written in the transaction that made it; moves of a job and of a lane are written
+down by the database itself (`job_move`, migration 0009). Only a tail is kept; a page that was away
+for longer than that draws itself anew.
 """
 
 from __future__ import annotations
@@ -19,6 +20,9 @@ Topic = Literal["job", "board", "lane"]
 KEPT = 10_000
 """Rows of the tail: about 40 minutes of a busy job."""
 
+EVERY = 500
+"""Old rows are looked for at one in so many changes, and at the moves of one in so many jobs."""
+
 _APPEND = Prepared(insert(change).returning(change.c.id))
 _APPEND_MOVED = Prepared(
     insert(change).values(
@@ -33,16 +37,18 @@ _APPEND_MOVED = Prepared(
 def announce(conn: Connection, topic: Topic, job_id: int | None = None) -> None:
     """Append a change; now and then drop what is older than the tail."""
     key = _APPEND.one(conn, {"topic": topic, "job_id": job_id}).id
-    if key % 1_000 == 0:
-        _drop_before(conn, key)
+    if key % EVERY == 0:
+        drop_old(conn)
 
 
 def announce_moved(conn: Connection, job_id: int) -> None:
-    """The same for a job whose place on the board changed: both topics, in one statement."""
+    """For a job whose place on the board changed without a row in the audit: both topics."""
     _APPEND_MOVED.run(conn, {"the_job": job_id})
-    if job_id % 500 == 0:
-        _drop_before(conn, conn.execute(select(func.max(change.c.id))).scalar_one())
+    if job_id % EVERY == 0:
+        drop_old(conn)
 
 
-def _drop_before(conn: Connection, newest: int) -> None:
+def drop_old(conn: Connection) -> None:
+    """What is older than the tail."""
+    newest = select(func.max(change.c.id)).scalar_subquery()
     conn.execute(delete(change).where(change.c.id <= newest - KEPT))

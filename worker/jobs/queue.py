@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Any, NamedTuple
 
 from sqlalchemy import (
@@ -21,6 +22,7 @@ from sqlalchemy import (
     insert,
     literal_column,
     not_,
+    null,
     select,
     text,
 )
@@ -181,7 +183,8 @@ def insert_job(
         "not_before": terms.not_before,
         **columns_of(deferral_of(terms.parents, terms.not_before, now)),
     }
-    job_id: int = _INSERT.one(conn, row).id
+    given = {name: value for name, value in row.items() if value is not None}
+    job_id: int = _insert_of(tuple(given)).one(conn, given).id
     if wanted.tags:
         conn.execute(insert(job_tag), [{"tag": tag, "job_id": job_id} for tag in wanted.tags])
     if wanted.after:
@@ -202,8 +205,11 @@ class Ready(NamedTuple):
 def look(db: Database, *, skip: Sequence[int] = (), now: float | None = None) -> Ready:
     """A cheap look before a claim: a queue with nothing to do costs no write."""
     known = _but(skip) | {"now": _moment(now)}
-    with db.read() as conn:
-        row = conn.execute(_LOOK_BUT, known).one() if skip else _LOOK.one(conn, known)
+    if skip:
+        with db.read() as conn:
+            row = conn.execute(_LOOK_BUT, known).one()
+    else:
+        row = db.glance(lambda conn: _LOOK.one(conn, known))
     return Ready(bool(row.claimable), bool(row.due), bool(row.paused))
 
 
@@ -257,6 +263,7 @@ _NEXT = (
     .where(text(CLAIMABLE))
     .order_by(_queued.c.priority.desc(), _queued.c.rank, _queued.c.id)
     .limit(literal_column("1"))
+    .offset(literal_column("0"))
 )
 """The job that a claim takes, by the partial index in its order."""
 _NEXT_BUT = _NEXT.where(_queued.c.id.not_in(bindparam("skip", expanding=True)))
@@ -274,7 +281,7 @@ def _claim(chosen: ColumnElement[bool]) -> ReturningUpdate[Any]:
         chosen,
         not_(_PAUSED),
         values={
-            "attempt": job.c.attempt + 1,
+            "attempt": job.c.attempt + literal_column("1"),
             "fence": bindparam("the_fence"),
             "lane": bindparam("the_lane"),
             "started_at": func.coalesce(job.c.started_at, bindparam("now")),
@@ -282,9 +289,9 @@ def _claim(chosen: ColumnElement[bool]) -> ReturningUpdate[Any]:
             "started_beat": bindparam("now_beat"),
             "heartbeat_at": bindparam("now"),
             "beat": bindparam("now_beat"),
-            "stop_requested": None,
-            "cause": None,
-            "error": None,
+            "stop_requested": null(),
+            "cause": null(),
+            "error": null(),
         },
         returning=(job.c.id, job.c.kind, job.c.config, job.c.attempt),
     )
@@ -296,7 +303,9 @@ _CLAIM_BUT = _claim(job.c.id == _NEXT_BUT.scalar_subquery())
 _CLAIM_ONLY = Prepared(_claim(and_(job.c.id == bindparam("only"), text(CLAIMABLE))))
 
 # Behind every job there is: the id that it will get, or one that a failed insert wasted.
-_NEXT_RANK = select(func.coalesce(func.max(_everyone.c.id), 0) + 1).scalar_subquery()
+_NEXT_RANK = select(
+    func.coalesce(func.max(_everyone.c.id), literal_column("0")) + literal_column("1")
+).scalar_subquery()
 _NOTHING_YET: dict[str, Any] = {
     name: literal_column("0")
     for name in (
@@ -309,12 +318,10 @@ _NOTHING_YET: dict[str, Any] = {
         "ingested_offset",
     )
 }
-_INSERT = Prepared(
-    insert(job)
-    .values(
-        rank=_NEXT_RANK,
-        result=literal_column("'{}'"),
-        **_NOTHING_YET,
-    )
-    .returning(job.c.id)
-)
+
+
+@cache
+def _insert_of(_columns: tuple[str, ...]) -> Prepared:
+    """One for each set of columns that are not null: a null costs as much as a value."""
+    new = insert(job).values(rank=_NEXT_RANK, result=literal_column("'{}'"), **_NOTHING_YET)
+    return Prepared(new.returning(job.c.id))

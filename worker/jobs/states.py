@@ -23,16 +23,14 @@ from sqlalchemy import (
     Connection,
     Row,
     bindparam,
-    case,
     insert,
     literal_column,
-    or_,
     update,
 )
 from sqlalchemy.sql.dml import ReturningUpdate
 
-from worker.jobs.changes import announce_moved
-from worker.jobs.tables import job, job_event, state_count
+from worker.jobs import changes
+from worker.jobs.tables import job, job_move
 from worker.prepared import Prepared
 
 
@@ -78,8 +76,7 @@ def record_created(conn: Connection, job_id: int, *, actor: str, why: str) -> No
 
 def note(conn: Connection, job_id: int, state: State, *, actor: str, why: str) -> None:
     """An audit row for what a person changed without moving the job: its place, its conditions."""
-    _audit(conn, job_id, state, state, actor=actor, why=why)
-    announce_moved(conn, job_id)
+    _record(conn, job_id, state, state, actor=actor, why=why)
 
 
 def transition(
@@ -181,30 +178,14 @@ def apply(
     return moved
 
 
-_counted = state_count.c.state
-_COUNT = Prepared(
-    update(state_count)
-    .where(or_(_counted == bindparam("source"), _counted == bindparam("target")))
-    .values(
-        n=state_count.c.n
-        + case((_counted == bindparam("target"), literal_column("1")), else_=literal_column("-1"))
-    )
-)
-_AUDIT = Prepared(insert(job_event))
+_RECORD = Prepared(insert(job_move))
 
 
 def _record(
     conn: Connection, job_id: int, source: State | None, to: State, *, actor: str, why: str
 ) -> None:
-    _audit(conn, job_id, source, to, actor=actor, why=why)
-    _COUNT.run(conn, {"source": source.value if source else "", "target": to.value})
-    announce_moved(conn, job_id)
-
-
-def _audit(
-    conn: Connection, job_id: int, source: State | None, to: State, *, actor: str, why: str
-) -> None:
-    _AUDIT.run(
+    """The audit row; the database keeps the counters and announces it."""
+    _RECORD.run(
         conn,
         {
             "job_id": job_id,
@@ -216,3 +197,5 @@ def _audit(
             "why": why,
         },
     )
+    if job_id % changes.EVERY == 0:
+        changes.drop_old(conn)

@@ -73,7 +73,7 @@ class Submission(BaseModel):
 
     kind: str = Field(max_length=100)
     """Name of a registered kind."""
-    config: dict[str, Any] = {}
+    config: dict[str, Any] = Field(default_factory=dict)
     """The settings."""
     sweep: dict[str, list[Any]] | None = None
     """Dotted names of settings, each with a list of values: a job for every combination."""
@@ -83,13 +83,13 @@ class Submission(BaseModel):
     """Higher runs first: -100 to 100."""
     not_before: StartTime = None
     """Earliest start: ISO 8601, local time with a zone's name, Unix seconds, or `+2h`."""
-    after: list[JobNumber] = Field(default=[], max_length=100)
+    after: list[JobNumber] = Field(default_factory=list, max_length=100)
     """Jobs that must have ended before."""
     if_parent_fails: IfParentFails = IfParentFails.CANCEL
     """When one of those ends without success: cancel this one, run it all the same, or wait."""
     clone_of: JobNumber | None = None
     """The job that this one began from; it changes nothing of how it runs."""
-    tags: list[str] = Field(default=[], max_length=20)
+    tags: list[str] = Field(default_factory=list, max_length=20)
     """Words to find it by."""
     force: bool = Field(default=False, strict=True)
     """Queue it although the same job has a finished result."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -45,6 +45,7 @@ _NEWEST = Prepared(
     )
     .order_by(job.c.id.desc())
     .limit(literal_column("1"))
+    .offset(literal_column("0"))
 )
 
 
@@ -57,10 +58,19 @@ def fingerprint(
     settings = config.model_dump(mode="json") if plain is None else plain
     if kind.indifferent:
         settings = _without(settings, kind.indifferent)
+    return Fingerprint(canonical_hash([kind.name, settings]), _data(kind.inputs(config)))
+
+
+_NO_DATA = hashlib.sha256().hexdigest()
+
+
+def _data(paths: Sequence[Path]) -> str:
+    if not paths:
+        return _NO_DATA
     digest = hashlib.sha256()
-    for path in kind.inputs(config):
+    for path in paths:
         digest.update(f"{path}\0{_content(path)}\0".encode())
-    return Fingerprint(canonical_hash([kind.name, settings]), digest.hexdigest())
+    return digest.hexdigest()
 
 
 def canonical_hash(value: Any) -> str:
@@ -71,7 +81,7 @@ def canonical_hash(value: Any) -> str:
 
 def finished_before(conn: Connection, same: Fingerprint) -> tuple[int, str | None] | None:
     """(job, verdict) of the newest finished result of the same job; None when there is none."""
-    row = _NEWEST.one_or_none(conn, same._asdict())
+    row = _NEWEST.one_or_none(conn, {"config": same.config, "data": same.data})
     return None if row is None else (row.id, row.result.get("verdict"))
 
 

@@ -37,8 +37,7 @@ from worker.database import Database
 from worker.jobs.changes import announce
 from worker.jobs.states import State
 from worker.jobs.tables import job
-from worker.lane import policy
-from worker.lane.tables import ledger
+from worker.lane.tables import ledger, policy
 from worker.lane.window import day_ends, local_day, zone_named
 from worker.prepared import Prepared
 
@@ -102,8 +101,7 @@ class ExternalSpend(BaseModel):
 
 def zone_of(conn: Connection, lane: str) -> zoneinfo.ZoneInfo:
     """The time zone in which the lane's days are counted: its policy's, else the machine's."""
-    found = policy.standing_in(conn, lane)
-    return zone_named(found.zone if found else None)
+    return zone_named(conn.execute(_ZONE, {"of_lane": lane}).scalar_one_or_none())
 
 
 def reserve(conn: Connection, meter: Meter, seconds: float, *, at: float) -> None:
@@ -129,9 +127,10 @@ def use(
 
 def settle(conn: Connection, ended: Ended, *, lane: str, price_usd_h: float, actor: str) -> None:
     """Charge what is missing of an attempt that has ended."""
-    found = _metered(conn, ended.job_id, ended.n)
-    meter = Meter(lane, ended.job_id, ended.n, price_usd_h, zone_of(conn, lane), actor)
-    rest = ended.seconds - found
+    of = {"of_job": ended.job_id, "of_attempt": ended.n, "of_lane": lane}
+    found = _METERED_IN_ZONE.one(conn, of)
+    meter = Meter(lane, ended.job_id, ended.n, price_usd_h, zone_named(found.zone), actor)
+    rest = ended.seconds - float(found.seconds)
     # Less than was metered: the supervisor died between its last heartbeat and its last row.
     begin = ended.ended_at - max(rest, 0.0)
     for day, part in _by_day(begin, rest, meter.zone):
@@ -269,12 +268,16 @@ _RESERVED = (
     )
     .where(ledger.c.lane == bindparam("of_lane"), ledger.c.entry == Entry.RESERVE)
 )
-_METERED = Prepared(
-    select(func.coalesce(func.sum(ledger.c.seconds), literal_column("0.0")).label("seconds")).where(
-        ledger.c.job_id == bindparam("of_job"),
-        ledger.c.attempt == bindparam("of_attempt"),
-        or_(*(ledger.c.entry == literal_column(f"'{entry}'") for entry in USED)),
-    )
+_ZONE = select(policy.c.zone).where(policy.c.lane == bindparam("of_lane"))
+_USED = (
+    ledger.c.job_id == bindparam("of_job"),
+    ledger.c.attempt == bindparam("of_attempt"),
+    or_(*(ledger.c.entry == literal_column(f"'{entry}'") for entry in USED)),
+)
+_SECONDS = func.coalesce(func.sum(ledger.c.seconds), literal_column("0.0")).label("seconds")
+_METERED = Prepared(select(_SECONDS).where(*_USED))
+_METERED_IN_ZONE = Prepared(
+    select(_SECONDS, _ZONE.scalar_subquery().label("zone")).where(*_USED),
 )
 
 

@@ -4,7 +4,8 @@ The lease and its fence decide: a holder whose fence is not the newest writes no
 machine-wide lock keeps two data directories off one accelerator; it is closed on exec, so no
 engine keeps it. A holder that is provably dead is replaced at once; one that is silent for longer
 than the lease is verified, killed with its engine group and confirmed gone first.
-Knows no job but the one that the lane runs, and starts nothing.
+A change of holder or of job announces itself (a trigger of `lane`, migration 0009). Knows no job
+but the one that the lane runs, and starts nothing.
 """
 
 from __future__ import annotations
@@ -22,7 +23,6 @@ from sqlalchemy import Connection, Row, bindparam, insert, select, update
 from engine.contract.errors import NightlaneError
 from engine.contract.run_dir import RunDir
 from worker.database import Database, DatabaseError
-from worker.jobs.changes import announce
 from worker.jobs.states import State
 from worker.jobs.tables import job, lane
 from worker.lane.identity import ProcessIdentity, kill_and_confirm
@@ -96,12 +96,10 @@ class Lease:
         Raises LeaseLostError.
         """
         self._update(conn, fence=self.fence + 1, job_id=job_id)
-        announce(conn, "lane", job_id)
 
     def clear_job(self, conn: Connection) -> None:
         """The lane runs nothing now. Raises LeaseLostError."""
         self._update(conn, job_id=None)
-        announce(conn, "lane")
 
     def keep(self) -> None:
         """The heartbeat of lane and job, when it is due.
@@ -122,7 +120,6 @@ class Lease:
         with self.db.write_tx() as conn:
             freed = update(lane).where(lane.c.name == self.lane, lane.c.fence == self.fence)
             conn.execute(freed.values(holder=None, job_id=None))
-            announce(conn, "lane")
 
     def _update(self, conn: Connection, **values: Any) -> None:
         held = {"held_lane": self.lane, "held_fence": self.fence}
@@ -224,7 +221,6 @@ def _take(db: Database, settings: WorkerSettings, seen: Row[Any], *, scheduled: 
             raise LaneHeldError(settings.lane, "a drain that was faster", "look again")
         orphans = update(job).where(job.c.lane == settings.lane, job.c.state == State.RUNNING)
         conn.execute(orphans.values(fence=fence))
-        announce(conn, "lane")
     return Lease(db, settings.lane, fence)
 
 

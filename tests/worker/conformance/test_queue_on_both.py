@@ -50,6 +50,39 @@ def test_the_migrations_build_what_the_models_declare(db: Database) -> None:
         assert compare_metadata(context, SQLModel.metadata) == []
 
 
+def test_every_move_is_counted_and_announced_in_the_statement_that_records_it(
+    db: Database, settings: WorkerSettings, tally: Tally
+) -> None:
+    """By the database itself: of a job its own page and the board, of a lane who runs what."""
+
+    def news() -> list[tuple[str, int | None]]:
+        found = views.changes_after(db, seen[-1])
+        seen.append(views.last_change_id(db))
+        return [(row.topic, row.job_id) for row in found]
+
+    seen = [views.last_change_id(db)]
+    number = tally()
+    moved: list[tuple[str, int | None]] = [("job", number), ("board", number)]
+    assert news() == moved
+    assert views.counts(db)[State.QUEUED] == 1
+
+    with hold_lane(db, settings) as lease:
+        assert news() == [("lane", None)]
+        with db.write_tx() as conn:
+            taken = claim(conn, lane=lease.lane, fence=lease.fence + 1, actor="test")
+            lease.advance(conn, number)
+        assert taken is not None
+        lease.fence += 1
+        assert news() == [*moved, ("lane", number)]
+        lease.keep()
+        assert news() == []  # a heartbeat is no news
+        write_verdict(lease, number, 1, Verdict(State.SUCCEEDED, "done"))
+        assert news() == [*moved, ("lane", None)]
+    assert news() == [("lane", None)]
+    counts = views.counts(db)
+    assert {state: n for state, n in counts.items() if n} == {State.SUCCEEDED: 1}
+
+
 def test_opening_again_finds_the_newest_tables(db: Database, settings: WorkerSettings) -> None:
     """Nothing is migrated twice."""
     with open_database(settings) as again, again.read() as conn:

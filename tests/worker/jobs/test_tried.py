@@ -17,7 +17,7 @@ from worker.jobs.queue import enqueue
 from worker.jobs.refusals import AlreadyTriedError
 from worker.jobs.states import State
 from worker.jobs.tables import job
-from worker.jobs.tried import fingerprint
+from worker.jobs.tried import canonical_hash, fingerprint
 
 pytestmark = pytest.mark.requirement("JB-12")
 
@@ -120,3 +120,15 @@ def test_settings_that_cannot_change_the_result_do_not_count() -> None:
     same = {config_hash(), config_hash(keep_checkpoints=9, save_every=2, threads=1)}
     assert len(same) == 1
     assert config_hash(seed=1) not in same
+
+
+@pytest.mark.usefixtures("settings")
+def test_what_earlier_versions_wrote_stays_comparable() -> None:
+    """A hash that changed would let every finished job run again."""
+    given = ["rl_run", {"b": 1, "a": [None, 1.5, "é"], "c": {"z": True}}]
+    without_files = fingerprint(get_kind("tally"), validate("tally", {})).data
+
+    assert canonical_hash(given) == (
+        "993d6c5696a74b31a8f8d559b330b5fcd8cad3c18c3cf98d47a7032555cd1275"
+    )
+    assert without_files == "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
