@@ -47,6 +47,8 @@ class Database:
     def __init__(self, engine: Engine, settings: WorkerSettings) -> None:
         self.settings = settings
         self._engine = engine
+        self.dialect = engine.dialect.name
+        """`sqlite` or `postgresql`."""
         self._idle: deque[Connection] = deque()
         self._turns = Turns(self._begun, self._keep)
         self._watch: Connection | None = None
@@ -228,11 +230,6 @@ class Database:
         with self._in_words(), self._stamping:
             self._stamped = self._stamped or self._engine.connect()
             return dialects.writes_seen(self._stamped)
-
-    @property
-    def dialect(self) -> str:
-        """`sqlite` or `postgresql`."""
-        return self._engine.dialect.name
 
     def close(self) -> None:
         """Close every connection that nobody uses; the next use opens new ones."""

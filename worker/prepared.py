@@ -44,10 +44,7 @@ class Prepared:
     def all(self, conn: Connection, values: Mapping[str, Any]) -> list[Any]:
         """Its rows. Raises what `conn.execute` raises, KeyError for a value that is missing."""
         cursor = self._execute(conn, values)
-        read = self._readers.get(conn.dialect.name)
-        if read is None:
-            read = _reader(self._statement, conn.dialect, cursor.description)
-            self._readers[conn.dialect.name] = read
+        read = self._readers.get(conn.dialect.name) or self._reader(conn, cursor)
         return [read(row) for row in cursor.fetchall()]
 
     def columns(self, conn: Connection, values: Mapping[str, Any]) -> list[tuple[Any, ...]]:
@@ -56,9 +53,13 @@ class Prepared:
 
     def one_or_none(self, conn: Connection, values: Mapping[str, Any]) -> Any:
         """Its only row, or None."""
-        rows = self.all(conn, values)
-        assert len(rows) <= 1, f"{len(rows)} rows where there is one at most"
-        return rows[0] if rows else None
+        cursor = self._execute(conn, values)
+        rows = cursor.fetchall()
+        if not rows:
+            return None
+        assert len(rows) == 1, f"{len(rows)} rows where there is one at most"
+        read = self._readers.get(conn.dialect.name) or self._reader(conn, cursor)
+        return read(rows[0])
 
     def one(self, conn: Connection, values: Mapping[str, Any]) -> Any:
         """Its only row."""
@@ -69,6 +70,11 @@ class Prepared:
     def run(self, conn: Connection, values: Mapping[str, Any]) -> int:
         """How many rows it changed; for a statement that returns none."""
         return int(self._execute(conn, values).rowcount)
+
+    def _reader(self, conn: Connection, cursor: Any) -> Callable[[Sequence[Any]], Any]:
+        read = _reader(self._statement, conn.dialect, cursor.description)
+        self._readers[conn.dialect.name] = read
+        return read
 
     def _execute(self, conn: Connection, values: Mapping[str, Any]) -> Any:
         """Returns the driver's cursor."""

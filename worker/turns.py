@@ -117,6 +117,7 @@ class Turns:
             if self.holder is None:
                 self.holder = step
                 return
+            step.close_gate()
             self._waiting.append(step)
         try:
             came = step.gate.acquire(timeout=patience_s)
@@ -186,6 +187,7 @@ class Turns:
             following = self._waiting.popleft()
             if following.work is None or not waits:
                 if waits:
+                    step.close_gate()
                     shared.ended.append(step)
                 self.holder = following
             return following
@@ -260,27 +262,27 @@ class Turns:
             following = self.holder = self._waiting.popleft() if self._waiting else None
         if following is not None:
             following.gate.release()
-        if shared is not None:
+        if shared is not None and shared.ended:
             self._tell_next(shared)
 
 
 class Step:
     """One writer's part of a transaction, from `with` to the commit."""
 
-    __slots__ = (
-        "_conn",
-        "_joined",
-        "_patience_s",
-        "_turns",
-        "alone",
-        "answer",
-        "error",
-        "gate",
-        "gone",
-        "served",
-        "told",
-        "work",
-    )
+    gate: threading.Lock
+    """Opened when its turn has come, and when the transaction that it waits for has ended. Made
+    when it has to wait.
+    """
+    served: _Shared | None = None
+    """The transaction in which another thread has called `work`."""
+    told: _Shared | None = None
+    """The transaction that has ended, when it is this step's turn to hear of it."""
+    gone = False
+    """Whether its thread was interrupted while it waited for that."""
+    answer: Any = None
+    error: Exception | None = None
+    _conn: Connection
+    _joined: bool
 
     def __init__(
         self,
@@ -295,17 +297,11 @@ class Step:
         self.alone = alone
         self.work = work
         """What the thread that has the turn may call in place of this one."""
+
+    def close_gate(self) -> None:
+        """Before anybody can see that the step waits."""
         self.gate = threading.Lock()
-        """Opened when its turn has come, and when the transaction that it waits for has ended."""
         self.gate.acquire()
-        self.served: _Shared | None = None
-        """The transaction in which another thread has called `work`."""
-        self.told: _Shared | None = None
-        """The transaction that has ended, when it is this step's turn to hear of it."""
-        self.gone = False
-        """Whether its thread was interrupted while it waited for that."""
-        self.answer: Any = None
-        self.error: Exception | None = None
 
     def outcome(self, shared: _Shared) -> Any:
         """Of a step that was served, when its transaction has ended."""

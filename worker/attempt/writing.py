@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, Row, bindparam, insert, null, select
@@ -50,7 +51,7 @@ def write_verdict(
     """
 
     def settle(conn: Connection) -> Settled:
-        told = verdict
+        told, who = verdict, actor()
         if verdict.to is State.QUEUED and _cancel_asked(conn, job_id):
             told = Verdict(State.CANCELLED, f"cancelled; {verdict.why}")
         known = {
@@ -61,20 +62,26 @@ def write_verdict(
             "now": time.time() if told.to.final else None,
             "oom": int(told.oom),
             "rescue": int(told.rescue),
-            **{f"the_{name}": value for name, value in columns_of(told.deferral).items()},
+            **(_FREE if told.deferral is None else _bound(columns_of(told.deferral))),
         }
-        moved = apply(conn, _SETTLE, State.RUNNING, told.to, known, actor=actor(), why=told.why)
+        moved = apply(conn, _SETTLE, State.RUNNING, told.to, known, actor=who, why=told.why)
         if moved is None:
             raise lease.lost()
         _charge(conn, moved, lease, told, last_sign)
         if told.to.final:
-            conclude(conn, moved, actor=actor())
+            conclude(conn, moved, actor=who)
         lease.clear_job(conn)
         return Settled(job_id, number, told.to, told.cause, told.error, told.later)
 
     return lease.db.write(settle)
 
 
+def _bound(columns: Mapping[str, Any]) -> dict[str, Any]:
+    """For `_SETTLE`: SQLAlchemy keeps the columns' own names for itself."""
+    return {f"the_{name}": value for name, value in columns.items()}
+
+
+_FREE = _bound(FREE)
 _SETTLE = Prepared(
     moving(
         State.RUNNING,
@@ -89,7 +96,7 @@ _SETTLE = Prepared(
             "finished_at": bindparam("now"),
             "oom_deferred": job.c.oom_deferred + bindparam("oom"),
             "rescues": job.c.rescues + bindparam("rescue"),
-            **{name: bindparam(f"the_{name}") for name in FREE},
+            **{name: bindparam(bound) for name, bound in zip(FREE, _FREE, strict=True)},
         },
         returning=(
             job.c.id,

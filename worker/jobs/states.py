@@ -168,7 +168,7 @@ def apply(
     """
     if to not in TRANSITIONS[source]:
         raise ValueError(f"no transition leads from {source} to {to}")
-    known = {"to_state": to.value, **parameters}
+    known = {"to_state": str(to), **parameters}
     if isinstance(statement, Prepared):
         moved = statement.one_or_none(conn, known)
     else:
@@ -192,8 +192,8 @@ def _record(
             "at": time.time(),
             "actor": actor,
             # Plain text: for a member of an enum SQLite's driver looks for an adapter each time.
-            "from_state": source.value if source else None,
-            "to_state": to.value,
+            "from_state": str(source) if source else None,
+            "to_state": str(to),
             "why": why,
         },
     )

@@ -317,7 +317,7 @@ def _append(
         "lane": meter.lane,
         "job_id": meter.job_id,
         "attempt": meter.attempt,
-        "entry": entry.value,
+        "entry": str(entry),
         "seconds": seconds,
         "usd": seconds / SECONDS_PER_HOUR * meter.price_usd_h,
         "joules": joules,

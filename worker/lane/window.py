@@ -60,6 +60,7 @@ def local_day(moment: float, zone: zoneinfo.ZoneInfo) -> datetime.date:
     return datetime.datetime.fromtimestamp(moment, zone).date()
 
 
+@lru_cache(maxsize=64)
 def day_begins(day: datetime.date, zone: zoneinfo.ZoneInfo) -> float:
     """Unix seconds of the first moment of a local day; where midnight is skipped, of the jump."""
     return _moment(day, datetime.time(), zone, last=False)
