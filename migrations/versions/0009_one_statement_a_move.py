@@ -2,8 +2,9 @@
 
 The statement is an INSERT into the view `job_move`. A program of before writes `job_event` itself,
 and the rest beside it: one that still runs while this comes counts its moves once, as ever.
-A migration that builds `job_event`, `lane`, `state_count` or `change` anew makes the triggers of
-that table anew too: SQLite drops them with it.
+A later migration that builds `job_event`, `state_count` or `change` anew drops the view first and
+makes it again with its trigger; one that builds `lane` anew makes that one's again: SQLite drops a
+trigger with its table.
 """
 
 from alembic import op
