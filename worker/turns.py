@@ -113,13 +113,13 @@ class Turns:
 
     def _take(self, step: Step, patience_s: float) -> None:
         """Wait for the turn, or for the commit of whoever has served the step meanwhile."""
-        with self._guard:
-            if self.holder is None:
-                self.holder = step
-                return
-            step.close_gate()
-            self._waiting.append(step)
         try:
+            with self._guard:
+                if self.holder is None:
+                    self.holder = step
+                    return
+                step.close_gate()
+                self._waiting.append(step)
             came = step.gate.acquire(timeout=patience_s)
             if not came and not self._withdrawn(step):
                 step.gate.acquire()  # called at the last moment, or being served
