@@ -194,6 +194,15 @@ def execute(conn: Connection, sql: str, values: Sequence[Any] | dict[str, Any] =
         ) from error
 
 
+def new_id(conn: Connection, cursor: Any) -> int:
+    """Of the row that an INSERT has just made, as SQLAlchemy writes it for this database: SQLite's
+    driver knows the id, and RETURNING would take as long as the INSERT itself.
+    """
+    if conn.dialect.name == "sqlite":
+        return int(cursor.lastrowid)
+    return int(cursor.fetchone()[0])
+
+
 # --- SQLite ---
 
 

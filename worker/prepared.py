@@ -37,7 +37,7 @@ class Prepared:
 
     def __init__(self, statement: Statement) -> None:
         """An INSERT fills what it says itself, and the columns that its first call names."""
-        self._statement = statement.inline() if isinstance(statement, Insert) else statement
+        self._statement = statement
         self._compiled: dict[str, _Compiled] = {}
         self._readers: dict[str, Callable[[Sequence[Any]], Any]] = {}
 
@@ -66,6 +66,10 @@ class Prepared:
         row = self.one_or_none(conn, values)
         assert row is not None, "no row where there is always one"
         return row
+
+    def new_id(self, conn: Connection, values: Mapping[str, Any]) -> int:
+        """The id of the row that it makes; for an INSERT."""
+        return dialects.new_id(conn, self._execute(conn, values))
 
     def run(self, conn: Connection, values: Mapping[str, Any]) -> int:
         """How many rows it changed; for a statement that returns none."""

@@ -23,7 +23,7 @@ KEPT = 10_000
 EVERY = 500
 """Old rows are looked for at one in so many changes, and at the moves of one in so many jobs."""
 
-_APPEND = Prepared(insert(change).returning(change.c.id))
+_APPEND = Prepared(insert(change))
 _APPEND_MOVED = Prepared(
     insert(change).values(
         [
@@ -36,7 +36,7 @@ _APPEND_MOVED = Prepared(
 
 def announce(conn: Connection, topic: Topic, job_id: int | None = None) -> None:
     """Append a change; now and then drop what is older than the tail."""
-    key = _APPEND.one(conn, {"topic": topic, "job_id": job_id}).id
+    key = _APPEND.new_id(conn, {"topic": topic, "job_id": job_id})
     if key % EVERY == 0:
         drop_old(conn)
 

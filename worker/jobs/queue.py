@@ -184,7 +184,7 @@ def insert_job(
         **columns_of(deferral_of(terms.parents, terms.not_before, now)),
     }
     given = {name: value for name, value in row.items() if value is not None}
-    job_id: int = _insert_of(tuple(given)).one(conn, given).id
+    job_id = _insert_of(tuple(given)).new_id(conn, given)
     if wanted.tags:
         conn.execute(insert(job_tag), [{"tag": tag, "job_id": job_id} for tag in wanted.tags])
     if wanted.after:
@@ -324,4 +324,4 @@ _NOTHING_YET: dict[str, Any] = {
 def _insert_of(_columns: tuple[str, ...]) -> Prepared:
     """One for each set of columns that are not null: a null costs as much as a value."""
     new = insert(job).values(rank=_NEXT_RANK, result=literal_column("'{}'"), **_NOTHING_YET)
-    return Prepared(new.returning(job.c.id))
+    return Prepared(new)
