@@ -261,6 +261,43 @@ def test_who_is_interrupted_while_it_waits_for_a_commit_keeps_nobody_waiting(
     assert topics(db) == ["a", "b", "c", "d"]
 
 
+@pytest.mark.parametrize("behind", [False, True], ids=["with the turn", "in the line"])
+def test_who_is_interrupted_as_it_comes_leaves_the_way_free(
+    db: Database, crew: Crew, monkeypatch: pytest.MonkeyPatch, behind: bool
+) -> None:
+    """Ctrl-C between taking a place and waiting in it."""
+
+    class Struck:
+        """The guard, at whose end the interrupt comes: once, to the thread that made it."""
+
+        def __init__(self, guard: threading.Lock) -> None:
+            self._guard = guard
+            self._whom: int | None = threading.get_ident()
+
+        def __enter__(self) -> None:
+            self._guard.acquire()
+
+        def __exit__(self, *_: object) -> None:
+            self._guard.release()
+            if self._whom == threading.get_ident():
+                self._whom = None
+                raise KeyboardInterrupt
+
+    ahead = crew.send(adds("a")) if behind else None
+    monkeypatch.setattr(db._turns, "_guard", Struck(db._turns._guard))
+    with pytest.raises(KeyboardInterrupt):
+        db.write(adds("never"))
+    waiting = crew.waiting()
+    last = crew.send(adds("b"))
+    others = [one for one in (ahead, last) if one]
+    for one in others:
+        one.go.set()
+
+    assert [one.future.exception(30) for one in others] == [None] * len(others)
+    assert waiting == 0
+    assert topics(db) == (["a", "b"] if behind else ["b"])
+
+
 def test_a_function_that_is_interrupted_is_everybodys_error(db: Database, crew: Crew) -> None:
     """Who called it was interrupted, at a moment that nobody knows: nothing is written."""
 
