@@ -372,11 +372,15 @@ window.nightlaneCharts = (() => {
       return;
     }
     entry.busy = true;
+    const mine = (entry.asked = (entry.asked ?? 0) + 1);
     try {
       const answer = await fetch(addressOf(node), { headers: { Accept: "application/json" } });
-      if (answer.ok) draw(node, await answer.json());
+      const drawing = answer.ok ? await answer.json() : null;
+      if (mine !== entry.asked) return; // of the address that was: another part is asked for by now
+      if (drawing) draw(node, drawing);
     } catch {
       // The connection's own words say that the cockpit does not answer.
+      if (mine !== entry.asked) return;
     }
     setTimeout(() => {
       entry.busy = false;

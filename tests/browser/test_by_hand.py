@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
 
 from tests.app.night import CONFIG, night, queue
 from tests.browser.conftest import FilledHouse, House, Visit
@@ -60,6 +61,40 @@ def test_a_part_of_a_run_is_shown_by_two_typed_steps(visit: Visits, house: House
     assert page.evaluate(FOCUS) == "chart-controls"
     assert seen.never_reloaded()
     assert seen.complaints == []
+
+
+@pytest.mark.requirement("UI-02")
+def test_an_answer_that_comes_late_does_not_bring_back_another_part(
+    visit: Visits, house: House
+) -> None:
+    """Two parts asked for in a row: what is drawn in the end is the one that the fields say."""
+    queue(house.db)
+    with night(house.db) as lane:
+        made = lane.start()
+        for step in range(1, 41):
+            made.add("metric", step=step, values={"train/kl": 0.01 * step})
+        made.finish()
+    page = visit(house).open(f"/jobs/{made.job_id}")
+    drawn = page.locator("#plot-kl .drawn")
+    expect(drawn).to_have_text("all 40 points")
+    held: list[Route] = []
+
+    def hold(route: Route) -> None:
+        held.append(route)
+
+    first = re.compile(r"/charts/kl\.json\?(?!.*\bto=).*\bfrom=30")
+    page.route(first, hold)
+
+    page.get_by_label("step", exact=True).fill("30")
+    page.get_by_label("to step").fill("35")
+    page.keyboard.press("Enter")
+    expect(drawn).to_have_text("all 6 points")
+    (late,) = held
+    with page.expect_request_finished(lambda asked: asked == late.request):
+        late.continue_()
+    page.evaluate("() => new Promise((next) => requestAnimationFrame(() => setTimeout(next)))")
+
+    expect(drawn).to_have_text("all 6 points")
 
 
 # --- stale, forced colours, small ---
