@@ -88,6 +88,42 @@ def test_other_children_of_the_supervisor_are_left_alone(tmp_path: Path) -> None
         other.kill()
 
 
+FORKS = """
+import os, time
+if os.fork(): os._exit(0)
+print(os.getpid(), flush=True)
+time.sleep(600)
+"""
+ADOPTS = """
+import os, signal, subprocess, sys
+from pathlib import Path
+from worker.attempt.process import EngineProcess
+
+def adopts():
+    command = [sys.executable, "-c", sys.argv[2]]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
+        orphan = int(child.stdout.readline())
+        child.wait()
+        parent = Path(f"/proc/{orphan}/stat").read_text().rpartition(")")[2].split()[1]
+        os.kill(orphan, signal.SIGKILL)
+    return int(parent) == os.getpid()
+
+told = [adopts()]
+engine = EngineProcess.start(["sleep"], Path("600"), Path(sys.argv[1]))
+told.append(adopts())
+engine.kill()
+print(told + [adopts()])
+"""
+
+
+def test_orphans_of_others_are_adopted_only_while_an_engine_lives(tmp_path: Path) -> None:
+    """What a handed-over lane starts behind it is not this process's child, which nobody reaps."""
+    command = [sys.executable, "-c", ADOPTS, str(tmp_path / "engine.log"), FORKS]
+    told = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, timeout=60)
+
+    assert told.stdout.strip() == "[False, True, False]"
+
+
 @pytest.mark.parametrize("how", ["fork silent", "fork clear"])
 def test_a_stray_is_found_without_its_supervisor(tmp_path: Path, how: str) -> None:
     """By its environment, or by the log that it still writes to."""

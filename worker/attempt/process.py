@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Self
 
 from worker.attempt import launcher
-from worker.lane.identity import ProcessIdentity
+from worker.lane.identity import ProcessIdentity, children
 from worker.lane.strays import MARK, adopt_orphans, end_attempt, mark, reap
 
 ENGINE: Sequence[str] = (sys.executable, "-P", "-m", "engine", "run")
@@ -34,17 +34,24 @@ class EngineProcess:
         identity: ProcessIdentity,
         log: Path,
         others: Collection[ProcessIdentity],
+        *,
+        adopted_before: bool,
     ) -> None:
-        """`others`: children of this process that are none of the engine's."""
+        """`others`: children of this process that are none of the engine's.
+
+        `adopted_before`: it was the parent of orphans without this engine too.
+        """
         self.identity = identity
         self._child = child
         self._log = log
         self._own = {*others, identity}
+        self._adopted_before = adopted_before
 
     @classmethod
     def start(cls, command: Sequence[str], run_dir: Path, log: Path) -> Self:
         """Run `command RUN_DIR` with its output at the end of `log`."""
-        others = adopt_orphans()
+        adopted_before = adopt_orphans()
+        others = frozenset(children(os.getpid()))
         with log.open("ab") as output:
             child = subprocess.Popen(
                 [
@@ -63,7 +70,7 @@ class EngineProcess:
             )
         identity = ProcessIdentity.of(child.pid)
         assert identity is not None, "an unreaped child is in /proc"
-        return cls(child, identity, log, others)
+        return cls(child, identity, log, others, adopted_before=adopted_before)
 
     def poll(self) -> int | None:
         """Exit status (negative: the signal that ended it), None while it runs.
@@ -89,4 +96,5 @@ class EngineProcess:
         end_attempt(self.identity, self._log, own=self._own, patience_s=_REAP_PATIENCE_S)
         status = self._child.wait()
         reap(self._own)
+        adopt_orphans(self._adopted_before)
         return status

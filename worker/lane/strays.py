@@ -5,8 +5,8 @@ Three nets, each with its own mesh:
 - *mark*: the engine's environment names its log (`NIGHTLANE_ATTEMPT`), and children inherit it.
   It outlives the supervisor: the next drain finds by it what a killed one left.
 - *log*: a process whose output still goes to the attempt's log, environment cleared or not.
-- *adoption*: the supervisor is a subreaper, so whoever loses its parent becomes its child. It
-  catches all, for as long as the supervisor lives.
+- *adoption*: while its engine lives the supervisor is a subreaper, so whoever loses its parent
+  becomes its child. It catches all, for as long as the supervisor lives.
 
 What clears its environment, redirects its output and then survives a `kill -9` of the supervisor
 slips through; only a control group would hold that. Knows no job and no lane.
@@ -26,6 +26,7 @@ MARK = "NIGHTLANE_ATTEMPT"
 
 _PROC = Path("/proc")
 _PR_SET_CHILD_SUBREAPER = 36
+_PR_GET_CHILD_SUBREAPER = 37
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
@@ -34,10 +35,15 @@ def mark(log: Path) -> str:
     return str(log.resolve())
 
 
-def adopt_orphans() -> frozenset[ProcessIdentity]:
-    """Become the parent of every descendant that loses its own; returns the children so far."""
-    _LIBC.prctl(_PR_SET_CHILD_SUBREAPER, 1)
-    return frozenset(children(os.getpid()))
+def adopt_orphans(yes: bool = True) -> bool:
+    """Be the parent of every descendant that loses its own, or no more; returns what was before.
+
+    A process that goes on after its engine would keep orphans of others, and nobody reaps them.
+    """
+    before = ctypes.c_int()
+    _LIBC.prctl(_PR_GET_CHILD_SUBREAPER, ctypes.byref(before))
+    _LIBC.prctl(_PR_SET_CHILD_SUBREAPER, int(yes))
+    return bool(before.value)
 
 
 def end_attempt(
