@@ -34,6 +34,12 @@ window.nightlaneCharts = (() => {
     return unit === "share" ? `${Number((value * 100).toPrecision(3))} %` : String(Number(value.toPrecision(4)));
   }
 
+  // A place on the x axis, as the page around the chart writes numbers, whatever the browser's
+  // language: steps and tokens whole, minutes and hours to three decimals.
+  function placeOf(value) {
+    return String(Number(value.toFixed(3)));
+  }
+
   function nameOf(node) {
     return node.closest("[data-name]").dataset.name;
   }
@@ -206,7 +212,7 @@ window.nightlaneCharts = (() => {
     const font = "12px system-ui, sans-serif";
     const axis = { stroke: colour("ink"), grid: { stroke: colour("grid"), width: 1 }, ticks: { show: false }, font };
     const named = (label) => (label ? { label, labelSize: 16, labelFont: font } : {});
-    const axes = [{ ...axis, ...named(drawing.x_label), size: 30 }];
+    const axes = [{ ...axis, ...named(drawing.x_label), size: 30, values: (_, values) => values.map(placeOf) }];
     const scales = { x: { time: false, range: (_, low, high) => entry.drawing.range ?? [low, high] } };
     for (const side of ["left", "right"]) {
       const lines = drawing.lines.filter((line) => line.axis === side);
@@ -225,7 +231,7 @@ window.nightlaneCharts = (() => {
         values: (_, values) => values.map((value) => tick(value, unit)),
       });
     }
-    const place = { label: drawing.x_label, value: (_, value) => (value == null ? "" : uPlot.fmtNum(value)) };
+    const place = { label: drawing.x_label, value: (_, value) => (value == null ? "" : placeOf(value)) };
     const series = [place, ...drawing.lines.map((line) => lineOf(line, drawing.band, share && !line.marks))];
     const bands = [];
     const pair = (scale, fill) => {
@@ -310,8 +316,7 @@ window.nightlaneCharts = (() => {
     const values = drawing.lines
       .filter((line) => line.values[entry.at] != null)
       .map((line) => `${line.label} ${said(line, line.values[entry.at], drawing.band, entry.at)}`);
-    const place = Number(drawing.x[entry.at].toPrecision(6));
-    entry.readout.textContent = `${drawing.x_label} ${place}: ${values.join(", ")}`;
+    entry.readout.textContent = `${drawing.x_label} ${placeOf(drawing.x[entry.at])}: ${values.join(", ")}`;
   }
 
   // The first and the last place of the part; a part without any has those on both sides of it.

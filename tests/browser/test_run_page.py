@@ -70,6 +70,46 @@ def test_a_chart_is_read_value_by_value_with_the_arrow_keys(
     assert seen.complaints == []
 
 
+_NOTE_WORDS = """
+window.words = [];
+const write = CanvasRenderingContext2D.prototype.fillText;
+CanvasRenderingContext2D.prototype.fillText = function (text, ...place) {
+  window.words.push(text);
+  return write.call(this, text, ...place);
+};
+"""
+
+
+@pytest.mark.requirement("UI-02")
+@pytest.mark.parametrize("language", ["en-GB", "de-DE"])
+def test_a_step_is_written_exactly_and_alike_in_a_browser_of_any_language(
+    visit: Visits, house: House, language: str
+) -> None:
+    """At the axis, in the legend, under the keys: as in the page's own words, which are English."""
+    queue(house.db)
+    steps = range(1_234_561, 1_234_568)
+    with night(house.db) as lane:
+        made = lane.start()
+        for step in steps:
+            made.write("metric", step=step, values={"pool/score": 0.5})
+        seen = visit(house, locale=language)
+        seen.page.add_init_script(_NOTE_WORDS)
+        page = seen.open(f"/jobs/{made.job_id}")
+        _drawn(page)
+        plot = page.locator("#plot-learning")
+        plot.focus()
+        plot.press("End")
+
+        said = "step 1234567: pool (training prompts) 50.0 %"
+        expect(plot.locator(".readout")).to_have_text(said)
+        expect(plot.locator(".u-legend .u-value").first).to_have_text("1234567")
+        ticks = [word for word in page.evaluate("words") if re.fullmatch("[0-9.,]+", word)]
+        assert {str(step) for step in steps} <= set(ticks)
+        assert [tick for tick in ticks if "," in tick or tick.count(".") > 1] == []
+        made.finish()
+    assert seen.complaints == []
+
+
 @pytest.mark.requirement("UI-02")
 def test_axis_smoothing_and_a_dragged_part_stand_in_the_address(
     visit: Visits, house: House, attempt: Attempt
