@@ -40,6 +40,11 @@ window.nightlaneCharts = (() => {
     return String(Number(value.toFixed(3)));
   }
 
+  // For the longest of some numbers at an axis, in CSS pixels: a digit of its font takes less than 8.
+  function roomOf(texts) {
+    return 8 * Math.max(0, ...texts.map((text) => text.length));
+  }
+
   function nameOf(node) {
     return node.closest("[data-name]").dataset.name;
   }
@@ -212,7 +217,15 @@ window.nightlaneCharts = (() => {
     const font = "12px system-ui, sans-serif";
     const axis = { stroke: colour("ink"), grid: { stroke: colour("grid"), width: 1 }, ticks: { show: false }, font };
     const named = (label) => (label ? { label, labelSize: 16, labelFont: font } : {});
-    const axes = [{ ...axis, ...named(drawing.x_label), size: 30, values: (_, values) => values.map(placeOf) }];
+    const axes = [
+      {
+        ...axis,
+        ...named(drawing.x_label),
+        size: 30,
+        values: (_, values) => values.map(placeOf),
+        space: (_, __, low, high) => Math.max(50, 16 + roomOf([placeOf(low), placeOf(high)])),
+      },
+    ];
     const scales = { x: { time: false, range: (_, low, high) => entry.drawing.range ?? [low, high] } };
     for (const side of ["left", "right"]) {
       const lines = drawing.lines.filter((line) => line.axis === side);
@@ -225,7 +238,7 @@ window.nightlaneCharts = (() => {
         ...named(unit === "share" ? "" : unit),
         scale: side,
         side: right ? 1 : 3,
-        size: 58,
+        size: (_, values) => Math.max(58, 12 + roomOf(values ?? [])),
         stroke: right ? colour(lines[0].colour) : colour("ink"),
         grid: { ...axis.grid, show: !right },
         values: (_, values) => values.map((value) => tick(value, unit)),
@@ -253,7 +266,10 @@ window.nightlaneCharts = (() => {
     };
     const drag = { x: "followsAddress" in node.dataset, y: false, setScale: false };
     const legend = { markers: { width: 0, fill: (_, index) => sample(drawing.lines[index - 1]) } };
-    return { width: entry.width ?? node.clientWidth, height: heightOf(node), axes, scales, series, bands, hooks, legend, cursor: { y: false, drag } };
+    // Half of the last number stands beyond the plot; an axis at the right has room for it.
+    const beyond = () => Math.max(25, 4 + roomOf([placeOf(entry.drawing.range?.[1] ?? entry.drawing.x.at(-1))]) / 2);
+    const padding = [null, (_, __, [, right]) => (right ? 0 : beyond()), null, null];
+    return { width: entry.width ?? node.clientWidth, height: heightOf(node), padding, axes, scales, series, bands, hooks, legend, cursor: { y: false, drag } };
   }
 
   function columns(drawing, share) {

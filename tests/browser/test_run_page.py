@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Callable, Iterator
 
@@ -73,11 +74,14 @@ def test_a_chart_is_read_value_by_value_with_the_arrow_keys(
 _NOTE_WORDS = """
 window.words = [];
 const write = CanvasRenderingContext2D.prototype.fillText;
-CanvasRenderingContext2D.prototype.fillText = function (text, ...place) {
-  window.words.push(text);
-  return write.call(this, text, ...place);
+CanvasRenderingContext2D.prototype.fillText = function (text, x, y) {
+  const wide = this.measureText(text).width;
+  const begin = x - { left: 0, center: wide / 2, right: wide }[this.textAlign];
+  window.words.push([text, begin, begin + wide, this.canvas.width]);
+  return write.call(this, text, x, y);
 };
 """
+"""Every text that is drawn: itself, where it begins and ends, how wide its canvas is."""
 
 
 @pytest.mark.requirement("UI-02")
@@ -103,9 +107,68 @@ def test_a_step_is_written_exactly_and_alike_in_a_browser_of_any_language(
         said = "step 1234567: pool (training prompts) 50.0 %"
         expect(plot.locator(".readout")).to_have_text(said)
         expect(plot.locator(".u-legend .u-value").first).to_have_text("1234567")
-        ticks = [word for word in page.evaluate("words") if re.fullmatch("[0-9.,]+", word)]
+        ticks = [word for word, *_ in page.evaluate("words") if re.fullmatch("[0-9.,]+", word)]
         assert {str(step) for step in steps} <= set(ticks)
         assert [tick for tick in ticks if "," in tick or tick.count(".") > 1] == []
+        made.finish()
+    assert seen.complaints == []
+
+
+@pytest.mark.requirement("UI-02")
+@pytest.mark.parametrize("width", [1280, 390])
+def test_long_numbers_at_the_axis_do_not_run_into_each_other(
+    visit: Visits, house: House, width: int
+) -> None:
+    """Two million steps: as many ticks as there is room for their numbers."""
+    queue(house.db)
+    with night(house.db) as lane:
+        made = lane.start()
+        for step in range(0, 2_000_001, 100_000):
+            made.write("metric", step=step, values={"pool/score": 0.5})
+        seen = visit(house, viewport={"width": width, "height": 900})
+        seen.page.add_init_script(_NOTE_WORDS)
+        page = seen.open(f"/jobs/{made.job_id}")
+        _drawn(page)
+
+        words = page.evaluate("words")
+        numbers = [place for place in words if re.fullmatch("[0-9]+", place[0])]
+        assert [word for word, begin, end, room in numbers if begin < 0 or end > room] == []
+        places = sorted({(begin, end) for _, begin, end, _ in numbers})
+        assert len(places) > 2
+        assert [pair for pair in itertools.pairwise(places) if pair[1][0] < pair[0][1] + 4] == []
+        made.finish()
+    assert seen.complaints == []
+
+
+@pytest.mark.requirement("UI-02")
+def test_long_numbers_beside_an_axis_are_seen_whole(visit: Visits, house: House) -> None:
+    """A million without its first digit is none, nor is a learning rate."""
+    queue(house.db)
+    with night(house.db) as lane:
+        made = lane.start()
+        for step in (1, 2, 3):
+            large, small = -12_345_678 * step, 1e-6 / step
+            values = {
+                "pool/reward_mean": large,
+                "train/kl": large,
+                "train/entropy": large,
+                "lr": small,
+            }
+            made.write("metric", step=step, values=values)
+        seen = visit(house)
+        seen.page.add_init_script(_NOTE_WORDS)
+        page = seen.open(f"/jobs/{made.job_id}")
+        page.locator("details[data-series=lr] summary").click()
+        for name in ("reward", "kl"):
+            _drawn(page, name)
+        expect(page.locator("details[data-series=lr] canvas")).to_be_visible()
+
+        numbers = [
+            place for place in page.evaluate("words") if re.fullmatch(r"-?[0-9.e-]+", place[0])
+        ]
+        assert {"-30000000", "0.000001"} <= {word for word, *_ in numbers}
+        cut = [word for word, begin, end, room in numbers if begin < 0 or end > room]
+        assert cut == []
         made.finish()
     assert seen.complaints == []
 
