@@ -27,11 +27,13 @@ window.nightlaneCharts = (() => {
   function text(value, unit) {
     if (value == null) return "";
     if (unit === "share") return `${(value * 100).toFixed(1)} %`;
-    return `${Number(value.toPrecision(4))}${unit ? ` ${unit}` : ""}`;
+    const whole = Number.isInteger(value) || Math.abs(value) >= 1e4; // as the sentence below the chart
+    return `${whole ? Math.round(value) : Number(value.toPrecision(4))}${unit ? ` ${unit}` : ""}`;
   }
 
+  // Ticks are round numbers, however close they stand; ten digits drop what binary fractions add.
   function tick(value, unit) {
-    return unit === "share" ? `${Number((value * 100).toPrecision(3))} %` : String(Number(value.toPrecision(4)));
+    return unit === "share" ? `${Number((value * 100).toPrecision(10))} %` : String(Number(value.toPrecision(10)));
   }
 
   // A place on the x axis, as the page around the chart writes numbers, whatever the browser's

@@ -72,16 +72,20 @@ def test_a_chart_is_read_value_by_value_with_the_arrow_keys(
 
 
 _NOTE_WORDS = """
-window.words = [];
-const write = CanvasRenderingContext2D.prototype.fillText;
+const { clearRect, fillText } = CanvasRenderingContext2D.prototype;
+CanvasRenderingContext2D.prototype.clearRect = function (...area) {
+  this.canvas.words = [];
+  return clearRect.apply(this, area);
+};
 CanvasRenderingContext2D.prototype.fillText = function (text, x, y) {
   const wide = this.measureText(text).width;
   const begin = x - { left: 0, center: wide / 2, right: wide }[this.textAlign];
-  window.words.push([text, begin, begin + wide, this.canvas.width]);
-  return write.call(this, text, x, y);
+  (this.canvas.words ??= []).push([text, begin, begin + wide, this.canvas.width]);
+  return fillText.call(this, text, x, y);
 };
 """
-"""Every text that is drawn: itself, where it begins and ends, how wide its canvas is."""
+_WORDS = "[...document.querySelectorAll('canvas')].flatMap(canvas => canvas.words ?? [])"
+"""Every text that stands on a canvas: itself, where it begins and ends, how wide its canvas is."""
 
 
 @pytest.mark.requirement("UI-02")
@@ -107,7 +111,7 @@ def test_a_step_is_written_exactly_and_alike_in_a_browser_of_any_language(
         said = "step 1234567: pool (training prompts) 50.0 %"
         expect(plot.locator(".readout")).to_have_text(said)
         expect(plot.locator(".u-legend .u-value").first).to_have_text("1234567")
-        ticks = [word for word, *_ in page.evaluate("words") if re.fullmatch("[0-9.,]+", word)]
+        ticks = [word for word, *_ in page.evaluate(_WORDS) if re.fullmatch("[0-9.,]+", word)]
         assert {str(step) for step in steps} <= set(ticks)
         assert [tick for tick in ticks if "," in tick or tick.count(".") > 1] == []
         made.finish()
@@ -130,7 +134,7 @@ def test_long_numbers_at_the_axis_do_not_run_into_each_other(
         page = seen.open(f"/jobs/{made.job_id}")
         _drawn(page)
 
-        words = page.evaluate("words")
+        words = page.evaluate(_WORDS)
         numbers = [place for place in words if re.fullmatch("[0-9]+", place[0])]
         assert [word for word, begin, end, room in numbers if begin < 0 or end > room] == []
         places = sorted({(begin, end) for _, begin, end, _ in numbers})
@@ -147,7 +151,7 @@ def test_long_numbers_beside_an_axis_are_seen_whole(visit: Visits, house: House)
     with night(house.db) as lane:
         made = lane.start()
         for step in (1, 2, 3):
-            large, small = -12_345_678 * step, 1e-6 / step
+            large, small = -1_234_567 * step, 1e-6 / step
             values = {
                 "pool/reward_mean": large,
                 "train/kl": large,
@@ -164,11 +168,36 @@ def test_long_numbers_beside_an_axis_are_seen_whole(visit: Visits, house: House)
         expect(page.locator("details[data-series=lr] canvas")).to_be_visible()
 
         numbers = [
-            place for place in page.evaluate("words") if re.fullmatch(r"-?[0-9.e-]+", place[0])
+            place for place in page.evaluate(_WORDS) if re.fullmatch(r"-?[0-9.e-]+", place[0])
         ]
-        assert {"-30000000", "0.000001"} <= {word for word, *_ in numbers}
+        assert {"-3000000", "0.000001"} <= {word for word, *_ in numbers}
         cut = [word for word, begin, end, room in numbers if begin < 0 or end > room]
         assert cut == []
+        page.locator("#plot-reward").press("End")
+        readout = page.locator("#plot-reward .readout")
+        expect(readout).to_have_text("step 3: mean reward -3703701")
+        expect(page.locator("#chart-reward figcaption")).to_contain_text("-3703701 at step 3")
+        made.finish()
+    assert seen.complaints == []
+
+
+@pytest.mark.requirement("UI-02")
+def test_ticks_beside_a_value_that_hardly_moves_differ(visit: Visits, house: House) -> None:
+    """98.41 twice, one above the other, would make a slope of nothing."""
+    queue(house.db)
+    with night(house.db) as lane:
+        made = lane.start()
+        for step in (1, 2, 3):
+            made.write("metric", step=step, values={"memory_gb": 98.41 + 0.01 * step})
+        seen = visit(house)
+        seen.page.add_init_script(_NOTE_WORDS)
+        page = seen.open(f"/jobs/{made.job_id}")
+        page.locator("details[data-series=memory_gb] summary").click()
+        expect(page.locator("details[data-series=memory_gb] canvas")).to_be_visible()
+
+        ticks = [word for word, *_ in page.evaluate(_WORDS) if re.fullmatch(r"98\.[0-9]+", word)]
+        assert len(ticks) > 3
+        assert len(set(ticks)) == len(ticks), ticks
         made.finish()
     assert seen.complaints == []
 
