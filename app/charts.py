@@ -126,9 +126,18 @@ def token_axis(tokens: Curve | None) -> Axis | None:
     """Sampled tokens, added up; None for a run that does not record them."""
     if tokens is None:
         return None
-    sums = accumulate(mean * n for mean, n in zip(tokens.means, tokens.counts, strict=True))
-    marks = [(tokens.first_steps[0] - 1, 0.0), *zip(tokens.steps, sums, strict=True)]
-    return Axis("tokens", "tokens sampled", marks)
+    sums = list(accumulate(mean * n for mean, n in zip(tokens.means, tokens.counts, strict=True)))
+    unit, name = token_unit(sums[-1])
+    places = (round(total / unit, 6) for total in sums)
+    marks = [(tokens.first_steps[0] - 1, 0.0), *zip(tokens.steps, places, strict=True)]
+    return Axis("tokens", name, marks)
+
+
+def token_unit(total: float) -> tuple[float, str]:
+    """What an axis up to so many tokens counts in: nobody counts the zeros of 25000000000."""
+    if total >= 1e9:
+        return 1e9, "billion tokens sampled"
+    return (1e6, "million tokens sampled") if total >= 1e6 else (1.0, "tokens sampled")
 
 
 def drawing(

@@ -207,6 +207,32 @@ def test_a_chart_runs_along_steps_tokens_or_time(client: TestClient, db: Databas
     assert part["x"] == [30, 40]
 
 
+@pytest.mark.requirement("UI-02")
+@pytest.mark.parametrize(
+    ("each", "places", "label"),
+    [
+        (300_000, [300_000, 600_000, 900_000], "tokens sampled"),
+        (500_000, [0.5, 1, 1.5], "million tokens sampled"),
+        (400_000_000, [0.4, 0.8, 1.2], "billion tokens sampled"),
+    ],
+)
+def test_many_tokens_are_counted_in_millions_or_billions(
+    client: TestClient, db: Database, each: int, places: list[float], label: str
+) -> None:
+    """As many zeros as a person reads at an axis."""
+    queue(db)
+    with night(db) as lane:
+        attempt = lane.start()
+        for step in (1, 2, 3):
+            values = {"train/kl": 1.0, "rollout/tokens": each}
+            attempt.add("metric", step=step, values=values)
+        attempt.finish()
+
+    drawing = client.get("/jobs/1/charts/kl.json", params={"axis": "tokens"}).json()
+
+    assert (drawing["x"], drawing["x_label"]) == (places, label)
+
+
 def test_a_run_that_records_no_tokens_says_so_and_is_drawn_by_step(
     client: TestClient, db: Database
 ) -> None:
