@@ -275,7 +275,7 @@ def drawn_of(curves: Sequence[Curve]) -> str:
     if values == 0:
         return "no value in this part: the line joins those before and behind it"
     if curve.size == 1:
-        return f"all {values} points"
+        return "1 point" if values == 1 else f"all {values} points"
     return (
         f"{points} of {values} points: each stands for {curve.size} steps, "
         "the shade around it from their lowest to their highest value"

@@ -14,6 +14,7 @@ window.nightlaneCharts = (() => {
   const given = JSON.parse(document.getElementById("drawn")?.textContent ?? "{}"); // name → drawing
   let first = null; // the charts seen at first, until each of them is drawn
   const HIDDEN = { points: { show: false }, spanGaps: true, class: "edge" };
+  const WHOLE = [...Array(10).keys()].flatMap((power) => [1, 2, 5].map((times) => times * 10 ** power)); // nothing is at step 1.5
   const PAGE_KEYS = 10; // values that Page Up and Page Down pass over
   const dark = matchMedia("(prefers-color-scheme: dark)");
 
@@ -64,10 +65,15 @@ window.nightlaneCharts = (() => {
       width: line.marks ? 2 : 1.5,
       dash: line.dash,
       spanGaps: true,
-      points: { show: line.marks, size: 7, fill: colour(line.colour) },
+      points: { show: (plot, index) => line.marks || alone(plot.data[index]), size: 7, fill: colour(line.colour) },
       paths: line.joined === false ? () => null : undefined,
       value: (_, value, __, index) => said(line, value, band, index),
     };
+  }
+
+  // A line through one point is none.
+  function alone(values) {
+    return values.reduce((found, value) => found + (value != null), 0) === 1;
   }
 
   // Of a stretch of steps its lowest and highest value too, of a gate its interval.
@@ -225,6 +231,7 @@ window.nightlaneCharts = (() => {
         ...named(drawing.x_label),
         size: 30,
         values: (_, values) => values.map(placeOf),
+        ...(drawing.x.every(Number.isInteger) ? { incrs: WHOLE } : {}),
         space: (_, __, low, high) => Math.max(50, 16 + roomOf([placeOf(low), placeOf(high)])),
       },
     ];
