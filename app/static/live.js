@@ -167,11 +167,20 @@
 
   // --- heartbeat ages and time left tick between two answers of the server ---
 
+  const SPANS = [
+    [86400, "d", 3600, "h"],
+    [3600, "h", 60, "min"],
+    [60, "min", 1, "s"],
+  ];
+
+  // The two largest units, as the server says it.
   function duration(seconds) {
     const whole = Math.max(0, Math.round(seconds));
-    if (whole < 60) return `${whole} s`;
-    if (whole < 3600) return `${Math.floor(whole / 60)} min ${whole % 60} s`;
-    return `${Math.floor(whole / 3600)} h ${Math.floor((whole % 3600) / 60)} min`;
+    const span = SPANS.find(([size]) => whole >= size);
+    if (!span) return `${whole} s`;
+    const [size, name, below, belowName] = span;
+    const rest = Math.floor((whole % size) / below);
+    return `${Math.floor(whole / size)} ${name}${rest ? ` ${rest} ${belowName}` : ""}`;
   }
 
   setInterval(() => {
@@ -186,7 +195,7 @@
     for (const left of document.querySelectorAll("[data-done-at]")) {
       const seconds = Number(left.dataset.doneAt) - Date.now() / 1000;
       const apart = Math.abs(seconds);
-      const told = duration(apart < 60 ? apart : Math.round(apart / 60) * 60).replace(/(?<=[a-z]) 0 .*/, "");
+      const told = duration(apart < 60 ? apart : Math.round(apart / 60) * 60);
       left.textContent = seconds < 0 ? `overdue by ${told}` : `about ${told} left`;
     }
   }, 1000);

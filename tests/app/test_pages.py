@@ -38,6 +38,23 @@ def test_an_empty_board_says_which_command_comes_next(client: TestClient) -> Non
     assert "cockpit drain" in text
 
 
+@pytest.mark.requirement("UI-02")
+def test_the_run_page_says_the_first_gate_alone_and_later_ones_against_it(
+    client: TestClient, db: Database
+) -> None:
+    """An arrow from a number to itself would look like a run that learned nothing."""
+    queue(db)
+    with night(db) as lane:
+        attempt = lane.start()
+        attempt.gate(0, 0.55)
+        assert "held-out, select rows 55.0 % step 0 pool" in words(client.get("/jobs/1").text)
+
+        attempt.gate(10, 0.66)
+        text = words(client.get("/jobs/1").text)
+
+    assert "held-out, select rows 55.0 % → 66.0 % step 0 to step 10 pool" in text
+
+
 @pytest.mark.requirement("UI-01")
 def test_the_board_says_what_runs_what_is_next_and_why_it_waits(
     client: TestClient, db: Database

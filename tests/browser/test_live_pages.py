@@ -76,6 +76,27 @@ def test_a_run_whose_supervisor_fell_silent_turns_stale_by_itself(
         expect(pulse).to_contain_text("stale: no heartbeat for")
 
 
+@pytest.mark.requirement("UI-11")
+def test_the_page_counts_hours_and_days_in_the_servers_words(visit: Visits, house: House) -> None:
+    """Between two answers the page's own clock writes them; nothing flips with the next answer."""
+    queue(house.db)
+    with night(house.db) as lane:
+        attempt = lane.start()
+        attempt.write("progress", phase="training", step=1, max_steps=90_000, eta_s=400_000.0)
+        page = visit(house).open(f"/jobs/{attempt.job_id}")
+        left = page.locator("#live [data-done-at]")
+        expect(left).to_have_text("about 4 d 15 h left")
+        left.evaluate("node => { node.textContent = ''; }")
+        expect(left).to_have_text("about 4 d 15 h left")
+
+        for age, told in ((7_201, "2 h"), (7_320, "2 h 2 min"), (200_000, "2 d 7 h")):
+            page.locator("[data-heartbeat]").evaluate(
+                "(pulse, age) => { pulse.dataset.heartbeat = Date.now() / 1000 - age; }", age
+            )
+            expect(page.locator("[data-heartbeat]")).to_contain_text(f"no heartbeat for {told};")
+        attempt.finish()
+
+
 @pytest.mark.requirement("UI-01")
 def test_a_step_is_on_the_board_within_a_second_of_its_event(visit: Visits, house: House) -> None:
     """From the engine's write through ingest, stream and morph."""
