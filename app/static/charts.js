@@ -14,7 +14,8 @@ window.nightlaneCharts = (() => {
   const given = JSON.parse(document.getElementById("drawn")?.textContent ?? "{}"); // name → drawing
   let first = null; // the charts seen at first, until each of them is drawn
   const HIDDEN = { points: { show: false }, spanGaps: true, class: "edge" };
-  const WHOLE = [...Array(10).keys()].flatMap((power) => [1, 2, 5].map((times) => times * 10 ** power)); // nothing is at step 1.5
+  const TICKS = [...Array(13).keys()].flatMap((power) => [1, 2, 5].map((times) => Number(`${times}e${power - 3}`))); // 0.001 to 5e9 apart
+  const WHOLE = TICKS.filter(Number.isInteger);
   const PAGE_KEYS = 10; // values that Page Up and Page Down pass over
   const dark = matchMedia("(prefers-color-scheme: dark)");
 
@@ -231,7 +232,7 @@ window.nightlaneCharts = (() => {
         ...named(drawing.x_label),
         size: 30,
         values: (_, values) => values.map(placeOf),
-        ...(drawing.x.every(Number.isInteger) ? { incrs: WHOLE } : {}),
+        incrs: () => (entry.drawing.x.every(Number.isInteger) ? WHOLE : TICKS), // nothing is at step 1.5
         space: (_, __, low, high) => Math.max(50, 16 + roomOf([placeOf(low), placeOf(high)])),
       },
     ];
