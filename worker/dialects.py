@@ -14,13 +14,15 @@ Knows no table.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import json
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import sqlalchemy as sa
@@ -82,8 +84,16 @@ _WORDINGS = (
         Means("nothing of this step was written; make room on its disk and try again", True),
     ),
     _Wording(
-        ("readonly", "read-only", "unable to open", "permission denied"),
+        ("readonly", "read-only", "permission denied"),
         Means("make the file and its directory writable for this user, and try again", True),
+    ),
+    _Wording(
+        ("unable to open",),
+        Means(
+            "make the file and its directory writable for this user, and try again; "
+            "in the place of a lost file comes a backup with: cockpit db restore FILE",
+            True,
+        ),
     ),
     _Wording(
         ("malformed", "not a database", "corrupt", "invalid page"),
@@ -250,8 +260,25 @@ def _sqlite(url: sa.URL) -> Engine:
         },
         max_overflow=-1,  # a thread that waits for a connection waits for nothing
     )
+    name = url.database or ":memory:"
+    if name != ":memory:" and not name.startswith("file:"):
+        event.listen(engine, "do_connect", _sqlite_as_it_stands(Path(name).absolute()))
     event.listen(engine, "connect", _sqlite_connected)
     return engine
+
+
+def _sqlite_as_it_stands(file: Path) -> Callable[..., Any]:
+    """Made now, where there is none, and by no connection: a database that was lost under a program
+    is no empty one, and a backup would find its place taken.
+    """
+    with contextlib.suppress(OSError):  # the first connection says it in SQLite's words
+        if not file.exists():
+            file.touch(0o644)
+
+    def connect(dialect: Any, _record: Any, _arguments: Any, options: Any) -> Any:
+        return dialect.connect(f"{file.as_uri()}?mode=rw", **options, uri=True)
+
+    return connect
 
 
 def _as_it_is(value: None) -> None:

@@ -271,6 +271,22 @@ def test_no_copy_comes_back_under_a_living_drain(
     assert not (settings.data_dir / "nightlane.db").exists()
 
 
+def test_a_database_lost_under_a_program_is_no_empty_one(
+    settings: WorkerSettings, db: Database, tmp_path: Path
+) -> None:
+    """It says that the file is gone, and the place is free for a backup."""
+    backup(settings, tmp_path / "copy.db")
+    db.close()
+    lose_database(settings)
+
+    with pytest.raises(DatabaseError, match=r"unable to open.*cockpit db restore FILE"):
+        views.counts(db)
+    assert not (settings.data_dir / "nightlane.db").exists()
+
+    restore(settings, tmp_path / "copy.db")
+    assert not any(views.counts(db).values())
+
+
 @pytest.mark.parametrize(
     ("versions", "words"),
     [
