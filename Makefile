@@ -26,8 +26,8 @@ system: ## what the tests need of Debian: a browser, the box for untrusted code,
 	  apt-get update -qq && apt-get install -y -qq --no-install-recommends \
 	    chromium fonts-dejavu-core bubblewrap postgresql >/dev/null; }
 
-test: $(VENV)/.installed system ## every test, two files at a time (PYTEST_ARGS="-n 8" for more, "-n 0" for one)
-	$(BIN)/pytest -n 2 --dist loadfile $(PYTEST_ARGS)
+test: $(VENV)/.installed system ## every test
+	$(BIN)/pytest $(PYTEST_ARGS)
 
 check: $(VENV)/.installed ## format, lint, strict types, import contracts
 	$(BIN)/ruff format --check .
