@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
 
 import pytest
 from playwright.sync_api import Page, expect
@@ -88,21 +90,32 @@ _WORDS = "[...document.querySelectorAll('canvas')].flatMap(canvas => canvas.word
 """Every text that stands on a canvas: itself, where it begins and ends, how wide its canvas is."""
 
 
+@contextmanager
+def _charted(
+    visit: Visits, house: House, values: Mapping[int, Mapping[str, float]], **options: Any
+) -> Iterator[tuple[Attempt, Page]]:
+    """The page of a run that measured `values` at these steps; words on its charts are noted."""
+    queue(house.db)
+    with night(house.db) as lane:
+        made = lane.start()
+        for step, measured in values.items():
+            made.write("metric", step=step, values=dict(measured))
+        seen = visit(house, **options)
+        seen.page.add_init_script(_NOTE_WORDS)
+        yield made, seen.open(f"/jobs/{made.job_id}")
+        made.finish()
+    assert seen.complaints == []
+
+
 @pytest.mark.requirement("UI-02")
 @pytest.mark.parametrize("language", ["en-GB", "de-DE"])
 def test_a_step_is_written_exactly_and_alike_in_a_browser_of_any_language(
     visit: Visits, house: House, language: str
 ) -> None:
     """At the axis, in the legend, under the keys: as in the page's own words, which are English."""
-    queue(house.db)
     steps = range(1_234_561, 1_234_568)
-    with night(house.db) as lane:
-        made = lane.start()
-        for step in steps:
-            made.write("metric", step=step, values={"pool/score": 0.5})
-        seen = visit(house, locale=language)
-        seen.page.add_init_script(_NOTE_WORDS)
-        page = seen.open(f"/jobs/{made.job_id}")
+    values = {step: {"pool/score": 0.5} for step in steps}
+    with _charted(visit, house, values, locale=language) as (_, page):
         _drawn(page)
         plot = page.locator("#plot-learning")
         plot.focus()
@@ -113,8 +126,6 @@ def test_a_step_is_written_exactly_and_alike_in_a_browser_of_any_language(
         expect(plot.locator(".u-legend .u-value").first).to_have_text("1234567")
         ticks = [word for word, *_ in page.evaluate(_WORDS) if re.fullmatch("[0-9.,]+", word)]
         assert set(ticks) == {str(step) for step in steps}
-        made.finish()
-    assert seen.complaints == []
 
 
 @pytest.mark.requirement("UI-02")
@@ -123,14 +134,9 @@ def test_long_numbers_at_the_axis_do_not_run_into_each_other(
     visit: Visits, house: House, width: int
 ) -> None:
     """Two million steps: as many ticks as there is room for their numbers."""
-    queue(house.db)
-    with night(house.db) as lane:
-        made = lane.start()
-        for step in range(0, 2_000_001, 100_000):
-            made.write("metric", step=step, values={"pool/score": 0.5})
-        seen = visit(house, viewport={"width": width, "height": 900})
-        seen.page.add_init_script(_NOTE_WORDS)
-        page = seen.open(f"/jobs/{made.job_id}")
+    values = {step: {"pool/score": 0.5} for step in range(0, 2_000_001, 100_000)}
+    viewport = {"width": width, "height": 900}
+    with _charted(visit, house, values, viewport=viewport) as (_, page):
         _drawn(page)
 
         words = page.evaluate(_WORDS)
@@ -139,28 +145,16 @@ def test_long_numbers_at_the_axis_do_not_run_into_each_other(
         places = sorted({(begin, end) for _, begin, end, _ in numbers})
         assert len(places) > 2
         assert [pair for pair in itertools.pairwise(places) if pair[1][0] < pair[0][1] + 4] == []
-        made.finish()
-    assert seen.complaints == []
 
 
 @pytest.mark.requirement("UI-02")
 def test_long_numbers_beside_an_axis_are_seen_whole(visit: Visits, house: House) -> None:
     """A million without its first digit is none, nor is a learning rate."""
-    queue(house.db)
-    with night(house.db) as lane:
-        made = lane.start()
-        for step in (1, 2, 3):
-            large, small = -1_234_567 * step, 1e-6 / step
-            values = {
-                "pool/reward_mean": large,
-                "train/kl": large,
-                "train/entropy": large,
-                "lr": small,
-            }
-            made.write("metric", step=step, values=values)
-        seen = visit(house)
-        seen.page.add_init_script(_NOTE_WORDS)
-        page = seen.open(f"/jobs/{made.job_id}")
+    large = ("pool/reward_mean", "train/kl", "train/entropy")
+    values = {
+        step: {"lr": 1e-6 / step} | dict.fromkeys(large, -1_234_567 * step) for step in (1, 2, 3)
+    }
+    with _charted(visit, house, values) as (_, page):
         page.locator("details[data-series=lr] summary").click()
         for name in ("reward", "kl"):
             _drawn(page, name)
@@ -176,29 +170,19 @@ def test_long_numbers_beside_an_axis_are_seen_whole(visit: Visits, house: House)
         readout = page.locator("#plot-reward .readout")
         expect(readout).to_have_text("step 3: mean reward -3703701")
         expect(page.locator("#chart-reward figcaption")).to_contain_text("-3703701 at step 3")
-        made.finish()
-    assert seen.complaints == []
 
 
 @pytest.mark.requirement("UI-02")
 def test_ticks_beside_a_value_that_hardly_moves_differ(visit: Visits, house: House) -> None:
     """98.41 twice, one above the other, would make a slope of nothing."""
-    queue(house.db)
-    with night(house.db) as lane:
-        made = lane.start()
-        for step in (1, 2, 3):
-            made.write("metric", step=step, values={"memory_gb": 98.41 + 0.01 * step})
-        seen = visit(house)
-        seen.page.add_init_script(_NOTE_WORDS)
-        page = seen.open(f"/jobs/{made.job_id}")
+    values = {step: {"memory_gb": 98.41 + 0.01 * step} for step in (1, 2, 3)}
+    with _charted(visit, house, values) as (_, page):
         page.locator("details[data-series=memory_gb] summary").click()
         expect(page.locator("details[data-series=memory_gb] canvas")).to_be_visible()
 
         ticks = [word for word, *_ in page.evaluate(_WORDS) if re.fullmatch(r"98\.[0-9]+", word)]
         assert len(ticks) > 3
         assert len(set(ticks)) == len(ticks), ticks
-        made.finish()
-    assert seen.complaints == []
 
 
 @pytest.mark.requirement("UI-02")
@@ -421,12 +405,7 @@ def test_a_value_that_stands_alone_is_seen_as_a_dot_until_a_line_joins_it(
     visit: Visits, house: House
 ) -> None:
     """The first step of a run, or a part of one step: a line through one point is none."""
-    queue(house.db)
-    with night(house.db) as lane:
-        made = lane.start()
-        made.write("metric", step=1, values={"pool/score": 0.5})
-        seen = visit(house)
-        page = seen.open(f"/jobs/{made.job_id}")
+    with _charted(visit, house, {1: {"pool/score": 0.5}}) as (made, page):
         _drawn(page)
         expect(page.locator("#plot-learning .drawn")).to_have_text("1 point")
         assert 0 < page.evaluate(_DOTS, "a") < 50
@@ -434,5 +413,3 @@ def test_a_value_that_stands_alone_is_seen_as_a_dot_until_a_line_joins_it(
         made.write("metric", step=2, values={"pool/score": 0.5})
         expect(page.locator("#plot-learning .drawn")).to_have_text("all 2 points")
         assert page.evaluate(_DOTS, "a") > 500, "now a line"
-        made.finish()
-    assert seen.complaints == []
