@@ -20,7 +20,7 @@ from worker.report import choices
 from worker.report.choices import Choice
 from worker.report.proposals import Proposal
 from worker.report.runs import VERDICTS, RunLine
-from worker.report.snapshot import digest_of
+from worker.report.snapshot import seal_of
 from worker.report.standup import Report
 
 SHEETS = (
@@ -60,7 +60,7 @@ def context_of(db: Database, report: Report) -> dict[str, Any]:
     judged = [run for run in report.runs if run.verdict is not None]
     return {
         "report": report,
-        "sha256": digest_of(report.model_dump(mode="json")) if report.over else None,
+        "sha256": seal_of(db, report),
         "sparks": {run.job_id: spark_of(run) for run in report.runs},
         "failures": [run for run in report.runs if run.failed],
         "trust": trust_in_words(judged),

@@ -17,6 +17,7 @@ from engine.contract.errors import ConfigError, ConfigProblem
 if TYPE_CHECKING:
     from worker.database import Database
     from worker.report.gaps import Gap
+    from worker.report.going import GoingLine
     from worker.report.runs import RunLine
     from worker.report.standup import DayMoney, Report
 
@@ -77,6 +78,7 @@ def _print_details(found: Report) -> None:
         typer.echo("")
         head = ("job", "name", "state", "verdict", "held-out", "n", "time", "cost", "peak")
         print_table(head, [_row(run) for run in found.runs])
+    _section("still running" if found.over else "running", map(_going, found.going))
     for run in found.runs:
         if run.failed:
             typer.echo(f"\njob {run.job_id} {run.state}: {plain(run.error or run.cause or '')}")
@@ -106,6 +108,17 @@ def _gap(gap: Gap) -> str:
 
     span = f"{wording.clock(gap.begin)} to {wording.clock(gap.end)}"
     return f"{span}  {wording.duration(gap.seconds):<14}{gap.why}"
+
+
+def _going(one: GoingLine) -> str:
+    from app import wording  # noqa: PLC0415 - keeps --help light
+
+    step = "no step yet" if one.step is None else f"step {one.step}"
+    scores = [wording.percent(score) for _, score in one.heldout]
+    heldout = f", held-out {' → '.join(dict.fromkeys((scores[0], scores[-1])))}" if scores else ""
+    dead = "" if one.alive else f", no sign of life after {wording.clock(one.until)}"
+    time_of_it = f"{wording.duration(one.seconds)} of this night"
+    return f"job {one.job_id} {one.name}: {time_of_it}, ${one.usd:.2f}, {step}{heldout}{dead}"
 
 
 def _money(day: DayMoney) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from sqlalchemy import select
+from sqlalchemy import select, update
 from starlette.testclient import TestClient
 
 from tests.app.conftest import Said
@@ -19,12 +19,13 @@ from worker.attempt.settlement import Verdict
 from worker.database import Database
 from worker.jobs import views
 from worker.jobs.states import State
+from worker.jobs.tables import job
 from worker.lane import decisions, ledger, policy
 from worker.lane.policy import Policy
 from worker.lane.tables import report_snapshot
 from worker.lane.window import zone_named
 from worker.report.night import night_at
-from worker.report.snapshot import report_of
+from worker.report.snapshot import digest_of, report_of
 
 HTML = {"accept": "text/html"}
 LOG = "loading\nTraceback (most recent call last):\nValueError: <script>row 17</script>\n"
@@ -156,6 +157,49 @@ def test_a_night_that_is_over_is_shown_from_its_record_with_its_hash(
         kept = conn.execute(select(report_snapshot.c.sha256)).scalar_one()
     assert kept in page
     assert client.get(f"/api/v1/report?date={yesterday}").json()["over"] is True
+
+
+@pytest.mark.requirement("UI-05")
+def test_a_night_of_an_older_version_is_shown_with_the_hash_it_was_kept_under(
+    client: TestClient, db: Database
+) -> None:
+    """It is read with what is told today filled in; its seal is still the one it got."""
+    yesterday = night_at(time.time(), zone_named("UTC")).day - datetime.timedelta(days=3)
+    body = report_of(db, yesterday, time.time()).model_dump(mode="json")
+    del body["going"]
+    with db.write_tx() as conn:
+        conn.execute(update(report_snapshot).values(body=body, sha256=digest_of(body)))
+
+    assert digest_of(body) in client.get(f"/report?date={yesterday}").text
+
+
+@pytest.mark.requirement("UI-05")
+def test_what_runs_in_the_morning_stands_in_the_report(
+    client: TestClient, cockpit: Callable[..., Said], db: Database
+) -> None:
+    """With its step and its gates so far; nobody is told that the lane idles, or to start it."""
+    policy.arm(db, Policy(zone="UTC"), actor="cli:ada", now=time.time() - 7200)
+    queue(db, name="goes on")
+    with night(db) as lane:
+        attempt = lane.start()
+        for step, score in ((0, 0.55), (10, 0.6)):
+            attempt.gate(step, score)
+        attempt.step(12, 0.58)
+        with db.write_tx() as conn:
+            earlier = update(job).values(attempt_started_at=time.time() - 3600)
+            conn.execute(earlier)
+        day = night_at(time.time(), zone_named("UTC")).day
+
+        text = words(client.get(f"/report?date={day}").text)
+        said = cockpit("report", "--date", str(day))
+
+    assert "RAN 0 · 1 RUNNING" in text
+    assert "What is running" in text
+    assert re.search(r"goes on rl_run #1 .* 12 55.0 % → 60.0 % \$0.00", text)
+    assert "To let the queue run by itself" not in text
+    assert re.search(
+        r"job 1 goes on: [\d a-z]+ of this night, \$0.00, step 12, held-out 55.0", said.out
+    )
 
 
 # --- proposals ---

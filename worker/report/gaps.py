@@ -1,25 +1,53 @@
 """Idle gaps: when the lane did nothing although jobs might have run, and why.
 
 A gap lies between two attempts, or between an attempt and the edge of the hours in which jobs may
-run. It is explained from what was decided in it, in this order: a supervisor that died, a job that
-was put off, what the last drain said when it ended; else nobody looked at the queue.
+run; what goes on leaves none behind it. It is explained from what was decided in it, in this order:
+a supervisor that died, a job that was put off, what the last drain said when it ended; else nobody
+looked at the queue.
 """
 
 from __future__ import annotations
 
 import datetime
 from collections.abc import Iterator, Sequence
+from operator import attrgetter
+from typing import NamedTuple
 
 from pydantic import BaseModel, ConfigDict
 
 from worker.lane.decisions import DEFER, DRAIN, DecisionView
 from worker.lane.policy import InForce
 from worker.lane.window import Span, zone_named
+from worker.report.going import GoingLine
 from worker.report.night import Night
-from worker.report.runs import LOST, AttemptLine, RunLine
+from worker.report.runs import LOST, RunLine
 
 SHORTEST_S = 60.0
 """A lane takes a moment between two jobs; only longer gaps are worth a word."""
+
+
+DIED = "the supervisor or the machine died; the next look at the queue came then"
+DEAD = "the supervisor or the machine died; nobody has looked at the queue since"
+
+
+class Busy(NamedTuple):
+    """A stretch in which the lane worked."""
+
+    begin: float
+    end: float
+    death: str | None
+    """What is said of a gap behind it, when it ended with its supervisor."""
+
+
+def busy_in(runs: Sequence[RunLine], going: Sequence[GoingLine]) -> list[Busy]:
+    """When the lane worked, oldest first."""
+    ended = (entry for run in runs for entry in run.attempts)
+    found = [
+        Busy(entry.started_at, entry.ended_at, DIED if entry.cause == LOST else None)
+        for entry in ended
+    ]
+    found += [Busy(one.started_at, one.until, None if one.alive else DEAD) for one in going]
+    return sorted(found, key=attrgetter("begin"))
 
 
 class Gap(BaseModel):
@@ -40,7 +68,7 @@ class Gap(BaseModel):
 def gaps_of(
     night: Night,
     until: float,
-    runs: Sequence[RunLine],
+    busy: Sequence[Busy],
     found: Sequence[DecisionView],
     armed: Sequence[InForce],
     *,
@@ -48,20 +76,18 @@ def gaps_of(
 ) -> list[Gap]:
     """Every gap of the night up to `until` that is long enough, oldest first.
 
-    `armed`: the policies in force; while none was, an idle lane needs no explanation.
+    `busy`: oldest first. `armed`: the policies in force; while none was, an idle lane needs no
+    explanation.
     """
-    attempts = sorted(
-        (entry for run in runs for entry in run.attempts), key=lambda entry: entry.started_at
-    )
     gaps = []
     for hours in _hours(night, until, armed):
-        begin, before = hours.opens, None
-        for entry in attempts:
-            if entry.ended_at <= hours.opens or entry.started_at >= hours.closes:
+        begin, death = hours.opens, None
+        for one in busy:
+            if one.end <= hours.opens or one.begin >= hours.closes:
                 continue
-            gaps.append(_gap(begin, entry.started_at, before, found))
-            begin, before = max(begin, entry.ended_at), entry
-        gaps.append(_gap(begin, hours.closes, before, found))
+            gaps.append(_gap(begin, one.begin, death, found))
+            begin, death = max(begin, one.end), one.death
+        gaps.append(_gap(begin, hours.closes, death, found))
     return [gap for gap in gaps if gap.seconds >= shortest_s]
 
 
@@ -82,17 +108,11 @@ def _hours(night: Night, until: float, armed: Sequence[InForce]) -> Iterator[Spa
                 yield cut
 
 
-def _gap(
-    begin: float, end: float, before: AttemptLine | None, found: Sequence[DecisionView]
-) -> Gap:
-    return Gap(begin=begin, end=end, why=_why(begin, end, before, found))
+def _gap(begin: float, end: float, death: str | None, found: Sequence[DecisionView]) -> Gap:
+    return Gap(begin=begin, end=end, why=death or _why(begin, end, found))
 
 
-def _why(
-    begin: float, end: float, before: AttemptLine | None, found: Sequence[DecisionView]
-) -> str:
-    if before is not None and before.cause == LOST:
-        return "the supervisor or the machine died; the next look at the queue came then"
+def _why(begin: float, end: float, found: Sequence[DecisionView]) -> str:
     put_off = [
         entry
         for entry in found

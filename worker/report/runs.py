@@ -1,7 +1,7 @@
 """What ran in a night, a line a job: verdict with interval and n, time, money, memory, failure.
 
-A job stands here when one of its attempts ended in the night; what its attempts of other nights
-took is not counted. Knows no sentence.
+A job stands here when one of its attempts ended in the night. What those took before the night is
+told apart; its attempts of other nights are not counted. Knows no sentence.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict
-from sqlalchemy import Connection, RowMapping, func, select
+from sqlalchemy import Connection, RowMapping, case, func, select
 
 from worker.database import Database
 from worker.jobs.states import State
@@ -51,6 +51,10 @@ class AttemptLine(BaseModel):
     seconds: float
     usd: float
     joules: float | None
+    seconds_before: float = 0.0
+    """Of its seconds, those before the night; its money and its energy likewise."""
+    usd_before: float = 0.0
+    joules_before: float = 0.0
     outcome: State
     cause: str | None
 
@@ -91,6 +95,21 @@ class RunLine(BaseModel):
     """(step, score on the `select` rows) of its gates, thinned to `GATES_KEPT`."""
 
     @property
+    def seconds_before(self) -> float:
+        """Of its seconds, those before the night."""
+        return sum(entry.seconds_before for entry in self.attempts)
+
+    @property
+    def usd_before(self) -> float:
+        """What was charged before the night."""
+        return sum(entry.usd_before for entry in self.attempts)
+
+    @property
+    def joules_before(self) -> float:
+        """What was used before the night."""
+        return sum(entry.joules_before for entry in self.attempts)
+
+    @property
     def failed(self) -> bool:
         """Whether it ended without success, and not by a person's word."""
         return self.state in {State.FAILED, State.ABORTED}
@@ -117,22 +136,12 @@ def runs_of(db: Database, lane: str, night: Night) -> list[RunLine]:
             row["id"]: row
             for row in conn.execute(select(job).where(job.c.id.in_(numbers))).mappings()
         }
-        charged = (
-            select(
-                ledger.c.job_id,
-                ledger.c.attempt,
-                func.sum(ledger.c.usd).label("usd"),
-                func.sum(ledger.c.joules).label("joules"),
-            )
-            .where(ledger.c.job_id.in_(numbers), ledger.c.entry.in_(USED))
-            .group_by(ledger.c.job_id, ledger.c.attempt)
-        )
-        sums = {(row.job_id, row.attempt): (row.usd, row.joules) for row in conn.execute(charged)}
+        charges = _charges(conn, numbers, night)
         gates = _gates(conn, numbers)
     lines = []
     for number in numbers:
         mine = [row for row in ended if row["job_id"] == number]
-        attempts = [_attempt(row, *sums.get((number, row["n"]), (0.0, None))) for row in mine]
+        attempts = [_attempt(row, night, charges.get((number, row["n"]))) for row in mine]
         line = _line(jobs[number], attempts, db.settings.runs_dir / str(number))
         lines.append(line.model_copy(update={"heldout": gates.get(number, [])}))
     return lines
@@ -145,6 +154,27 @@ def configs_of(db: Database, numbers: Sequence[int]) -> dict[int, dict[str, Any]
         return {row.id: row.config for row in conn.execute(statement)}
 
 
+def _charges(
+    conn: Connection, numbers: Sequence[int], night: Night
+) -> Mapping[tuple[int, int], RowMapping]:
+    """What each attempt of these jobs was charged, in all and before the night."""
+    before = ledger.c.at < night.begin
+    statement = (
+        select(
+            ledger.c.job_id,
+            ledger.c.attempt,
+            func.sum(ledger.c.usd).label("usd"),
+            func.sum(ledger.c.joules).label("joules"),
+            func.sum(case((before, ledger.c.usd), else_=0.0)).label("usd_before"),
+            func.sum(case((before, ledger.c.joules), else_=0.0)).label("joules_before"),
+        )
+        .where(ledger.c.job_id.in_(numbers), ledger.c.entry.in_(USED))
+        .group_by(ledger.c.job_id, ledger.c.attempt)
+    )
+    rows = conn.execute(statement).mappings()
+    return {(row["job_id"], row["attempt"]): row for row in rows}
+
+
 def _gates(conn: Connection, numbers: Sequence[int]) -> dict[int, list[tuple[int, float]]]:
     """The held-out scores of each job, by step, thinned evenly."""
     statement = (
@@ -155,10 +185,11 @@ def _gates(conn: Connection, numbers: Sequence[int]) -> dict[int, list[tuple[int
     found: dict[int, list[tuple[int, float]]] = {}
     for number, step, value in conn.execute(statement):
         found.setdefault(number, []).append((step, value))
-    return {number: _thinned(points) for number, points in found.items()}
+    return {number: thinned(points) for number, points in found.items()}
 
 
-def _thinned(points: list[tuple[int, float]]) -> list[tuple[int, float]]:
+def thinned(points: list[tuple[int, float]]) -> list[tuple[int, float]]:
+    """At most `GATES_KEPT` of them, evenly, with the first and the last."""
     if len(points) <= GATES_KEPT:
         return points
     last = len(points) - 1
@@ -166,9 +197,17 @@ def _thinned(points: list[tuple[int, float]]) -> list[tuple[int, float]]:
     return [points[at] for at in kept]
 
 
-def _attempt(row: RowMapping, usd: float, joules: float | None) -> AttemptLine:
+def _attempt(row: RowMapping, night: Night, charged: RowMapping | None) -> AttemptLine:
     names = ("n", "started_at", "ended_at", "seconds", "outcome", "cause")
-    return AttemptLine(usd=usd, joules=joules, **{name: row[name] for name in names})
+    before = min(max(night.begin - row["started_at"], 0.0), row["seconds"])
+    return AttemptLine(
+        **{name: row[name] for name in names},
+        usd=charged["usd"] if charged else 0.0,
+        joules=charged["joules"] if charged else None,
+        seconds_before=before,
+        usd_before=charged["usd_before"] if charged else 0.0,
+        joules_before=(charged["joules_before"] or 0.0) if charged else 0.0,
+    )
 
 
 def _line(row: RowMapping, attempts: Sequence[AttemptLine], run_dir: Path) -> RunLine:

@@ -52,6 +52,16 @@ def report_of(db: Database, day: datetime.date | None, now: float) -> Report:
     return _keep(db, report) if night.over(now) else report
 
 
+def seal_of(db: Database, report: Report) -> str | None:
+    """The hash under which a night is kept; None while it is not.
+
+    Not to be had from the report again: one of an older version fills in what it did not know.
+    """
+    with db.read() as conn:
+        kept = _kept(conn, report.lane, report.day)
+    return None if kept is None else str(kept.sha256)
+
+
 def latest_morning(db: Database, now: float) -> datetime.date:
     """The morning of the night that runs: today's before noon, tomorrow's after it."""
     with db.read() as conn:

@@ -3,7 +3,8 @@
     RAN 3 · +2.1 ± 1.3 held-out · peak 19.2 GB · 1 OOM-deferred · $1.84 of $5
 
 Points of held-out accuracy are those of the night's best verdict. Every figure is a sum over rows
-that stand in the report with it. Writes nothing.
+that stand in the report with it; hours, money and energy are those of the night, also of an attempt
+that began before it or goes on behind it. Writes nothing.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ from worker.lane.decisions import DEFER, DecisionView
 from worker.lane.ledger import SECONDS_PER_HOUR
 from worker.lane.policy import Policy
 from worker.lane.window import local_day, zone_named
-from worker.report.gaps import Gap, gaps_of
+from worker.report.gaps import Gap, busy_in, gaps_of
+from worker.report.going import GoingLine, going_on
 from worker.report.night import Night
 from worker.report.proposals import Proposal, proposals_of
 from worker.report.runs import GAIN, MEMORY, RunLine, configs_of, runs_of
@@ -55,6 +57,8 @@ class Report(BaseModel):
     """Whether nothing can be added to it."""
     sentence: str
     runs: list[RunLine]
+    going: list[GoingLine] = []
+    """What ran on when the night ended, or runs on now; nights kept long ago did not tell."""
     ran: int
     failed: int
     oom_deferred: int
@@ -66,7 +70,7 @@ class Report(BaseModel):
     energy_kwh: float | None
     """Of processor packages and accelerator while jobs ran; None where no counter can be read."""
     spent_usd: float
-    """By the attempts of the night, and elsewhere on its days."""
+    """By attempts in the night, and elsewhere on its days."""
     external_usd: float
     cap_usd: float | None
     days: list[DayMoney]
@@ -81,17 +85,16 @@ def build(db: Database, night: Night, now: float | None = None) -> Report:
     now = time.time() if now is None else now
     lane = db.settings.lane
     runs = runs_of(db, lane, night)
+    going = going_on(db, night, now)
     found = decisions.between(db, lane, night.begin, night.end)
     armed = policy.in_force(db, night.begin, min(night.end, now))
     terms = armed[-1].terms if armed else None
-    gaps = gaps_of(night, now, runs, found, armed)
+    gaps = gaps_of(night, now, busy_in(runs, going), found, armed)
     days = _days(db, night, terms)
     external = ledger.external_between(db, night.begin, night.end)
-    spent = sum(run.usd for run in runs) + external
-    oom = sum(entry.cause == MEMORY for run in runs for entry in run.attempts)
-    peaks = [run.peak_gb for run in runs if run.peak_gb is not None]
+    here = [run.usd - run.usd_before for run in runs] + [one.usd for one in going]
+    spent = sum(here) + external
     cap = terms.cap_usd if terms else None
-    peak = max(peaks, default=None)
     return Report(
         lane=lane,
         day=night.day,
@@ -99,15 +102,16 @@ def build(db: Database, night: Night, now: float | None = None) -> Report:
         end=night.end,
         made_at=now,
         over=night.over(now),
-        sentence=sentence(runs, peak, oom, spent, cap),
+        sentence=sentence(runs, going, spent, cap),
         runs=runs,
+        going=going,
         ran=len(runs),
         failed=sum(run.failed for run in runs),
-        oom_deferred=oom,
+        oom_deferred=_stopped_for_memory(runs),
         deferred=_deferred(found),
-        peak_gb=peak,
-        energy_kwh=_kilowatt_hours(runs),
-        lane_hours=sum(run.seconds for run in runs) / SECONDS_PER_HOUR,
+        peak_gb=_peak(runs),
+        energy_kwh=_kilowatt_hours(runs, going),
+        lane_hours=_lane_seconds(runs, going) / SECONDS_PER_HOUR,
         spent_usd=spent,
         external_usd=external,
         cap_usd=cap,
@@ -120,18 +124,20 @@ def build(db: Database, night: Night, now: float | None = None) -> Report:
 
 
 def sentence(
-    runs: Sequence[RunLine], peak_gb: float | None, oom: int, spent: float, cap: float | None
+    runs: Sequence[RunLine], going: Sequence[GoingLine], spent: float, cap: float | None
 ) -> str:
     """The standup line."""
     failed = sum(run.failed for run in runs)
     parts = [f"RAN {len(runs)}"]
     if failed:
         parts.append(f"{failed} FAILED")
+    if going:
+        parts.append(f"{len(going)} RUNNING")
     if heldout := _heldout(runs):
         parts.append(heldout)
-    if peak_gb is not None:
-        parts.append(f"peak {peak_gb:.1f} GB")
-    parts.append(f"{oom} OOM-deferred")
+    if (peak := _peak(runs)) is not None:
+        parts.append(f"peak {peak:.1f} GB")
+    parts.append(f"{_stopped_for_memory(runs)} OOM-deferred")
     parts.append(f"${spent:.2f}" + ("" if cap is None else f" of ${cap:g}"))
     return " · ".join(parts)
 
@@ -150,8 +156,22 @@ def _heldout(runs: Sequence[RunLine]) -> str | None:
     return None
 
 
-def _kilowatt_hours(runs: Sequence[RunLine]) -> float | None:
-    known = [run.joules for run in runs if run.joules is not None]
+def _stopped_for_memory(runs: Sequence[RunLine]) -> int:
+    return sum(entry.cause == MEMORY for run in runs for entry in run.attempts)
+
+
+def _peak(runs: Sequence[RunLine]) -> float | None:
+    return max((run.peak_gb for run in runs if run.peak_gb is not None), default=None)
+
+
+def _lane_seconds(runs: Sequence[RunLine], going: Sequence[GoingLine]) -> float:
+    ended = sum(run.seconds - run.seconds_before for run in runs)
+    return ended + sum(one.seconds for one in going)
+
+
+def _kilowatt_hours(runs: Sequence[RunLine], going: Sequence[GoingLine]) -> float | None:
+    known = [run.joules - run.joules_before for run in runs if run.joules is not None]
+    known += [one.joules for one in going if one.joules is not None]
     return sum(known) / _JOULES_PER_KWH if known else None
 
 

@@ -72,6 +72,23 @@ def ran(db: Database, tally: Callable[..., int]) -> Callable[..., int]:
     return write
 
 
+@pytest.fixture
+def goes(db: Database, tally: Callable[..., int]) -> Callable[..., int]:
+    """A job that runs since `begin`, at a dollar an hour; its supervisor was `seen` alive last."""
+
+    def write(begin: str | float, seen: str | float) -> int:
+        job_id = tally(steps=1000)
+        started_at, beat = (at(one) if isinstance(one, str) else one for one in (begin, seen))
+        charge(db, job_id, seconds=beat - started_at, at=beat)
+        with db.write_tx() as conn:
+            row = {"lane": db.settings.lane, "attempt": 1, "heartbeat_at": beat}
+            going = update(job).where(job.c.id == job_id)
+            conn.execute(going.values(state="running", attempt_started_at=started_at, **row))
+        return job_id
+
+    return write
+
+
 def decided(
     db: Database, clock: str, what: str, detail: str, job_id: int | None = None, **more: Any
 ) -> None:

@@ -11,12 +11,13 @@ from pathlib import Path
 from typing import Any, get_args
 
 import pytest
-from sqlalchemy import update
+from sqlalchemy import insert, update
 
 from engine.evaluate.verdicts import Verdict
-from tests.worker.lane.conftest import BERLIN, berlin
+from tests.worker.lane.conftest import BERLIN, berlin, charge, ended
 from tests.worker.report.conftest import MORNING, NIGHT, at, decided
 from worker.database import Database
+from worker.jobs.tables import metric
 from worker.lane import decisions, ledger
 from worker.lane.tables import report_snapshot
 from worker.lane.window import zone_named
@@ -28,6 +29,8 @@ from worker.settings import WorkerSettings
 
 Ran = Callable[..., int]
 Armed = Callable[..., None]
+Goes = Callable[..., int]
+HOUR = 3600.0
 LATE = NIGHT.end + 60
 """When the night is over."""
 
@@ -175,6 +178,102 @@ def test_what_was_put_off_stands_in_the_report_with_rule_and_numbers(
 
     assert found.deferred == {"OOM_ENVELOPE": [number]}
     assert found.decisions[0].numbers == numbers
+
+
+# --- what goes on ---
+
+
+@pytest.mark.requirement("LN-11")
+def test_a_run_that_goes_on_makes_no_hour_idle(db: Database, armed: Armed, goes: Goes) -> None:
+    """In the morning it is what the night was spent on, though nothing has ended yet."""
+    armed(cap_usd=50)
+    number = goes("23:00", "05:00")
+
+    found = report(db, at("05:00"))
+
+    assert found.sentence == "RAN 0 · 1 RUNNING · 0 OOM-deferred · $6.00 of $50"
+    assert [(gap.begin, gap.end) for gap in found.gaps] == [(at("22:00"), at("23:00"))]
+    assert (found.lane_hours, found.idle_hours) == (6.0, 1.0)
+    [line] = found.going
+    assert (line.job_id, line.seconds, line.usd, line.alive) == (number, 6 * HOUR, 6.0, True)
+
+
+@pytest.mark.requirement("LN-11")
+def test_a_run_of_many_nights_has_its_hours_and_money_in_each(
+    db: Database, armed: Armed, ran: Ran, tally: Callable[..., int]
+) -> None:
+    """It began 20 hours before this night, and ends six hours behind it."""
+    armed(window=None)
+    number = tally()
+    begin, end = NIGHT.begin - 20 * HOUR, NIGHT.end + 6 * HOUR
+    for piece in range(50):
+        charge(db, number, seconds=HOUR, at=begin + (piece + 1) * HOUR)
+    ended(db, number, at=end, seconds=50 * HOUR)
+    nights = [night_of(MORNING + datetime.timedelta(days=days), BERLIN) for days in (-1, 0, 1)]
+
+    before, this, last = (build(db, night, end + HOUR) for night in nights)
+
+    assert [found.lane_hours for found in (before, this, last)] == [20.0, 24.0, 6.0]
+    # What was metered at noon itself belongs to the night that begins then.
+    assert [found.spent_usd for found in (before, this, last)] == [19.0, 24.0, 7.0]
+    assert [found.ran for found in (before, this, last)] == [0, 0, 1]
+    assert [len(found.going) for found in (before, this, last)] == [1, 1, 0]
+    assert this.gaps == []
+    [line] = last.runs
+    assert (line.seconds, line.seconds_before, line.usd_before) == (50 * HOUR, 44 * HOUR, 43.0)
+
+
+def test_a_run_that_ended_later_stands_in_the_kept_night(db: Database, goes: Goes) -> None:
+    """Also when the night is first asked for days later."""
+    number = goes("11:00", NIGHT.end + 3 * HOUR)
+
+    [line] = report(db, NIGHT.end + 3 * HOUR).going
+
+    assert (line.job_id, line.until, line.alive) == (number, NIGHT.end, True)
+
+
+@pytest.mark.requirement("LN-11")
+def test_what_a_dead_supervisor_left_behind_is_no_work(
+    db: Database, armed: Armed, goes: Goes
+) -> None:
+    """The lane worked up to its last sign of life; since then it is idle, and why is said."""
+    armed()
+    goes("22:00", "02:00")
+
+    found = report(db, at("06:00"))
+
+    why = "the supervisor or the machine died; nobody has looked at the queue since"
+    assert [(gap.begin, gap.end, gap.why) for gap in found.gaps] == [
+        (at("02:00"), at("06:00"), why)
+    ]
+    [line] = found.going
+    assert (line.alive, line.until, line.seconds) == (False, at("02:00"), 4 * HOUR)
+
+
+def test_one_that_died_before_the_night_is_none_of_its_runs(db: Database, goes: Goes) -> None:
+    """Whoever looks at its job finds it stale; this night had nothing of it."""
+    goes(NIGHT.begin - 9 * HOUR, NIGHT.begin - 8 * HOUR)
+
+    assert report(db, at("06:00")).going == []
+
+
+@pytest.mark.requirement("LN-11")
+def test_what_goes_on_is_told_as_far_as_it_had_come(db: Database, goes: Goes) -> None:
+    """A kept night knows no step and no gate of the day behind it."""
+    number = goes("22:00", NIGHT.end + 2 * HOUR)
+    measured = {10: at("23:00"), 20: at("11:00"), 30: NIGHT.end + HOUR}
+    series = ("pool/score", "heldout/select")
+    rows = [
+        {"job_id": number, "series": name, "step": step, "attempt": 1, "value": step / 100, "at": t}
+        for name in series
+        for step, t in measured.items()
+    ]
+    with db.write_tx() as conn:
+        conn.execute(insert(metric), rows)
+
+    [line] = report(db, NIGHT.end + 2 * HOUR).going
+
+    assert (line.step, line.heldout) == (20, [(10, 0.1), (20, 0.2)])
 
 
 # --- gaps ---
