@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from worker.samples.rows import Box, Detection
 
 WIDTH = 1000
-_LABEL = 44
-"""Height of a line of label."""
+TALLEST = 2000
+"""Units of the longer side of an upright picture: a taller one is drawn narrower."""
 
 
 @dataclass(frozen=True)
 class DrawnBox:
-    """One rectangle in a drawing that is `WIDTH` wide."""
+    """One rectangle in a drawing."""
 
     kind: str
     """truth, missed, matched or false: the line's style."""
@@ -26,13 +26,20 @@ class DrawnBox:
     y: float
     width: float
     height: float
-    label_y: float
+    top: bool
+    """Whether the label hangs from the upper edge; else it stands on the lower one."""
+
+    @property
+    def label_y(self) -> float:
+        """The edge that it hangs from or stands on."""
+        return self.y if self.top else self.y + self.height
 
 
 @dataclass(frozen=True)
 class Drawing:
-    """Boxes over one picture."""
+    """Boxes over one picture, `WIDTH` wide unless that made it taller than `TALLEST`."""
 
+    width: float
     height: float
     boxes: Sequence[DrawnBox]
     title: str
@@ -41,9 +48,11 @@ class Drawing:
 def drawing(found: Detection) -> Drawing:
     """Objects first, so that predictions lie on top."""
     picture = found.picture
-    height = WIDTH * picture.height / picture.width if picture else WIDTH
+    upright = picture.height / picture.width if picture else 1.0
+    width = min(WIDTH, TALLEST / upright)
+    size = (width, width * upright)
     boxes = [
-        _drawn(one, "truth" if one.fate == "found" else "missed", f"{one.number}", height, top=True)
+        _drawn(one, "truth" if one.fate == "found" else "missed", f"{one.number}", size, top=True)
         for one in found.objects
         if one.bounds
     ]
@@ -52,23 +61,23 @@ def drawing(found: Detection) -> Drawing:
             one,
             "matched" if one.fate == "matched" else "false",
             f"= {one.partner}" if one.fate == "matched" else "FP",
-            height,
+            size,
             top=False,
         )
         for one in found.entries
         if one.bounds
     ]
-    return Drawing(height, boxes, _title(found))
+    return Drawing(*size, boxes, _title(found))
 
 
-def _drawn(one: Box, kind: str, label: str, height: float, *, top: bool) -> DrawnBox:
+def _drawn(one: Box, kind: str, label: str, size: tuple[float, float], *, top: bool) -> DrawnBox:
     assert one.bounds is not None
-    scale = height / WIDTH
+    across, down = (side / 1000 for side in size)
     x1, y1, x2, y2 = one.bounds
-    y, bottom = y1 * scale, y2 * scale
-    place = y + _LABEL if top else bottom - _LABEL / 4
     word = "missed " if kind == "missed" else ""
-    return DrawnBox(kind, f"{word}{label}", x1, y, x2 - x1, bottom - y, place)
+    return DrawnBox(
+        kind, f"{word}{label}", x1 * across, y1 * down, (x2 - x1) * across, (y2 - y1) * down, top
+    )
 
 
 def _title(found: Detection) -> str:

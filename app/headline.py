@@ -26,6 +26,8 @@ class HasResult(Protocol):
     def started_at(self) -> float | None: ...
     @property
     def finished_at(self) -> float | None: ...
+    @property
+    def lane_s(self) -> float | None: ...
 
 
 @dataclass(frozen=True)
@@ -53,6 +55,7 @@ class Headline:
     selected_step: int | None = None
     steps: int | None = None
     seconds: float | None = None
+    """Of the lane, by all of its attempts."""
     peak_gb: float | None = None
 
     @classmethod
@@ -111,9 +114,10 @@ def label(job: JobView) -> str:
 
 
 def _lasted(job: HasResult) -> float | None:
+    """Of the lane, without the hours in which it waited between its attempts."""
     if job.started_at is None or job.finished_at is None:
         return None
-    return job.finished_at - job.started_at
+    return job.finished_at - job.started_at if job.lane_s is None else job.lane_s
 
 
 def _real(value: Any) -> float | None:

@@ -154,6 +154,48 @@ def test_boxes_tell_hit_and_miss_by_line_and_label(client: TestClient, run: RunD
 
 
 @pytest.mark.requirement("UI-08")
+def test_an_upright_picture_is_drawn_narrower_than_it_would_be_tall(
+    client: TestClient, run: RunDir
+) -> None:
+    """A strip of 30 × 4,000 pixels: its boxes keep their places on it, and a page its length."""
+    picture = {"name": "0" * 20 + ".jpg", "width": 30, "height": 4000}
+    write(run, "train-000004", [picture_row("t 1", 1, 1, 1, picture=picture)])
+
+    text = client.get("/jobs/1/samples").text
+
+    assert 'viewBox="0 0 15.0 2000.0"' in text
+    # 0 100 90 300 in thousandths of 15 × 2,000
+    assert '<rect class="edge" x="0.0" y="200.0" width="1.3" height="400.0"/>' in text
+
+
+@pytest.mark.requirement("UI-08")
+def test_nothing_said_of_a_picture_that_shows_nothing_is_right(
+    client: TestClient, run: RunDir
+) -> None:
+    """Its F1 is no zero that a filter would leave out; an answer that cannot be read has none."""
+    rows = [picture_row("empty", 0, 0, 0), picture_row("garbled", 0, 0, 0, invalid=True)]
+    write(run, "train-000004", rows)
+
+    shown = words(client.get("/jobs/1/samples?low=0.5").text)
+
+    assert "1 of 2 meet the conditions" in shown
+    assert "empty all found 0 matched, 0 false, 0 missed , F1 1" in shown
+
+
+@pytest.mark.requirement("UI-08")
+def test_as_many_reasons_as_rows_fill_no_page(client: TestClient, run: RunDir) -> None:
+    """A verifier may say what it expected: the most frequent stand there, others as a number."""
+    rows = [row(f"q{i}", reason=f"expected {i}") for i in range(200)]
+    write(run, "train-000004", [*rows, row("twice", reason="expected 7")])
+
+    page = client.get("/jobs/1/samples").text
+
+    assert "2 expected 7, 1 expected 0, " in words(page)
+    assert "192 for 192 other reasons. 0 truncated." in words(page)
+    assert page.count("<option") == 101
+
+
+@pytest.mark.requirement("UI-08")
 def test_a_picture_is_served_from_the_run_directory_alone(client: TestClient, run: RunDir) -> None:
     """By its own name; a path or a link to elsewhere names nothing."""
     folder = run.rollouts / "pictures"

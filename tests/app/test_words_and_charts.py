@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import update
 from starlette.testclient import TestClient
 
 from app import charts, wording
@@ -19,9 +20,13 @@ from engine.contract.kinds import kinds
 from engine.contract.run_dir import RunDir, write_json
 from tests.app.night import night, queue
 from tests.app.test_pages import words
+from worker.attempt.settlement import Verdict
 from worker.database import Database
 from worker.jobs import views
+from worker.jobs.board import Filter, board_page
 from worker.jobs.series import Curve, Summary
+from worker.jobs.states import State
+from worker.jobs.tables import attempt, job
 
 
 def test_the_examples_in_the_wording_hold() -> None:
@@ -68,6 +73,23 @@ def test_the_title_says_progress_while_a_job_runs_and_the_verdict_after(db: Data
 
     assert title(live, Headline.of(live)) == "12/40 running · tonight (job 1)"
     assert title(done, Headline.of(done)) == "gain · tonight (job 1)"
+
+
+@pytest.mark.requirement("UI-01")
+def test_the_time_of_a_run_is_the_lanes_without_the_days_it_waited(db: Database) -> None:
+    """Two attempts of two minutes, two days apart, that never came to a result."""
+    job_id = queue(db)
+    with night(db) as lane:
+        for ended in (State.QUEUED, State.FAILED):
+            lane.start().settle(Verdict(ended, "it stopped"))
+    with db.write_tx() as conn:
+        conn.execute(update(attempt).values(seconds=120.0))
+        conn.execute(update(job).values(started_at=job.c.finished_at - 2 * 86400))
+
+    [row] = board_page(db, Filter(), HELDOUT).rows
+
+    assert Headline.of(views.get_job(db, job_id)).seconds == 240
+    assert Headline.of(row).seconds == 240
 
 
 def test_the_phases_before_the_current_one_are_done(db: Database) -> None:

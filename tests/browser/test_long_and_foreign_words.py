@@ -63,6 +63,32 @@ WIDER = """() => [...document.querySelectorAll(".scroll:has(.runs)")]
 
 
 @pytest.mark.requirement("UI-10")
+@pytest.mark.parametrize("place", [p for p in SHOWN if p.name in {"board", "report-night"}])
+def test_the_longest_numbers_widen_no_table_of_runs(
+    place: Place, visit: Visits, renamed: FilledHouse
+) -> None:
+    """From all to nothing, in weeks, for millions: every column is still in sight."""
+    page = visit(renamed.house, viewport=WIDE).open(place.at(renamed.filled))
+
+    page.evaluate(
+        """() => {
+          const longest = {"held-out": "100.0 % → 100.0 %", lift: "−100.0 points",
+            took: "24 d 23 h", cost: "$5999400.16", ended: "Oct 21, 05:53", rows: "1000000"};
+          for (const [label, text] of Object.entries(longest)) {
+            for (const cell of document.querySelectorAll(`.runs [data-label="${label}"]`)) {
+              const quiet = cell.querySelector(".quiet");
+              cell.firstChild.textContent = text;
+              if (quiet && label === "took") quiet.textContent = "20000000 steps";
+              if (quiet && label === "lift") quiet.textContent = "(−100.0 to +100.0)";
+            }
+          }
+        }"""
+    )
+
+    assert page.evaluate(WIDER) == []
+
+
+@pytest.mark.requirement("UI-10")
 def test_a_name_that_is_read_from_right_to_left_moves_no_number(
     visit: Visits, renamed: FilledHouse
 ) -> None:

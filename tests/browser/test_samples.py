@@ -93,6 +93,46 @@ def test_boxes_lie_over_their_picture_and_differ_by_line_not_colour_alone(
 
 
 @pytest.mark.requirement("UI-08")
+def test_boxes_can_be_looked_at_as_wide_as_the_page(visit: Visits, shown: House) -> None:
+    """Where many lie on one another: thinner lines, smaller words, and every box as a row."""
+    page = visit(shown).open("/jobs/3/samples")
+    card = page.locator(".detection").first
+    drawing, word = card.locator("svg.boxes"), card.locator("svg text").first
+    small = drawing.bounding_box()
+
+    card.get_by_text("Large, and the boxes as a table").click()
+
+    large = drawing.bounding_box()
+    assert small is not None
+    assert large is not None
+    assert large["width"] > 2 * small["width"]
+    assert word.evaluate("node => parseFloat(getComputedStyle(node).fontSize)") < 20
+    expect(card.locator(".box-list tbody tr")).to_have_count(4)
+
+
+@pytest.mark.requirement("UI-10")
+@pytest.mark.parametrize("width", [1280, 390])
+def test_a_long_reason_or_name_of_a_row_widens_no_page(
+    visit: Visits, shown: House, width: int
+) -> None:
+    """A word of 400 letters that a verifier said, and a path that a row is called after."""
+    for job_id, kind in ((1, ".completions"), (3, ".detection")):
+        page = visit(shown, viewport={"width": width, "height": 800}).open(
+            f"/jobs/{job_id}/samples"
+        )
+        page.evaluate(
+            """() => {
+              for (const place of document.querySelectorAll("#found-h + p, .detection h3")) {
+                place.textContent = "expected".repeat(50);
+              }
+            }"""
+        )
+
+        expect(page.locator(kind).first).to_be_visible()
+        assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
+
+
+@pytest.mark.requirement("UI-08")
 def test_steps_and_filters_are_reached_by_keyboard_and_stand_in_the_address(
     visit: Visits, shown: House
 ) -> None:

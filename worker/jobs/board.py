@@ -30,7 +30,7 @@ from sqlalchemy import (
 from worker.database import Database
 from worker.jobs.states import State
 from worker.jobs.tables import job, job_tag, metric
-from worker.jobs.views import tags_of
+from worker.jobs.views import held_by, tags_of
 
 PAGE = 50
 LOOKED_THROUGH = 5_000
@@ -109,6 +109,8 @@ class BoardRow:
     created_at: float
     started_at: float | None
     finished_at: float | None
+    lane_s: float | None
+    """Seconds for which its ended attempts held the lane; None before one ended."""
     heartbeat_at: float | None
     attempt: int
     cause: str | None
@@ -241,7 +243,7 @@ def _rows(conn: Connection, ids: Sequence[int], gate_series: str) -> list[BoardR
     """In the order of the ids."""
     if not ids:
         return []
-    tags = tags_of(conn, ids)
+    tags, held = tags_of(conn, ids), held_by(conn, ids)
     gates: dict[int, list[tuple[int, float]]] = {}
     for job_id, step, value in conn.execute(_GATES, {"ids": ids, "of_series": gate_series}):
         gates.setdefault(job_id, []).append((step, value))
@@ -249,6 +251,7 @@ def _rows(conn: Connection, ids: Sequence[int], gate_series: str) -> list[BoardR
     return [
         BoardRow(
             **{**found[job_id]._asdict(), "state": State(found[job_id].state)},
+            lane_s=held.get(job_id),
             tags=tags.get(job_id, ()),
             gates=tuple(gates.get(job_id, ())),
         )

@@ -18,6 +18,7 @@ from sqlalchemy import (
     RowMapping,
     Select,
     bindparam,
+    func,
     select,
     text,
 )
@@ -103,6 +104,8 @@ class JobView(_View):
     started_at: float | None
     """First start of all attempts."""
     finished_at: float | None
+    lane_s: float | None
+    """Seconds for which its ended attempts held the lane; None before one ended."""
     heartbeat_at: float | None
     """The supervisor's last sign of life in the current or last attempt."""
     attempt: int
@@ -363,6 +366,11 @@ _PARENTS = (
     .where(dependency.c.job_id.in_(_IDS))
     .order_by(dependency.c.job_id, dependency.c.parent_id)
 )
+_HELD = (
+    select(attempt.c.job_id, func.sum(attempt.c.seconds).label("seconds"))
+    .where(attempt.c.job_id.in_(_IDS))
+    .group_by(attempt.c.job_id)
+)
 _LANE = select(lane).where(lane.c.name == bindparam("of_lane"))
 _COUNTS = select(state_count)
 _NEWEST_CHANGE = select(change.c.id).order_by(change.c.id.desc()).limit(1)
@@ -389,7 +397,7 @@ def _job_views(
                 left = {} if limit is None else {"most": limit - len(rows)}
                 rows += conn.execute(statement, {**values, **left}).mappings().all()
         ids = [row["id"] for row in rows]
-        tags = tags_of(conn, ids)
+        tags, held = tags_of(conn, ids), held_by(conn, ids)
         parents = _grouped(conn, _PARENTS, ids)
         stand = _stand(db, conn, now) if any(row["state"] == State.QUEUED for row in rows) else None
     runs = db.settings.runs_dir
@@ -402,6 +410,7 @@ def _job_views(
                     (one.if_failed for one in parents.get(row["id"], ())), None
                 ),
                 "tags": list(tags.get(row["id"], ())),
+                "lane_s": held.get(row["id"]),
                 "run_dir": runs / str(row["id"]),
                 "waits_for": why_waiting(row, stand, now)
                 if stand and row["state"] == State.QUEUED
@@ -416,6 +425,13 @@ def tags_of(conn: Connection, ids: Sequence[int]) -> Mapping[int, tuple[str, ...
     """The tags of each of these jobs that has one, in order."""
     found = _grouped(conn, _TAGS, ids)
     return {job_id: tuple(row.tag for row in rows) for job_id, rows in found.items()}
+
+
+def held_by(conn: Connection, ids: Sequence[int]) -> Mapping[int, float]:
+    """For how many seconds each of these jobs held the lane in its ended attempts, if it did."""
+    if not ids:
+        return {}
+    return {row.job_id: float(row.seconds) for row in conn.execute(_HELD, {"ids": ids})}
 
 
 def _grouped(

@@ -140,10 +140,11 @@ def outcome_of(row: Mapping[str, Any], place: int) -> Outcome:
         asked = _fingerprint(row.get("objects"))
         found, said, there = hits
         name = _text(row.get("record")) or f"row {place + 1}"
-        f1 = 2 * found / max(said + there, 1)
         invalid = row.get("invalid") is True
+        solved = found == said == there and not invalid
+        # Nothing there and nothing said is a right answer; its quotient is 0 / 0.
+        f1 = 1.0 if solved else 2 * found / max(said + there, 1)
         fate = _fate(hits, invalid=invalid, dropped=bool(row.get("dropped")))
-        solved = found == said == there
         return Outcome(name, f1, fate, truncated, invalid, solved, hits, asked, None)
     name = _text(row.get("id")) or f"row {place + 1}"
     reason = _text(row.get("reason")) or "unknown"
