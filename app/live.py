@@ -34,7 +34,7 @@ SETTLE_S = 0.08
 BEAT_S = 5.0
 """A page that hears nothing for three beats calls itself stale."""
 RATE_HZ = 2.0
-"""Bursts a second to one client: what comes between two of them is told together."""
+"""Bursts of changes a second to one client: what comes between two of them is told together."""
 REPLAY_LIMIT = 500
 QUEUE_LIMIT = 64
 """Different events that may wait for one client."""
@@ -96,13 +96,13 @@ class _Client:
         self.closed = True
         self.called.set()
 
-    async def burst(self) -> bytes:
+    async def burst(self) -> list[Frame]:
         """All that waits, as soon as something does."""
         await self.called.wait()
         self.called.clear()
         frames = list(self.waiting.values())
         self.waiting.clear()
-        return b"".join(frame.data for frame in frames)
+        return frames
 
 
 class Live:
@@ -187,9 +187,12 @@ class Live:
                 yield b"".join(missed)
                 await asyncio.sleep(1 / RATE_HZ)
             while not client.closed:
-                yield await client.burst()
+                frames = await client.burst()
+                yield b"".join(frame.data for frame in frames)
+                # A sign of life holds no news up.
+                news = any(frame.topic != "beat" for frame in frames)
                 if not client.closed:
-                    await asyncio.sleep(1 / RATE_HZ)
+                    await asyncio.sleep(1 / RATE_HZ if news else 0)
         finally:
             self._clients.discard(client)
             if closing:

@@ -194,6 +194,24 @@ def test_a_busy_night_reaches_a_page_twice_a_second_and_not_more_often(db: Datab
     with_hub(db, use)
 
 
+@pytest.mark.requirement("UI-11")
+def test_a_beat_holds_no_change_up(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What comes right behind a sign of life need not wait for its turn."""
+    monkeypatch.setattr(live_module, "RATE_HZ", 0.01)
+    monkeypatch.setattr(live_module, "BEAT_S", 0.01)
+
+    async def use(hub: Live) -> None:
+        stream = hub.follow(views.last_change_id(db), None)
+        for _ in range(3):
+            [beat] = read(await anext(stream))
+            assert beat.event == "beat"
+        await in_thread(_announce, db, 7)
+        assert (await heard(stream, 1))[0].data == '{"job": 7}'
+        await stream.aclose()
+
+    with_hub(db, use)
+
+
 def test_more_than_one_answer_of_the_database_holds_reaches_a_page_to_the_last_event(
     db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
