@@ -107,6 +107,9 @@ def measure(folder: Path, options: argparse.Namespace) -> list[Figure]:
     """Fill a directory, serve it, look at it from everywhere."""
     os.environ["NIGHTLANE_DATA_DIR"] = str(folder / "data")
     os.environ["NIGHTLANE_LOCK_DIR"] = str(folder / "locks")
+    # Nobody supervises the running job between its steps. It must not turn stale, and with that
+    # move what stands below it, while a pointer rests on a link.
+    os.environ["NIGHTLANE_LEASE_S"] = "3600"
     settings = WorkerSettings()
     with open_database(settings) as db:
         with filled(db):

@@ -73,7 +73,7 @@ def test_the_longest_numbers_widen_no_table_of_runs(
     page.evaluate(
         """() => {
           const longest = {"held-out": "100.0 % → 100.0 %", lift: "−100.0 points",
-            took: "24 d 23 h", cost: "$5999400.16", ended: "Oct 21, 05:53", rows: "1000000"};
+            took: "24 d 23 h", cost: "$5999400.16", ended: "Nov 22, 23:58", rows: "1000000"};
           for (const [label, text] of Object.entries(longest)) {
             for (const cell of document.querySelectorAll(`.runs [data-label="${label}"]`)) {
               const quiet = cell.querySelector(".quiet");
@@ -86,6 +86,42 @@ def test_the_longest_numbers_widen_no_table_of_runs(
     )
 
     assert page.evaluate(WIDER) == []
+    beyond = (
+        "[...document.querySelectorAll('.runs td')].filter((c) => c.scrollWidth > c.clientWidth)"
+    )
+    assert page.evaluate(f"{beyond}.map((cell) => [cell.dataset.label, cell.textContent])") == []
+
+
+@pytest.mark.requirement("UI-10")
+@pytest.mark.parametrize("width", [1280, 1000])
+def test_what_counts_on_moves_nothing_on_the_board(
+    visit: Visits, renamed: FilledHouse, width: int
+) -> None:
+    """While a pointer rests on a run's link its row stays where it is, whatever the times say."""
+    page = visit(renamed.house, viewport={"width": width, "height": 800}).open("/")
+    ages = ("0.3 s ago", "9.9 s ago", "14 s ago", "stale: 16 s")
+    lefts = ("about 5 s left", "about 12 min left", "about 23 h left")
+
+    stood = {
+        page.evaluate(
+            """([age, left]) => {
+              const table = document.querySelector(".runs");
+              const row = table.querySelector("tr:has([data-done-at])");
+              row.querySelector(".pulse").textContent = age;
+              row.querySelector("[data-done-at]").textContent = left;
+              const places = [...table.querySelectorAll("tr, td, th")].map((one) => {
+                const { x, y, width } = one.getBoundingClientRect();
+                return [x, y, width];
+              });
+              return JSON.stringify(places);
+            }""",
+            [age, left],
+        )
+        for age in ages
+        for left in lefts
+    }
+
+    assert len(stood) == 1
 
 
 @pytest.mark.requirement("UI-10")
