@@ -55,7 +55,7 @@ class Headline:
     selected_step: int | None = None
     steps: int | None = None
     seconds: float | None = None
-    """Of the lane, by all of its attempts."""
+    """As its engine counted its steps; of a run without a result, what it held the lane for."""
     peak_gb: float | None = None
 
     @classmethod
