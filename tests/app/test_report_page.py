@@ -194,7 +194,7 @@ def test_what_runs_in_the_morning_stands_in_the_report(
         said = cockpit("report", "--date", str(day))
 
     assert "RAN 0 · 1 RUNNING" in text
-    assert "What is running" in text
+    assert "What has not ended" in text
     assert re.search(r"goes on rl_run #1 .* 12 55.0 % → 60.0 % \$0.00", text)
     assert "To let the queue run by itself" not in text
     assert re.search(

@@ -172,13 +172,17 @@ def test_an_upright_picture_is_drawn_narrower_than_it_would_be_tall(
 def test_nothing_said_of_a_picture_that_shows_nothing_is_right(
     client: TestClient, run: RunDir
 ) -> None:
-    """Its F1 is no zero that a filter would leave out; an answer that cannot be read has none."""
-    rows = [picture_row("empty", 0, 0, 0), picture_row("garbled", 0, 0, 0, invalid=True)]
+    """Its F1 is no zero that a filter leaves out; what was dropped or cannot be read has one."""
+    rows = [
+        picture_row("empty", 0, 0, 0),
+        picture_row("garbled", 0, 0, 0, invalid=True),
+        picture_row("dropped", 0, 0, 0, dropped={"degenerate": 1}),
+    ]
     write(run, "train-000004", rows)
 
     shown = words(client.get("/jobs/1/samples?low=0.5").text)
 
-    assert "1 of 2 meet the conditions" in shown
+    assert "1 of 3 meet the conditions" in shown
     assert "empty all found 0 matched, 0 false, 0 missed , F1 1" in shown
 
 

@@ -397,7 +397,8 @@ def _job_views(
                 left = {} if limit is None else {"most": limit - len(rows)}
                 rows += conn.execute(statement, {**values, **left}).mappings().all()
         ids = [row["id"] for row in rows]
-        tags, held = tags_of(conn, ids), held_by(conn, ids)
+        tags = tags_of(conn, ids)
+        held = held_by(conn, [row["id"] for row in rows if row["attempt"]])
         parents = _grouped(conn, _PARENTS, ids)
         stand = _stand(db, conn, now) if any(row["state"] == State.QUEUED for row in rows) else None
     runs = db.settings.runs_dir

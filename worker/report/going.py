@@ -88,7 +88,10 @@ def _ended_later(conn: Connection, db: Database, night: Night) -> Iterator[_Foun
 
 
 def _running(conn: Connection, db: Database, now: float) -> Iterator[_Found]:
-    statement = select(job).where(job.c.state == State.RUNNING, job.c.lane == db.settings.lane)
+    columns = (job.c.id, job.c.name, job.c.kind, job.c.attempt)
+    times = (job.c.attempt_started_at, job.c.heartbeat_at)
+    mine = (job.c.state == State.RUNNING, job.c.lane == db.settings.lane)
+    statement = select(*columns, *times).where(*mine)
     for row in conn.execute(statement):
         started_at = row.attempt_started_at
         beat = row.heartbeat_at or started_at

@@ -131,8 +131,11 @@ def sentence(
     parts = [f"RAN {len(runs)}"]
     if failed:
         parts.append(f"{failed} FAILED")
-    if going:
-        parts.append(f"{len(going)} RUNNING")
+    alive = sum(one.alive for one in going)
+    if alive:
+        parts.append(f"{alive} RUNNING")
+    if stale := len(going) - alive:
+        parts.append(f"{stale} STALE")
     if heldout := _heldout(runs):
         parts.append(heldout)
     if (peak := _peak(runs)) is not None:

@@ -142,9 +142,10 @@ def outcome_of(row: Mapping[str, Any], place: int) -> Outcome:
         name = _text(row.get("record")) or f"row {place + 1}"
         invalid = row.get("invalid") is True
         solved = found == said == there and not invalid
+        dropped = bool(row.get("dropped"))
         # Nothing there and nothing said is a right answer; its quotient is 0 / 0.
-        f1 = 1.0 if solved else 2 * found / max(said + there, 1)
-        fate = _fate(hits, invalid=invalid, dropped=bool(row.get("dropped")))
+        f1 = 1.0 if solved and not dropped else 2 * found / max(said + there, 1)
+        fate = _fate(hits, invalid=invalid, dropped=dropped)
         return Outcome(name, f1, fate, truncated, invalid, solved, hits, asked, None)
     name = _text(row.get("id")) or f"row {place + 1}"
     reason = _text(row.get("reason")) or "unknown"

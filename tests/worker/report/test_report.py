@@ -248,6 +248,7 @@ def test_what_a_dead_supervisor_left_behind_is_no_work(
     ]
     [line] = found.going
     assert (line.alive, line.until, line.seconds) == (False, at("02:00"), 4 * HOUR)
+    assert found.sentence == "RAN 0 · 1 STALE · 0 OOM-deferred · $4.00"
 
 
 def test_one_that_died_before_the_night_is_none_of_its_runs(db: Database, goes: Goes) -> None:
