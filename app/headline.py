@@ -55,7 +55,7 @@ class Headline:
     selected_step: int | None = None
     steps: int | None = None
     seconds: float | None = None
-    """As its engine counted its steps; of a run without a result, what it held the lane for."""
+    """How long it held the lane; where no attempt is known, as its engine counted its steps."""
     peak_gb: float | None = None
 
     @classmethod
@@ -80,7 +80,7 @@ class Headline:
             report_n=_whole(result.get("report_n")),
             selected_step=_whole(result.get("selected_step")),
             steps=_whole(result.get("steps")),
-            seconds=_real(result.get("seconds")) or _lasted(job),
+            seconds=_lasted(job),
             peak_gb=_real(result.get("peak_gb")),
         )
 
@@ -114,10 +114,14 @@ def label(job: JobView) -> str:
 
 
 def _lasted(job: HasResult) -> float | None:
-    """Of the lane, without the hours in which it waited between its attempts."""
+    """Of the lane, as in report and budget, without the hours between its attempts."""
+    if job.finished_at is not None and job.lane_s is not None:
+        return job.lane_s
+    if (counted := _real(job.result.get("seconds"))) is not None:
+        return counted
     if job.started_at is None or job.finished_at is None:
         return None
-    return job.finished_at - job.started_at if job.lane_s is None else job.lane_s
+    return job.finished_at - job.started_at
 
 
 def _real(value: Any) -> float | None:

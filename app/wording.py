@@ -24,25 +24,32 @@ def percent(share: float | None) -> str:
 def points(difference: float | None) -> str:
     """A difference of two shares, signed.
 
-    >>> points(-0.021)
-    '−2.1 points'
+    >>> points(-0.021), points(0.0004)
+    ('−2.1 points', '+0.04 points')
     """
     if difference is None:
         return UNKNOWN
-    value = round(difference * 100, 1)
+    digits = _digits(difference)
+    value = round(difference * 100, digits)
     sign = "+" if value > 0 else "−" if value < 0 else "±"
-    return f"{sign}{abs(value):.1f} points"
+    return f"{sign}{abs(value):.{digits}f} points"
 
 
 def interval(low: float | None, high: float | None) -> str:
     """The two ends of a 95 % interval of a difference.
 
-    >>> interval(0.21, 0.3)
-    '+21.0 to +30.0'
+    >>> interval(0.21, 0.3), interval(0.0001, 0.0007)
+    ('+21.0 to +30.0', '+0.01 to +0.07')
     """
     if low is None or high is None:
         return UNKNOWN
-    return f"{low * 100:+.1f} to {high * 100:+.1f}".replace("-", "−")
+    digits = max(_digits(low), _digits(high))
+    return f"{low * 100:+.{digits}f} to {high * 100:+.{digits}f}".replace("-", "−")
+
+
+def _digits(difference: float) -> int:
+    """Of a point: a tenth, unless nothing of the difference would be left to see."""
+    return 2 if round(difference * 100, 1) == 0 != round(difference * 100, 2) else 1
 
 
 def duration(seconds: float | None) -> str:

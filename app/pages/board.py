@@ -23,7 +23,7 @@ from app.templating import environment, page
 from engine.contract.kinds import kinds
 from worker.database import Database
 from worker.jobs import views
-from worker.jobs.board import LOOKED_THROUGH, MAX_TEXT, BoardRow, Filter, board_page, first_gate
+from worker.jobs.board import LOOKED_THROUGH, MAX_TEXT, BoardRow, Filter, board_page, gates_of
 from worker.jobs.deferral import Reason
 from worker.jobs.states import State
 from worker.jobs.submission import MAX_TAG
@@ -51,8 +51,8 @@ class Running:
 
     job: JobView
     headline: Headline
-    heldout_first: float | None
-    """The step-0 policy on the `select` rows: what the newest gate is held against."""
+    gates: list[tuple[int, float]]
+    """(step, score) on the `select` rows; the newest is held against the first."""
 
 
 @dataclass(frozen=True)
@@ -152,7 +152,7 @@ def run_now(drains: DrainsPart) -> RedirectResponse:
 
 
 def _running(database: Database, job: JobView) -> Running:
-    return Running(job, Headline.of(job), first_gate(database, job.id, HELDOUT))
+    return Running(job, Headline.of(job), gates_of(database, job.id, HELDOUT))
 
 
 def _queued(jobs: list[JobView]) -> list[Queued]:

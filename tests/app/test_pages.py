@@ -10,6 +10,7 @@ import tomllib
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from sqlalchemy import update
 from starlette.testclient import TestClient
 
 from app.shipped import demo_recipe
@@ -19,6 +20,7 @@ from worker.attempt.settlement import Verdict
 from worker.database import Database
 from worker.jobs.states import State
 from worker.jobs.submission import checked_name
+from worker.jobs.tables import attempt as attempts
 
 HTML = {"accept": "text/html"}
 
@@ -65,13 +67,15 @@ def test_the_board_says_what_runs_what_is_next_and_why_it_waits(
     with night(db) as lane:
         attempt = lane.start()
         attempt.gate(0, 0.55)
+        first = words(client.get("/?part=live").text)
         attempt.gate(10, 0.66)
         attempt.step(12, 0.7)
 
         text = words(client.get("/?part=live").text)
 
+    assert "held-out 55.0 % step 0 time left" in first
     assert "phase training step 12 of 40 pool 70.0 %" in text
-    assert "held-out 55.0 % at step 0, now 66.0 % time left about 1 min left" in text
+    assert "held-out 55.0 % → 66.0 % step 0 to step 10 time left about 1 min left" in text
     assert "fresh: heartbeat" in text
     assert 'second rl_run #2 lane "test" runs job 1; the queue goes on after it LANE_BUSY' in text
     assert "third rl_run #3 behind second (job 2)" in text
@@ -90,18 +94,20 @@ def test_a_queue_that_nobody_drains_says_so(client: TestClient, db: Database) ->
 
 @pytest.mark.requirement("UI-01")
 def test_recent_runs_show_before_after_lift_and_verdict(client: TestClient, db: Database) -> None:
-    """One line a run, a failed one with its cause."""
+    """One line a run, a failed one with its cause; its time is what it held the lane for."""
     queue(db)
     queue(db)
     with night(db) as lane:
         lane.start().finish()
         error = "the engine ended with exit status 1"
         lane.start().settle(Verdict(State.FAILED, "exit 1", cause="CRASH", error=error))
+    with db.write_tx() as conn:
+        conn.execute(update(attempts).values(seconds=184.0))
 
     text = words(client.get("/").text)
 
     assert (
-        "succeeded – 55.2 % → 81.0 % +25.8 points (+21.8 to +29.8) gain 2 min 34 s 40 steps" in text
+        "succeeded – 55.2 % → 81.0 % +25.8 points (+21.8 to +29.8) gain 3 min 4 s 40 steps" in text
     )
     assert "failed – – – CRASH the engine ended with exit status 1" in text
 
@@ -123,19 +129,24 @@ def test_the_live_part_is_the_same_html_as_in_the_page(client: TestClient, db: D
 def test_the_run_page_leads_with_the_figures_of_the_result(
     client: TestClient, db: Database
 ) -> None:
-    """Before, after, lift with its interval, verdict, selected checkpoint, steps, time, memory."""
+    """Before, after, lift with its interval, verdict, selected checkpoint, steps, time, memory.
+
+    The time is the lane's, as in report and budget; its engine counted half a minute less.
+    """
     queue(db)
     with night(db) as lane:
         attempt = lane.start()
         attempt.gate(0, 0.55)
         attempt.step(1, 0.6)
         attempt.finish()
+    with db.write_tx() as conn:
+        conn.execute(update(attempts).values(seconds=184.0))
 
     text = words(client.get("/jobs/1").text)
 
     assert "held-out, before → after 55.2 % → 81.0 %" in text
     assert "lift +25.8 points 95 % interval +21.8 to +29.8, 500 rows verdict gain" in text
-    assert "selected step 30 steps 40 time 2 min 34 s peak memory 2.3 GB" in text
+    assert "selected step 30 steps 40 time 3 min 4 s peak memory 2.3 GB" in text
 
 
 def test_the_run_page_says_how_far_the_warm_up_is(client: TestClient, db: Database) -> None:

@@ -212,12 +212,6 @@ _GATES = (
     .where(metric.c.job_id.in_(_IDS), metric.c.series == bindparam("of_series"))
     .order_by(metric.c.job_id, metric.c.step)
 )
-_FIRST_GATE = (
-    select(metric.c.value)
-    .where(metric.c.job_id == bindparam("of_job"), metric.c.series == bindparam("of_series"))
-    .order_by(metric.c.step)
-    .limit(1)
-)
 
 
 @cache
@@ -232,11 +226,11 @@ def _bare_rows(dialect: str) -> Select[Any]:
     return select(*_COLUMNS, figures.label("figures")).where(job.c.id.in_(_IDS))
 
 
-def first_gate(db: Database, job_id: int, series: str) -> float | None:
-    """What the policy scored before its first step; None while no gate was held."""
+def gates_of(db: Database, job_id: int, series: str) -> list[tuple[int, float]]:
+    """(step, score) of each gate that a run has held; the first one is of the step-0 policy."""
     with db.read() as conn:
-        asked = {"of_job": job_id, "of_series": series}
-        return conn.execute(_FIRST_GATE, asked).scalar_one_or_none()
+        found = conn.execute(_GATES, {"ids": [job_id], "of_series": series})
+        return [(row.step, row.value) for row in found]
 
 
 def _rows(conn: Connection, ids: Sequence[int], gate_series: str) -> list[BoardRow]:

@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy import insert, update
 
 from worker.database import Database
-from worker.jobs.board import Filter, board_page, first_gate
+from worker.jobs.board import Filter, board_page, gates_of
 from worker.jobs.queue import enqueue
 from worker.jobs.states import State
 from worker.jobs.tables import job, job_tag, metric
@@ -44,8 +44,8 @@ def test_a_row_of_the_board_has_its_figures_tags_and_gates(db: Database) -> None
         assert row.result["phase"] is None
     assert board_page(db, Filter(tag="b"), SERIES).rows == []
     assert board_page(db, Filter(before=number), SERIES).rows == []
-    assert first_gate(db, number, SERIES) == 0.5
-    assert first_gate(db, number + 1, SERIES) is None
+    assert gates_of(db, number, SERIES) == [(0, 0.5), (10, 0.75)]
+    assert gates_of(db, number + 1, SERIES) == []
 
 
 @pytest.mark.requirement("LN-04")
