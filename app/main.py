@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
-from fastapi import FastAPI
+from fastapi import Depends, FastAPI
 from starlette.middleware import Middleware
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.staticfiles import StaticFiles
@@ -39,10 +39,12 @@ from app.pages import help as help_page
 from app.pages import queue as queue_page
 from app.pages import report as report_page
 from app.pages import samples as samples_page
+from app.parts import in_lane_time
 from app.settings import AppSettings
 from app.strip import Strips
 from app.templating import STATIC_FOLDER
 from app.ticker import Drains, Ticker
+from app.zones import Zones
 from worker.database import open_database
 from worker.lane.price import take_price
 from worker.settings import WorkerSettings
@@ -84,6 +86,9 @@ def create_app(settings: AppSettings, worker_settings: WorkerSettings) -> FastAP
         strip,
         audit,
         help_page,
+    ):
+        app.include_router(module.router, dependencies=[Depends(in_lane_time)])
+    for module in (
         jobs,
         samples,
         compare,
@@ -109,6 +114,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
         app.state.database = database
         app.state.live = Live(database)
         app.state.strips = Strips(database)
+        app.state.zones = Zones(database)
         app.state.drawings = Drawings(database)
         app.state.drains = Drains(database, app.state.worker_settings)
         ticker = Ticker(app.state.drains, database)

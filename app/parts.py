@@ -1,4 +1,4 @@
-"""What routes ask for: database, hub, drawings, drains, settings, a job's number.
+"""What routes ask for: database, hub, drawings, drains, settings, lane time, a job's number.
 
 Coroutines, because a plain function would be sent to a thread for one attribute.
 """
@@ -9,10 +9,13 @@ from typing import Annotated, Self
 
 from fastapi import Depends, Path, Request
 from pydantic import BaseModel, BeforeValidator, Field, model_validator
+from starlette.concurrency import run_in_threadpool
 
+from app import wording
 from app.drawings import Drawings
 from app.live import Live
 from app.ticker import Drains
+from app.zones import Zones
 from worker.database import Database
 from worker.settings import WorkerSettings
 
@@ -40,6 +43,12 @@ async def _settings(request: Request) -> WorkerSettings:
 async def _drains(request: Request) -> Drains:
     drains: Drains = request.app.state.drains
     return drains
+
+
+async def in_lane_time(request: Request) -> None:
+    """For a route: what it says of moments is told in the lane's zone."""
+    zones: Zones = request.app.state.zones
+    wording.tell_times_in(await run_in_threadpool(zones.now))
 
 
 DatabasePart = Annotated[Database, Depends(_database)]

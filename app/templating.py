@@ -50,7 +50,7 @@ def environment() -> jinja2.Environment:
         lstrip_blocks=True,
     )
     made.filters |= {**wording.FILTERS, "codes": _codes}
-    made.globals |= {"asset": asset, "navigation": NAVIGATION}
+    made.globals |= {"asset": asset, "navigation": NAVIGATION, "time_zone": wording.told_in}
     # An absolute path, for a terminal: a command that is copied works from any directory.
     made.globals["demo_recipe"] = shlex.quote(str(demo_recipe()))
     # A part is rendered without its page's imports, so what all pages share is global.

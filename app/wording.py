@@ -1,15 +1,21 @@
 """Numbers and moments in the words people read: the same on every page and on the command line.
 
-Each function takes None for "not known yet" and answers with a dash. Knows no job.
+Each function takes None for "not known yet" and answers with a dash. Moments are told in the zone
+that a request or a command set before it said anything, else in the machine's. Knows no job.
 """
 
 from __future__ import annotations
 
 import datetime
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 UNKNOWN = "–"
+
+_ZONE: ContextVar[datetime.tzinfo | None] = ContextVar("told_in", default=None)
 
 
 def percent(share: float | None) -> str:
@@ -89,31 +95,62 @@ def time_left(seconds: float | None) -> str:
     return f"about {told} left" if seconds >= 0 else f"overdue by {told}"
 
 
+def tell_times_in(zone: datetime.tzinfo | None) -> None:
+    """Tell moments in this zone for the rest of this request; None: the machine's."""
+    _ZONE.set(zone)
+
+
+@contextmanager
+def times_in(zone: datetime.tzinfo | None) -> Iterator[None]:
+    """Tell moments in this zone inside of the block."""
+    before = _ZONE.set(zone)
+    try:
+        yield
+    finally:
+        _ZONE.reset(before)
+
+
+def told_in() -> datetime.tzinfo | None:
+    """The zone that was set; None: the machine's."""
+    return _ZONE.get()
+
+
+def today() -> datetime.date:
+    """The day that a clock in the zone shows."""
+    return _local(time.time()).date()
+
+
+def zone(moment: float | None) -> str:
+    """How the zone is called at this moment: `UTC`, `CET`, `-03`."""
+    return UNKNOWN if moment is None else _local(moment).strftime("%Z")
+
+
 def clock(moment: float | None) -> str:
     """Local time of day, with the date unless it is today."""
     if moment is None:
         return UNKNOWN
-    local = datetime.datetime.fromtimestamp(moment).astimezone()
-    today = datetime.datetime.now().astimezone().date()
-    return local.strftime("%H:%M:%S" if local.date() == today else "%Y-%m-%d %H:%M")
+    local = _local(moment)
+    return local.strftime("%H:%M:%S" if local.date() == today() else "%Y-%m-%d %H:%M")
 
 
 def minute(moment: float | None) -> str:
     """Local day and minute, whatever today is: for the two ends of a stretch of time."""
-    if moment is None:
-        return UNKNOWN
-    return datetime.datetime.fromtimestamp(moment).astimezone().strftime("%Y-%m-%d %H:%M")
+    return UNKNOWN if moment is None else _local(moment).strftime("%Y-%m-%d %H:%M")
 
 
 def when(moment: float | None) -> str:
     """Local day and minute, short enough for a table: `14:05` today, else `Nov 19, 14:05`."""
     if moment is None:
         return UNKNOWN
-    local = datetime.datetime.fromtimestamp(moment).astimezone()
-    now = datetime.datetime.now().astimezone()
-    if local.date() == now.date():
+    local, now = _local(moment), today()
+    if local.date() == now:
         return local.strftime("%H:%M")
     return local.strftime("%b %-d, %H:%M" if local.year == now.year else "%b %-d, %Y")
+
+
+def _local(moment: float) -> datetime.datetime:
+    found = datetime.datetime.fromtimestamp(moment, told_in())
+    return found if found.tzinfo else found.astimezone()
 
 
 def iso(moment: float | None) -> str:
@@ -184,6 +221,7 @@ FILTERS: Mapping[str, Callable[..., str]] = {
         clock,
         minute,
         when,
+        zone,
         iso,
         number,
         gigabytes,

@@ -44,7 +44,9 @@ def enqueue(
     priority: Annotated[int, typer.Option(help="Higher runs first: -100 to 100.")] = 0,
     not_before: Annotated[
         str | None,
-        typer.Option(help="Earliest start: +2h, or 2026-11-22 22:00 with or without a zone."),
+        typer.Option(
+            help="Earliest start: +2h, or 2026-11-22 22:00, in the lane's zone or with one."
+        ),
     ] = None,
     after: Annotated[
         list[int] | None, typer.Option(metavar="JOB", help="Run behind this job has ended.")

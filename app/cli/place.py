@@ -34,10 +34,14 @@ def worker_settings(context: typer.Context, data_dir: Path | None) -> WorkerSett
 
 @contextmanager
 def opened(context: typer.Context, data_dir: Path | None) -> Iterator[Database]:
-    """The database there, created or migrated where needed."""
-    from worker.database import open_database  # noqa: PLC0415 - keeps --help light
-    from worker.lane.price import take_price  # noqa: PLC0415 - keeps --help light
+    """The database there, created or migrated where needed; times are told in its lane's zone."""
+    from app import wording  # noqa: PLC0415 - keeps --help light
+    from app.zones import Zones  # noqa: PLC0415
+    from worker.database import open_database  # noqa: PLC0415
+    from worker.lane.price import take_price  # noqa: PLC0415
 
     with open_database(worker_settings(context, data_dir)) as database:
         take_price(database)
+        # Commands print what they read after this block too: until they end.
+        context.with_resource(wording.times_in(Zones(database).now()))
         yield database

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from fastapi import APIRouter, Query, Request
 from markupsafe import Markup
 from starlette.responses import HTMLResponse, RedirectResponse
 
+from app import wording
 from app.headline import Headline, label
 from app.panels import HELDOUT
 from app.parts import NO_NUL, DatabasePart, DrainsPart, SettingsPart
@@ -179,12 +179,15 @@ def _line(row: BoardRow, view: View, lease_s: float) -> Markup:
     """One row of the table. Only a running job's changes by itself: its heartbeat gets older."""
     if row.state is State.RUNNING:
         return _drawn(row, view, lease_s)
-    return _kept(row, view, lease_s, datetime.datetime.now().astimezone().date())
+    return _kept(row, view, lease_s, (wording.told_in(), wording.today()))
 
 
 @lru_cache(maxsize=KEPT_ROWS)
-def _kept(row: BoardRow, view: View, lease_s: float, _today: datetime.date) -> Markup:
-    """What it says hangs on its arguments alone: moments of today are written without a date."""
+def _kept(row: BoardRow, view: View, lease_s: float, _today: tuple[object, object]) -> Markup:
+    """What it says hangs on its arguments alone.
+
+    Moments of today are written without a date, and all of them in a zone: both are in the last.
+    """
     return _drawn(row, view, lease_s)
 
 

@@ -22,8 +22,14 @@
     document.body.dataset.stream = state;
   }
 
+  // In the zone of the page's other times, wherever its reader sits.
   function timeOfDay(moment) {
-    return new Date(moment).toTimeString().slice(0, 8);
+    const date = new Date(moment);
+    try {
+      return date.toLocaleTimeString("en-GB", { timeZone: connection.dataset.zone });
+    } catch {
+      return date.toTimeString().slice(0, 8); // a zone that this browser does not know
+    }
   }
 
   function stale(reason) {

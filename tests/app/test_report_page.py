@@ -65,7 +65,9 @@ def test_a_night_without_a_run_says_what_to_do(client: TestClient) -> None:
         "cockpit autonomy on --window 22:00-07:00 , and then one of two: keep cockpit serve" in text
     )
     assert "running, or put the line that it prints into your crontab" in text
-    assert re.search(r"Night from (\d{4}-\d\d-\d\d) 12:00 to (?!\1)\d{4}-\d\d-\d\d 12:00 on", text)
+    assert re.search(
+        r"Night from (\d{4}-\d\d-\d\d) 12:00 to (?!\1)\d{4}-\d\d-\d\d 12:00 \S+ on", text
+    )
     assert "No run of this night has a verdict" in text
 
 

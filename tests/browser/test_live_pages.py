@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import datetime
+import re
 import time
+import zoneinfo
 from collections.abc import Callable
 
 import pytest
@@ -11,10 +14,14 @@ from playwright.sync_api import Page, expect
 from tests.app.night import Attempt, night, queue
 from tests.browser.conftest import House, Visit, set_hidden
 from worker.jobs import views
+from worker.lane import policy
+from worker.lane.policy import Policy
 
 pytestmark = pytest.mark.browser
 Visits = Callable[..., Visit]
 Houses = Callable[..., House]
+KOLKATA = zoneinfo.ZoneInfo("Asia/Kolkata")
+"""Half an hour off every zone of whole hours."""
 
 
 def learn(attempt: Attempt, steps: int) -> None:
@@ -144,6 +151,27 @@ _PICTURE = "document.querySelector('#chart-learning canvas').toDataURL()"
 
 def _picture(page: Page) -> str:
     return str(page.evaluate(_PICTURE))
+
+
+@pytest.mark.requirement("UI-11")
+def test_stale_is_told_in_the_zone_of_the_pages_other_times(
+    visit: Visits, new_house: Houses
+) -> None:
+    """The lane's, wherever box and reader are."""
+    house = new_house()
+    policy.arm(house.db, Policy(zone=KOLKATA.key), actor="test", now=time.time())
+    policy.disarm(house.db, actor="test", now=time.time())
+    page = visit(house).open("/")
+    before = datetime.datetime.now(KOLKATA)
+
+    house.server.kill()
+
+    connection = page.locator("#connection")
+    expect(connection).to_have_text(re.compile(r"stale since \d\d:\d\d:\d\d: .+"))
+    since = re.search(r"\d\d:\d\d", connection.inner_text())
+    ago = (datetime.timedelta(minutes=minutes) for minutes in (-2, -1, 0, 1, 2))
+    assert since
+    assert since[0] in {f"{before - apart:%H:%M}" for apart in ago}
 
 
 @pytest.mark.requirement("UI-11")

@@ -11,6 +11,7 @@ import contextlib
 import time
 from collections.abc import Mapping
 from enum import StrEnum
+from functools import partial
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
@@ -30,6 +31,7 @@ from worker.jobs.states import State, move, note
 from worker.jobs.submission import JobNumber, Priority, StartTime, checked_tags, submission
 from worker.jobs.tables import job, job_tag
 from worker.jobs.views import JobNotFoundError, get_sweep
+from worker.lane.ledger import lane_zone
 
 
 class Done(StrEnum):
@@ -200,7 +202,7 @@ def edit(db: Database, job_id: int, raw: Mapping[str, Any], *, actor: str) -> No
     given = wanted.model_fields_set
     if not given:
         return
-    not_before = start_time(wanted.not_before, time.time())
+    not_before = start_time(wanted.not_before, time.time(), partial(lane_zone, db))
     with db.write_tx() as conn:
         row = _row(conn, job_id)
         if row.state != State.QUEUED and given - {"tags"}:

@@ -2,9 +2,9 @@
 
     +90m · 1795298400 · 2026-11-22T22:00+01:00 · 2026-11-22 22:00 · 2026-11-22 22:00 Europe/Berlin
 
-Without offset and zone the machine's own zone is meant. A local time that a change of clocks
-makes ambiguous, or leaves out, means the later of its two readings: "not before" then holds for
-both. Knows no job.
+Without offset and zone the lane's is meant, in which pages tell their times. A local time that a
+change of clocks makes ambiguous, or leaves out, means the later of its two readings: "not before"
+then holds for both. Knows no job.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 import datetime
 import re
 import zoneinfo
+from collections.abc import Callable
 
 from engine.contract.errors import ConfigError, ConfigProblem
 
@@ -24,15 +25,19 @@ _WITH_ZONE = re.compile(r"(\S+(?: \S+)?) ([A-Za-z]\w*(?:[/+-]\w+)*)")
 _REMEDY = "write 2026-11-22T22:00+01:00, '2026-11-22 22:00 Europe/Berlin', Unix seconds, or +2h"
 
 
-def start_time(given: float | str | None, now: float) -> float | None:
+def start_time(
+    given: float | str | None, now: float, zone: Callable[[], datetime.tzinfo]
+) -> float | None:
     """Unix seconds of a `not_before`. Raises ConfigError when it is no time, past or absurd.
 
-    >>> start_time("+2h", now=1000.0)
+    `zone` is asked only for a time that names neither zone nor offset.
+
+    >>> start_time("+2h", now=1000.0, zone=lambda: datetime.UTC)
     8200.0
     """
     if given is None:
         return None
-    found = _of_text(given.strip(), now) if isinstance(given, str) else float(given)
+    found = _of_text(given.strip(), now, zone) if isinstance(given, str) else float(given)
     if found is None:
         raise _problem(given, "is no time", _REMEDY)
     if found < now:
@@ -44,7 +49,7 @@ def start_time(given: float | str | None, now: float) -> float | None:
     return found
 
 
-def _of_text(text: str, now: float) -> float | None:
+def _of_text(text: str, now: float, local: Callable[[], datetime.tzinfo]) -> float | None:
     if relative := _RELATIVE.fullmatch(text):
         return now + float(relative[1]) * _SECONDS[relative[2]]
     if re.fullmatch(r"-?\d{1,15}(\.\d{1,9})?", text) and len(text) > 8:
@@ -56,6 +61,7 @@ def _of_text(text: str, now: float) -> float | None:
         moment = datetime.datetime.fromisoformat(text)
         if moment.tzinfo is not None:
             return None if zone else moment.timestamp()
+        zone = zone or local()
         return max(moment.replace(tzinfo=zone, fold=fold).timestamp() for fold in (0, 1))
     except (ValueError, OverflowError):
         return None

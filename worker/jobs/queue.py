@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from functools import cache
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 from sqlalchemy import (
@@ -39,6 +39,7 @@ from worker.jobs.states import State, apply, moving, record_created
 from worker.jobs.submission import Submission, checked_key, submission
 from worker.jobs.tables import CLAIMABLE, DEFERRED, job, job_tag, queue_pause
 from worker.jobs.tried import Fingerprint, fingerprint, finished_before
+from worker.lane.ledger import lane_zone
 from worker.prepared import Prepared
 
 
@@ -107,7 +108,7 @@ def submit(db: Database, wanted: Submission, *, actor: str, key: str | None = No
     if (before := _answered(db, wanted, key)) is not None:
         return before
     found = candidate(wanted.kind, wanted.config, wanted.name)
-    not_before = start_time(wanted.not_before, time.time())
+    not_before = start_time(wanted.not_before, time.time(), partial(lane_zone, db))
 
     def put(conn: Connection) -> Submitted:
         if key is not None and (repeated := _answer_of(conn, wanted, key)) is not None:

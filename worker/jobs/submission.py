@@ -82,7 +82,7 @@ class Submission(BaseModel):
     priority: Priority = 0
     """Higher runs first: -100 to 100."""
     not_before: StartTime = None
-    """Earliest start: ISO 8601, local time with a zone's name, Unix seconds, or `+2h`."""
+    """Earliest start: ISO 8601, a time in the lane's zone or with one, Unix seconds, or `+2h`."""
     after: list[JobNumber] = Field(default_factory=list, max_length=100)
     """Jobs that must have ended before."""
     if_parent_fails: IfParentFails = IfParentFails.CANCEL

@@ -12,6 +12,7 @@ import json
 import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 from pydantic_core import to_json
@@ -26,6 +27,7 @@ from worker.jobs.queue import Candidate, candidate, insert_job, refuse_tried, te
 from worker.jobs.submission import MAX_NAME, Submission, checked_key
 from worker.jobs.tables import job, sweep
 from worker.jobs.tried import canonical_hash
+from worker.lane.ledger import lane_zone
 
 MAX_JOBS = 500
 """Jobs of one sweep."""
@@ -57,7 +59,7 @@ def submit_sweep(
         if before is not None:
             return before
     candidates = checked_candidates(wanted)
-    not_before = start_time(wanted.not_before, time.time())
+    not_before = start_time(wanted.not_before, time.time(), partial(lane_zone, db))
     with db.write_tx(alone=True) as conn:
         if key is not None and (before := _before(conn, key, body_hash)) is not None:
             return before

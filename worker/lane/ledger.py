@@ -104,6 +104,12 @@ def zone_of(conn: Connection, lane: str) -> zoneinfo.ZoneInfo:
     return zone_named(conn.execute(_ZONE, {"of_lane": lane}).scalar_one_or_none())
 
 
+def lane_zone(db: Database) -> zoneinfo.ZoneInfo:
+    """The same for the lane of this place, in a transaction of its own."""
+    with db.read() as conn:
+        return zone_of(conn, db.settings.lane)
+
+
 def reserve(conn: Connection, meter: Meter, seconds: float, *, at: float) -> None:
     """Hold what an attempt is expected to use."""
     day = local_day(at, meter.zone)

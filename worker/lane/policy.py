@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
@@ -121,24 +122,24 @@ class Standing(Policy):
 def parse(raw: Mapping[str, Any], now: float) -> Policy:
     """The one way from what people write to a policy.
 
-    `expires` may be a moment like a job's start time: `2026-12-01 07:00`, `+10h`. Raises
-    ConfigError with every problem found.
+    `expires` may be a moment like a job's start time: `2026-12-01 07:00`, `+10h`; without a zone
+    of its own it is one of the policy's. Raises ConfigError with every problem found.
     """
     given = {key: value for key, value in raw.items() if value is not None}
     expires = given.pop("expires", None)
     problems: list[ConfigProblem] = []
-    try:
-        if expires is not None:
-            given["expires_at"] = _expiry(expires, now)
-    except ConfigError as error:
-        problems += error.problems
+    terms: Policy | None = None
     try:
         terms = Policy.model_validate(given)
     except ValidationError as error:
-        raise ConfigError([*problems_of(error, Policy), *problems]) from error
-    if problems:
+        problems += problems_of(error, Policy)
+    try:
+        ends = None if expires is None else _expiry(expires, now, terms.zone if terms else None)
+    except ConfigError as error:
+        problems += error.problems
+    if terms is None or problems:
         raise ConfigError(problems)
-    return terms
+    return terms if expires is None else terms.model_copy(update={"expires_at": ends})
 
 
 def arm(
@@ -251,9 +252,9 @@ def described(terms: Policy) -> str:
     return ", ".join(parts)
 
 
-def _expiry(text: str, now: float) -> float | None:
+def _expiry(text: str, now: float, zone: str | None) -> float | None:
     try:
-        return start_time(text, now)
+        return start_time(text, now, partial(zone_named, zone))
     except ConfigError as error:
         renamed = [dataclasses.replace(problem, field="expires") for problem in error.problems]
         raise ConfigError(renamed) from None

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import datetime
-import os
-import time
-from collections.abc import Iterator
+import functools
 
 import pytest
 from hypothesis import given
@@ -13,6 +11,7 @@ from hypothesis import strategies as st
 
 from engine.contract.errors import ConfigError
 from worker.jobs.moments import start_time
+from worker.lane.window import zone_named
 
 NOW = 1_774_000_000.0  # 2026-03-20T09:46:40Z
 pytestmark = pytest.mark.requirement("JB-05")
@@ -22,13 +21,9 @@ def utc(text: str) -> float:
     return datetime.datetime.fromisoformat(text + "+00:00").timestamp()
 
 
-@pytest.fixture
-def in_berlin(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setenv("TZ", "Europe/Berlin")
-    time.tzset()
-    yield
-    os.environ.pop("TZ")
-    time.tzset()
+def nobodys() -> datetime.tzinfo:
+    """Of a time that says its zone itself, nobody asks for another."""
+    raise AssertionError
 
 
 @pytest.mark.parametrize(
@@ -55,20 +50,22 @@ def in_berlin(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 )
 def test_a_start_time_is_read_as_it_was_meant(text: str, moment: float) -> None:
     """Relative, absolute, with an offset or in a named zone, in nights of a clock change too."""
-    assert start_time(text, NOW) == moment
+    assert start_time(text, NOW, nobodys) == moment
 
 
-@pytest.mark.usefixtures("in_berlin")
-def test_a_time_without_a_zone_is_the_machines_own() -> None:
+def test_a_time_without_a_zone_is_the_lanes() -> None:
     """With the same rule in the nights of a clock change."""
-    assert start_time("2026-03-29 02:30", NOW) == utc("2026-03-29T01:30")
-    assert start_time("2026-10-25 02:30", NOW) == utc("2026-10-25T01:30")
+    berlin = functools.partial(zone_named, "Europe/Berlin")
+    assert start_time("2026-03-29 02:30", NOW, berlin) == utc("2026-03-29T01:30")
+    assert start_time("2026-10-25 02:30", NOW, berlin) == utc("2026-10-25T01:30")
+    assert start_time("2026-07-01 02:30", NOW, berlin) == utc("2026-07-01T00:30")
+    assert start_time("2026-07-01 02:30 UTC", NOW, berlin) == utc("2026-07-01T02:30")
 
 
 def test_numbers_are_unix_seconds_and_nothing_is_no_start_time() -> None:
     """As programs send them."""
-    assert start_time(NOW + 5, NOW) == NOW + 5
-    assert start_time(None, NOW) is None
+    assert start_time(NOW + 5, NOW, nobodys) == NOW + 5
+    assert start_time(None, NOW, nobodys) is None
 
 
 @pytest.mark.parametrize(
@@ -93,14 +90,14 @@ def test_what_is_no_time_past_or_absurd_is_refused_by_name(
 ) -> None:
     """The line names the field and what to write."""
     with pytest.raises(ConfigError, match=f"not_before: {words}"):
-        start_time(given_time, NOW)
+        start_time(given_time, NOW, lambda: datetime.UTC)
 
 
 @given(st.text(max_size=40) | st.text("0123456789-+:TZ. hdms/ABe", max_size=30))
 def test_no_text_breaks_the_reader(text: str) -> None:
     """A moment that has not come, or one line that explains."""
     try:
-        found = start_time(text, NOW)
+        found = start_time(text, NOW, lambda: datetime.UTC)
     except ConfigError:
         return
     assert found is not None
