@@ -14,6 +14,7 @@ from typing import Any
 from markupsafe import Markup
 
 from app.autonomy_words import numbers_in_words
+from app.sparkline import sparkline
 from app.templating import STATIC_FOLDER, environment
 from worker.database import Database
 from worker.report import choices
@@ -31,19 +32,6 @@ SHEETS = (
     "cockpit.css",
     "report.css",
 )
-_WIDTH, _HEIGHT, _EDGE = 96, 24, 3
-
-
-@dataclass(frozen=True)
-class Spark:
-    """A small drawing of a run's held-out gates."""
-
-    points: str
-    """For an SVG polyline."""
-    last: tuple[float, float]
-    words: str
-    width: int = _WIDTH
-    height: int = _HEIGHT
 
 
 @dataclass(frozen=True)
@@ -61,7 +49,7 @@ def context_of(db: Database, report: Report) -> dict[str, Any]:
     return {
         "report": report,
         "sha256": seal_of(db, report),
-        "sparks": {run.job_id: spark_of(run) for run in report.runs},
+        "sparks": {run.job_id: sparkline(run.heldout) for run in report.runs},
         "failures": [run for run in report.runs if run.failed],
         "trust": trust_in_words(judged),
         "decided": [(entry, numbers_in_words(entry.numbers)) for entry in report.decisions],
@@ -84,25 +72,6 @@ def render_file(db: Database, report: Report, now: float) -> str:
 def file_name(report: Report) -> str:
     """What a browser calls the file."""
     return f"nightlane-{report.day}.html"
-
-
-def spark_of(run: RunLine) -> Spark | None:
-    """Scores over steps, the axis from the lowest to the highest; None without two gates."""
-    if len(run.heldout) < 2:
-        return None
-    steps, scores = zip(*run.heldout, strict=True)
-    low, high = min(scores), max(scores)
-    span, width = (high - low) or 1.0, (steps[-1] - steps[0]) or 1
-    drawn = [
-        (
-            _EDGE + (step - steps[0]) / width * (_WIDTH - 2 * _EDGE),
-            _HEIGHT - _EDGE - (score - low) / span * (_HEIGHT - 2 * _EDGE),
-        )
-        for step, score in run.heldout
-    ]
-    first, last = (f"{score * 100:.1f} %" for score in (scores[0], scores[-1]))
-    words = f"held-out scores of {len(scores)} gates, {first} at first and {last} at last"
-    return Spark(" ".join(f"{x:.1f},{y:.1f}" for x, y in drawn), drawn[-1], words)
 
 
 def trust_in_words(judged: Sequence[RunLine]) -> str | None:

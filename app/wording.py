@@ -49,13 +49,13 @@ def interval(low: float | None, high: float | None) -> str:
     """
     if low is None or high is None:
         return UNKNOWN
-    digits = max(_digits(low), _digits(high))
+    digits = _digits(low, high)
     return f"{low * 100:+.{digits}f} to {high * 100:+.{digits}f}".replace("-", "−")
 
 
-def _digits(difference: float) -> int:
-    """Of a point: a tenth, unless nothing of the difference would be left to see."""
-    return 2 if round(difference * 100, 1) == 0 != round(difference * 100, 2) else 1
+def _digits(*differences: float) -> int:
+    """Of a point: a tenth, unless little or nothing of a difference would be left to see."""
+    return 2 if any(0.00005 <= abs(difference) < 0.001 for difference in differences) else 1
 
 
 def duration(seconds: float | None) -> str:

@@ -91,7 +91,7 @@ def test_the_report_says_what_happened_whether_to_believe_it_and_what_is_next(
     assert "$0.40 of it was spent elsewhere" in text
     assert "job 2 made the model worse: a smaller lr WORSE" in text
     assert "lr 0.0003 → 0.00015" in text
-    assert "held-out scores of 3 gates, 55.0 % at first and 81.0 % at last" in page
+    assert "55.0 % at step 0, 81.0 % at step 40; between 55.0 % and 81.0 %" in page
     assert "It is not over: the report may still change." in text
 
 
@@ -173,6 +173,25 @@ def test_a_night_of_an_older_version_is_shown_with_the_hash_it_was_kept_under(
         conn.execute(update(report_snapshot).values(body=body, sha256=digest_of(body)))
 
     assert digest_of(body) in client.get(f"/report?date={yesterday}").text
+
+
+@pytest.mark.requirement("UI-05")
+def test_gates_are_drawn_as_on_the_board(client: TestClient, db: Database) -> None:
+    """On the same scale, in which noise of half a point is no climb."""
+    queue(db)
+    with night(db) as lane:
+        noise = lane.start()
+        for step, score in ((0, 0.55), (20, 0.555)):
+            noise.gate(step, score)
+        noise.finish(0.55, 0.555, "no gain proven")
+
+    pages = [client.get(path).text for path in ("/", "/report", "/report?download=true")]
+    drawn = [re.findall(r'<polyline points="([^"]+)"', text) for text in pages]
+
+    assert len(drawn[0]) == 1
+    assert drawn[1:] == [drawn[0]] * 2
+    heights = [float(place.split(",")[1]) for place in drawn[0][0].split()]
+    assert max(heights) - min(heights) < 2
 
 
 @pytest.mark.requirement("UI-05")
