@@ -32,6 +32,7 @@ from worker.lane import decisions
 from worker.lane.decisions import DecisionView
 from worker.lane.policy import Policy
 from worker.lane.preview import Step
+from worker.lane.window import zone_named
 from worker.settings import WorkerSettings
 
 router = APIRouter(include_in_schema=False)
@@ -157,6 +158,7 @@ def answer(
             for entry in decisions.newest(database, settings.lane, DECIDED)
         ],
         "fields": _fields(stand, typed, problems),
+        "machine_zone": zone_named(None).key,
         "typed": typed or {},
         "problems": problems,
         "by_field": _by_field(problems),

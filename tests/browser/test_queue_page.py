@@ -15,6 +15,7 @@ from tests.deadline import eventually
 from worker.jobs import views
 from worker.jobs.queue import enqueue
 from worker.lane import policy
+from worker.lane.window import zone_named
 from worker.report.snapshot import latest_morning
 
 pytestmark = pytest.mark.browser
@@ -136,6 +137,37 @@ def test_the_lane_is_armed_by_typing_its_name_and_disarmed_by_one_button(
     after = policy.standing(house.db)
     assert after is not None
     assert not after.armed
+
+
+@pytest.mark.requirement("UI-04")
+def test_whoever_arms_a_lane_in_another_zone_is_told_whose_hours_are_meant(
+    visit: Visits, house: House
+) -> None:
+    """The window of a box in UTC would end in the middle of its operator's morning."""
+    page = visit(house, timezone_id="Australia/Eucla").open("/queue")
+    zone, hint = page.get_by_label("zone", exact=True), page.locator("#arm-zone-here")
+    zone.fill("")
+
+    told = f"Hours of {zone_named(None).key} are meant; this browser's clock is in Australia/Eucla."
+    expect(hint).to_contain_text(told)
+    zone.fill("Europe/Berlin")
+    expect(hint).to_contain_text("Hours of Europe/Berlin are meant")
+    hint.get_by_role("button", name="Use Australia/Eucla").click()
+    expect(zone).to_have_value("Australia/Eucla")
+    expect(zone).to_be_focused()
+    expect(hint).to_be_hidden()
+    zone.fill("Mars/Base")
+    expect(hint).to_be_hidden()
+
+
+@pytest.mark.requirement("UI-04")
+def test_who_sits_in_the_lanes_zone_is_told_nothing_of_zones(visit: Visits, house: House) -> None:
+    """Also under another name of the same clock."""
+    page = visit(house, timezone_id="Europe/Vienna").open("/queue")
+
+    page.get_by_label("zone", exact=True).fill("Europe/Berlin")
+
+    expect(page.locator("#arm-zone-here")).to_be_hidden()
 
 
 @pytest.mark.requirement("UI-06")
