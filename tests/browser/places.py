@@ -16,7 +16,7 @@ class Place:
     empty: bool = True
     """Whether there is such a page while nothing was queued."""
     rare: bool = False
-    """Another view of a page that stands here too: opened by the long form of the tests alone."""
+    """Another view of such a page: seen in one look, in all four by the long form."""
 
     def at(self, filled: Filled | None) -> str:
         """Its address in a filled directory, or in an empty one."""
