@@ -8,10 +8,12 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 from typing import BinaryIO
 
 from engine.contract.run_dir import RunDir
+from worker.screen import plain
 
 WINDOW = 64 * 1024
 """Bytes of a page."""
@@ -48,6 +50,8 @@ class LogPage:
     """Those with a log."""
     size: int
     lines: Sequence[LogLine]
+    written_over: int
+    """Lines of this window that a carriage return took back, as of a progress bar; left out."""
     start: int
     end: int
     searched_to: int | None = None
@@ -102,14 +106,13 @@ def read_log(
                 begin = max(0, found - BEFORE_HIT)
             else:
                 begin = max(0, size - WINDOW) if at is None else min(at, size)
-            start, lines = _lines(stream, begin, size, found)
+            start, lines, written_over = _lines(stream, begin, size, found)
     except OSError:
         return None
     end = lines[-1][1] if lines else size
     shown = [line for line, _ in lines]
-    return LogPage(
-        path, number, numbers, size, shown, start, end, None if found is not None else stopped
-    )
+    searched_to = None if found is not None else stopped
+    return LogPage(path, number, numbers, size, shown, written_over, start, end, searched_to)
 
 
 def _literal(words: str) -> re.Pattern[bytes] | None:
@@ -136,8 +139,12 @@ def _search(
 
 def _lines(
     stream: BinaryIO, begin: int, size: int, hit: int | None
-) -> tuple[int, list[tuple[LogLine, int]]]:
-    """(where the first line begins, lines with their ends); a line may be cut at the window."""
+) -> tuple[int, list[tuple[LogLine, int]], int]:
+    """(where the first line begins, lines with their ends, how many were written over).
+
+    As a terminal would show them: of a progress bar its last state, unless another one is the hit.
+    A line may be cut at the window.
+    """
     stream.seek(max(0, begin - 1))
     window = stream.read(WINDOW + 1)
     place = begin
@@ -152,15 +159,13 @@ def _lines(
     if place + len(window) < size and b"\n" in window:
         window = window[: window.rindex(b"\n") + 1]
     start, found = place, []
-    for raw in window.splitlines(keepends=True):
+    raws = window.splitlines(keepends=True)
+    for raw, behind in zip_longest(raws, raws[1:], fillvalue=b""):
         end = place + len(raw)
         here = hit is not None and place <= hit < end
-        found.append((LogLine(place, _plain(raw.decode(errors="replace")), here), end))
+        written_over = raw.endswith(b"\r") and behind.strip()
+        if here or not written_over:
+            text = plain(raw.rstrip(b"\r\n").decode(errors="replace"))
+            found.append((LogLine(place, text, here), end))
         place = end
-    return start, found
-
-
-def _plain(line: str) -> str:
-    """Without its end and without terminal control."""
-    line = line.rstrip("\r\n")
-    return "".join(char if char.isprintable() or char == "\t" else "�" for char in line)
+    return start, found, len(raws) - len(found)

@@ -105,6 +105,42 @@ def test_one_line_longer_than_a_page_is_shown_in_pieces(run: RunDir) -> None:
     assert seen == 2 * WINDOW + 10
 
 
+def test_a_progress_bar_is_shown_as_a_terminal_leaves_it(run: RunDir) -> None:
+    """Its last state, without colours; every byte belongs to a page all the same."""
+    bar = b"".join(b"\r%3d%%|\x1b[32m####\x1b[0m|" % done for done in range(101))
+    text = b"loading\r\n" + bar + b"\n\x1b[31mValueError\x1b[0m: no \x07\r\r\nend\n  5%\r  7%"
+    run.attempt(1).log.write_bytes(text)
+
+    page = read_log(run.root)
+    found = read_log(run.root, find=" 42%")
+
+    assert page is not None
+    shown = [line.text for line in page.lines]
+    assert shown == ["loading", "100%|####|", "ValueError: no �", "", "end", "  7%"]
+    assert (page.start, page.end, page.size) == (0, len(text), len(text))
+    assert page.written_over == 102
+    assert found is not None
+    assert found.hit is not None
+    assert found.hit.text == " 42%|####|", "what was searched for is shown"
+
+
+def test_a_log_of_one_progress_bar_has_a_line_on_every_page(run: RunDir) -> None:
+    """Longer than a page, without a single end of line."""
+    run.attempt(1).log.write_bytes(b"".join(b"\r%9d" % step for step in range(20_000)))
+
+    at: int | None = 0
+    ends = [0]
+    while at is not None:
+        page = read_log(run.root, at=at)
+        assert page is not None
+        assert page.lines
+        assert page.start == ends[-1]
+        ends.append(page.end)
+        at = page.later
+
+    assert ends[-1] == 200_000
+
+
 def test_an_attempt_without_a_log_has_none_and_another_one_is_not_shown_instead(
     run: RunDir,
 ) -> None:

@@ -247,12 +247,12 @@ def test_the_log_is_read_from_its_end_whatever_its_size(tmp_path: Path) -> None:
     """A run that prints for a night must not fill the memory of the page."""
     run = RunDir(tmp_path)
     write_json(run.attempt(2).job_file, {})
-    run.attempt(2).log.write_text("x" * (WINDOW + 10) + "\nlast but one\n\x1b[2Jlast\n")
+    run.attempt(2).log.write_text("x" * (WINDOW + 10) + "\nlast but one\n\x1b[2Jlast \x08\n")
 
     page = read_log(tmp_path)
 
     assert page is not None
-    assert (page.attempt, [line.text for line in page.lines]) == (2, ["last but one", "�[2Jlast"])
+    assert (page.attempt, [line.text for line in page.lines]) == (2, ["last but one", "last �"])
 
 
 def test_a_job_that_never_ran_has_no_log(tmp_path: Path) -> None:

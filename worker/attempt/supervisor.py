@@ -35,6 +35,7 @@ from worker.jobs.tables import job
 from worker.lane.lock import Lease
 from worker.lane.mem_trace import note_on_lineage
 from worker.numbers import set_aside
+from worker.screen import lines_on_screen
 
 _LOG = logging.getLogger(__name__)
 _T = TypeVar("_T")
@@ -283,5 +284,5 @@ def last_line(log: Path) -> str:
             text = stream.read().decode("utf-8", errors="replace")
     except FileNotFoundError:
         return ""
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return lines[-1][:500] if lines else ""
+    lines = lines_on_screen(text)
+    return lines[-1].strip()[:500] if lines else ""

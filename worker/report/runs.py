@@ -20,6 +20,7 @@ from worker.jobs.tables import attempt, job, metric
 from worker.lane.ledger import USED
 from worker.lane.tables import ledger
 from worker.report.night import Night
+from worker.screen import lines_on_screen
 
 MEMORY, LOST = "MEMORY", "LOST"
 """Causes of attempts: stopped for memory, left behind by a dead supervisor."""
@@ -258,7 +259,7 @@ def _tail(run_dir: Path, number: int) -> list[str]:
             text = stream.read().decode("utf-8", errors="replace")
     except OSError:
         return []
-    return [line[:300] for line in text.splitlines() if line.strip()][-_LOG_LINES:]
+    return [line[:300] for line in lines_on_screen(text)][-_LOG_LINES:]
 
 
 def _real(value: Any) -> float | None:
