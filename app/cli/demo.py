@@ -23,7 +23,9 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 from rich.table import Table
 
+from app import wording
 from app.detached import Detached, spawn_cockpit
+from app.headline import Headline
 from app.shipped import demo_recipe
 from engine.contract.errors import ConfigError, ConfigProblem, NightlaneError
 from engine.contract.kinds import parse_yaml
@@ -282,7 +284,7 @@ def _tell(job: JobView, url: str, options: DemoOptions, say: Console, cockpit: _
     if options.as_json:
         sys.stdout.write(json.dumps(summary(job, url)) + "\n")
     else:
-        Console(highlight=False).print(_screen(job, url))
+        Console(highlight=False).print(screen(job, url))
     sys.stdout.flush()
     if sys.stdout.isatty() and not options.as_json:
         say.print(f"the cockpit stays at {cockpit.url} until Ctrl-C")
@@ -305,8 +307,10 @@ def summary(job: JobView, url: str) -> dict[str, Any]:
     }
 
 
-def _screen(job: JobView, url: str) -> Table:
+def screen(job: JobView, url: str) -> Table:
+    """The same for people, with the time that the pages say and the engine's part of it."""
     result = job.result
+    lane, steps = (wording.duration(s) for s in (Headline.of(job).seconds, result["seconds"]))
     low, high = result["lift_ci95"] or (float("nan"),) * 2
     table = Table(show_header=False, title=f"job {job.id} · {result['verdict']}")
     rows = {
@@ -314,7 +318,7 @@ def _screen(job: JobView, url: str) -> Table:
         f"   lift {result['lift']:+.3f}, 95 % interval {low:+.3f} … {high:+.3f}"
         f"   (n = {result['report_n']}, scored once)",
         "steps": str(result["steps"]),
-        "time": f"{result['seconds']:.0f} s",
+        "time": f"{lane} on the lane, {steps} of it in steps and gates",
         "peak memory": f"{result['peak_gb']:.2f} GB",
         "selected": f"checkpoint of step {result['selected_step']}, picked on held-out only",
         "run page": url,

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import doctest
+import io
 import random
 from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 from sqlalchemy import update
 from starlette.testclient import TestClient
 
 from app import charts, wording
+from app.cli.demo import screen
 from app.headline import Headline, title
 from app.log_reader import WINDOW, read_log
 from app.panels import CHARTS, HELDOUT
@@ -90,6 +93,21 @@ def test_the_time_of_a_run_is_the_lanes_without_the_days_it_waited(db: Database)
 
     assert Headline.of(views.get_job(db, job_id)).seconds == 240
     assert Headline.of(row).seconds == 240
+
+
+def test_the_demo_says_the_time_that_the_pages_say(db: Database) -> None:
+    """And which part of it its engine counted as work."""
+    job_id = queue(db)
+    with night(db) as lane:
+        lane.start().finish()
+    with db.write_tx() as conn:
+        conn.execute(update(attempt).values(seconds=184.0))
+
+    printed = io.StringIO()
+    shown = screen(views.get_job(db, job_id), "http://127.0.0.1:8765/jobs/1")
+    Console(file=printed, width=200).print(shown)
+
+    assert "3 min 4 s on the lane, 2 min 34 s of it in steps and gates" in printed.getvalue()
 
 
 def test_the_phases_before_the_current_one_are_done(db: Database) -> None:
