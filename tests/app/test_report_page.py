@@ -185,7 +185,9 @@ def test_gates_are_drawn_as_on_the_board(client: TestClient, db: Database) -> No
             noise.gate(step, score)
         noise.finish(0.55, 0.555, "no gain proven")
 
-    pages = [client.get(path).text for path in ("/", "/report", "/report?download=true")]
+    night_now = f"/report?date={night_at(time.time(), ledger.lane_zone(db)).day}"
+
+    pages = [client.get(path).text for path in ("/", night_now, f"{night_now}&download=true")]
     drawn = [re.findall(r'<polyline points="([^"]+)"', text) for text in pages]
 
     assert len(drawn[0]) == 1
