@@ -22,8 +22,8 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from engine.contract.stage2.ground_truth import GTObject
 from engine.contract.stage2.rollout_matching import RolloutMatchingConfig
-from engine.stage2.ground_truth import GTObject
 from engine.stage2.judge import judge
 from engine.stage2.packing import Packer, fullest, pack_window
 from engine.stage2.payload import render

@@ -19,6 +19,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import torch
 
+from engine.contract.stage2.records import Record, read_records
 from engine.contract.stage2.rollout_matching import RolloutMatchingConfig
 from engine.data import shapes
 from engine.models import tiny_vl
@@ -32,7 +33,6 @@ from engine.stage2.objective import LossWeights
 from engine.stage2.payload import encode
 from engine.stage2.pieces import TokenPieces
 from engine.stage2.prompts import Prompt, PromptReader
-from engine.stage2.records import Record, read_records
 from engine.stage2.rollouts import Response
 from engine.stage2.target import CEWeights
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from engine.contract.kinds.rl_run import DataConfig, read_rows
+from engine.contract.rl.data import DataConfig, read_rows
 from engine.data import addition, word_problems
 
 

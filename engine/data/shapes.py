@@ -16,8 +16,8 @@ from typing import Any
 
 from PIL import Image, ImageDraw
 
-from engine.stage2 import coords
-from engine.stage2.ground_truth import Box
+from engine.contract.stage2 import coords
+from engine.contract.stage2.ground_truth import Box
 
 COLOURS: Mapping[str, tuple[int, int, int]] = {
     "red": (220, 30, 30),

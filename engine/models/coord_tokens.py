@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from engine.contract.errors import NightlaneError
+from engine.contract.stage2 import coords
 from engine.models.qwen3_vl import ModelError, load
-from engine.stage2 import coords
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -18,9 +18,9 @@ from transformers import (
     Qwen3VLForConditionalGeneration,
 )
 
+from engine.contract.stage2 import coords
+from engine.contract.stage2.ground_truth import GTObject
 from engine.data.shapes import COLOURS
-from engine.stage2 import coords
-from engine.stage2.ground_truth import GTObject
 from engine.stage2.payload import render
 
 NAME = "embedded:qwen3-vl-tiny"

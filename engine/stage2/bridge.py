@@ -17,12 +17,12 @@ from transformers import TrainerCallback
 from engine import memory
 from engine.contract.events import EventLog, EventReader
 from engine.contract.run_dir import RunDir, write_json
+from engine.contract.stage2.records import Record
 from engine.lineage import snapshot
 from engine.stage2 import checkpoints, shown
 from engine.stage2.evaluation import Evaluation
 from engine.stage2.judge import JudgedRollout
 from engine.stage2.ranks import Ranks
-from engine.stage2.records import Record
 from engine.stage2.thumbnails import Thumbnails
 from engine.stage2.trainer import RandomState, Stage2Trainer, StepLog
 

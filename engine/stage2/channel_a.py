@@ -18,8 +18,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from engine.contract.stage2.ground_truth import GTObject
 from engine.models.qwen3_vl import VisionModel, forward
-from engine.stage2.ground_truth import GTObject
 from engine.stage2.layout import Layout
 from engine.stage2.payload import Part, encode_marked, render
 from engine.stage2.pieces import TokenPieces

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from engine.contract.stage2.records import Record
 from engine.contract.stage2.rollout_matching import RolloutMatchingConfig
 from engine.stage2.desc_gate import DescGate
 from engine.stage2.judge import JudgedRollout, judge
@@ -19,7 +20,6 @@ from engine.stage2.match import Match, box_iou
 from engine.stage2.pieces import TokenPieces
 from engine.stage2.prompts import PromptReader
 from engine.stage2.ranks import Ranks
-from engine.stage2.records import Record
 from engine.stage2.rollouts import Sampler
 
 _RESAMPLES = 1000

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from engine.contract.stage2.ground_truth import GTObject
 from engine.contract.stage2.rollout_matching import RolloutMatchingConfig
 from engine.stage2.desc_gate import DescGate
-from engine.stage2.ground_truth import GTObject
 from engine.stage2.match import Match, match, match_metrics
 from engine.stage2.parse import ParsedRollout, parse, rollout_metrics, strict_drop_metrics
 from engine.stage2.pieces import TokenPieces

@@ -18,7 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from engine.stage2 import coords
+from engine.contract.stage2 import coords
 
 EPS = 1e-7
 

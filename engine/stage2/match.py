@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 
-from engine.stage2.ground_truth import Box
+from engine.contract.stage2.ground_truth import Box
 
 Pair = tuple[int, int]
 """Index of the prediction, index of the object."""

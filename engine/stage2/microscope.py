@@ -16,11 +16,11 @@ from tokenizers import Tokenizer
 
 from engine.contract.errors import NightlaneError
 from engine.contract.stage2.config import read_config
+from engine.contract.stage2.ground_truth import read_objects
 from engine.contract.stage2.rollout_matching import RolloutMatchingConfig
 from engine.contract.stage2.stage2_ab import SemanticDescGateConfig
 from engine.stage2 import shown
 from engine.stage2.desc_gate import DescGate
-from engine.stage2.ground_truth import read_objects
 from engine.stage2.judge import JudgedRollout, judge, judge_metrics
 from engine.stage2.pieces import TokenPieces
 from engine.stage2.roles import Role, b3_roles, y_train_roles

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, NamedTuple, NoReturn
 
-from engine.stage2 import coords
-from engine.stage2.ground_truth import STOP_TEXT, Box
+from engine.contract.stage2 import coords
+from engine.contract.stage2.ground_truth import STOP_TEXT, Box
 from engine.stage2.pieces import TokenPieces
 from engine.stage2.scan import Entry, Scan, scan
 

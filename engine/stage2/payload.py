@@ -15,8 +15,8 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from engine.contract.errors import NightlaneError
-from engine.stage2 import coords
-from engine.stage2.ground_truth import GTObject
+from engine.contract.stage2 import coords
+from engine.contract.stage2.ground_truth import GTObject
 from engine.stage2.pieces import TokenPieces
 
 

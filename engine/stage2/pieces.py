@@ -18,8 +18,8 @@ from typing import Any
 from tokenizers import Tokenizer
 
 from engine.contract.errors import NightlaneError
-from engine.stage2 import coords
-from engine.stage2.ground_truth import STOP_TEXT
+from engine.contract.stage2 import coords
+from engine.contract.stage2.ground_truth import STOP_TEXT
 from engine.stage2.words import Words, cuts_behind_words
 
 _BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")

@@ -14,10 +14,10 @@ import torch
 from PIL import Image, UnidentifiedImageError
 from torch import Tensor
 
+from engine.contract.stage2.ground_truth import GroundTruthError
+from engine.contract.stage2.records import Record
 from engine.models.qwen3_vl import VisionModel
-from engine.stage2.ground_truth import GroundTruthError
 from engine.stage2.pieces import TokenPieces
-from engine.stage2.records import Record
 
 
 @dataclass(frozen=True, slots=True)

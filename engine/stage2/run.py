@@ -25,6 +25,7 @@ from engine.contract.errors import NightlaneError
 from engine.contract.intervals import compare
 from engine.contract.run_dir import write_json
 from engine.contract.stage2.config import EMBEDDED_MODELS, Stage2Config
+from engine.contract.stage2.records import Record, read_records
 from engine.contract.stage2.rollout_matching import DecodingConfig
 from engine.hooks import Aborted, rl_hooks
 from engine.models.qwen3_vl import VisionModel, add_coord_tokens_command, load
@@ -42,7 +43,6 @@ from engine.stage2.objective import LossWeights
 from engine.stage2.pieces import TokenizerError, TokenPieces
 from engine.stage2.prompts import PromptReader
 from engine.stage2.ranks import Ranks
-from engine.stage2.records import Record, read_records
 from engine.stage2.target import CEWeights
 from engine.stage2.trainer import Stage2Parts, Stage2Trainer
 from engine.stage2.warmup import Warmup, WarmupReport, cached, recipe_hash

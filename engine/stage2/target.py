@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.contract.errors import NightlaneError
-from engine.stage2.ground_truth import Box, GTObject
+from engine.contract.stage2.ground_truth import Box, GTObject
 from engine.stage2.judge import JudgedRollout
 from engine.stage2.match import Match
 from engine.stage2.payload import Marked, Part, encode_marked, render, render_fragment

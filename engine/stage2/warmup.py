@@ -28,14 +28,14 @@ from torch import Tensor
 from engine import checkpoint
 from engine.checkpoint import Warn
 from engine.contract.errors import NightlaneError
+from engine.contract.stage2 import coords
 from engine.contract.stage2.config import Stage2Config, WarmupConfig
+from engine.contract.stage2.records import Record
 from engine.hooks import check_abort
 from engine.models.qwen3_vl import VisionModel, forward
-from engine.stage2 import coords
 from engine.stage2.channel_a import build_segment, slot_places
 from engine.stage2.layout import Layout, Shown, padded
 from engine.stage2.prompts import PromptReader
-from engine.stage2.records import Record
 from engine.stage2.target import Segment
 
 _WEIGHTS = "weights.safetensors"

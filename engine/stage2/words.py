@@ -18,7 +18,7 @@ from typing import Any
 
 from tokenizers import AddedToken, Tokenizer
 
-from engine.stage2 import coords
+from engine.contract.stage2 import coords
 
 _ROOM = 300_000
 """Characters of chunks to keep before starting over: some 43,000 words, 8 MB."""

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.stage2.ground_truth import GTObject
+from engine.contract.stage2.ground_truth import GTObject
 from engine.stage2.payload import render
 from tests.engine.stage2.families import byte_level
 

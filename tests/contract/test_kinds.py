@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from engine.contract.errors import ConfigError, ConfigProblem, RLLoopError
 from engine.contract.kinds import parse_yaml, text_problems, validate
 from engine.contract.kinds.rl_run import GRPOConfig, RLRunConfig
+from engine.contract.rl.data import DataConfig, read_rows
 
 GOOD = {"base": "embedded:qwen3-tiny"}
 
@@ -85,10 +86,20 @@ def test_a_folder_that_is_no_model_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("row", "problem"),
     [
-        ("{", "line 2: is not JSON"),
+        ("{", "line 2: is not JSON (Expecting property name enclosed in double quotes at char"),
+        ("[" * 100_000, "line 2: is not JSON (maximum recursion depth exceeded"),
+        ('{"prompt": "a", "answer": NaN}', "line 2: is not JSON (NaN stands in it)"),
         ("[]", "line 2: is not a JSON object"),
-        ('{"prompt": "a"}', "line 2: has no text under 'answer'"),
-        ('{"prompt": "", "answer": "b"}', "line 2: has no text under 'prompt'"),
+        ("{}", "line 2: has no text under 'prompt': the row is empty"),
+        ('{"q": "a", "a": "b"}', "line 2: has no text under 'prompt': its fields are 'q', 'a'"),
+        ('{"prompt": "a"}', "line 2: has no text under 'answer': its fields are 'prompt'"),
+        ('{"prompt": "", "answer": "b"}', "line 2: has no text under 'prompt': it is empty"),
+        ('{"prompt": [{"role": "user"}], "answer": "b"}', "under 'prompt': it is a list"),
+        ('{"prompt": {}, "answer": "b"}', "under 'prompt': it is an object"),
+        ('{"prompt": "a", "answer": null}', "under 'answer': it is null"),
+        ('{"prompt": "\\ud83d", "answer": "b"}', r"its prompt holds '\ud83d', half of a surrogate"),
+        ('{"prompt": "a", "answer": "\\ud83d"}', r"its answer holds '\ud83d', half of a surrogate"),
+        ('{"id": "\\ud83d", "prompt": "a", "answer": "b"}', r"its id holds '\ud83d'"),
         ('{"id": 1, "prompt": "a", "answer": "b"}', "line 2: id '1' stands in line 1 too"),
     ],
 )
@@ -100,6 +111,18 @@ def test_a_bad_row_of_a_corpus_is_named_by_its_line(tmp_path: Path, row: str, pr
     found = _problems({"base": "org/model", "data": {"source": str(path)}})
 
     assert problem in found["data.source"]
+
+
+def test_a_corpus_that_an_editor_on_windows_saved_is_read(tmp_path: Path) -> None:
+    """With a byte order mark, other line ends and empty lines."""
+    path = tmp_path / "rows.jsonl"
+    rows = ['{"prompt": "a", "answer": 3}', "", '{"prompt": "é", "answer": "b"}', ""]
+    path.write_bytes("\r\n".join(rows).encode("utf-8-sig"))
+
+    assert read_rows(path, DataConfig()) == [
+        {"id": "1", "prompt": "a", "answer": "3"},
+        {"id": "3", "prompt": "é", "answer": "b"},
+    ]
 
 
 @pytest.mark.requirement("RL-05")

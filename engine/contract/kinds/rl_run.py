@@ -5,7 +5,6 @@ The typed home of its config. The text under a field is its help and its documen
 
 from __future__ import annotations
 
-import itertools
 import json
 import os
 import re
@@ -20,6 +19,7 @@ from engine.contract.kinds import Kind, problems_of
 from engine.contract.paths import located
 from engine.contract.rl.buffer import BufferConfig
 from engine.contract.rl.cautions import cautions
+from engine.contract.rl.data import EMBEDDED_TASKS, DataConfig, count_rows
 from engine.contract.rl.envelope import rl_envelope
 from engine.contract.rl.format import FormatConfig, format_problems
 from engine.contract.rl.guard import GuardConfig
@@ -47,8 +47,6 @@ DEFAULT_BASE = "Qwen/Qwen2.5-7B-Instruct"
 
 EMBEDDED_BASES = ("embedded:qwen3-tiny",)
 """Models built on the spot, with random weights: no download."""
-EMBEDDED_TASKS = {"embedded:addition": 10_000, "embedded:word_problems": 2_000}
-"""Data sets generated on the spot, with their number of rows."""
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 
@@ -91,28 +89,6 @@ class GRPOConfig(Section):
             super().__init__(**data)
         except ValidationError as error:
             raise RLLoopError(problems_of(error, type(self))) from error
-
-
-class DataConfig(Section):
-    """Where the questions come from."""
-
-    source: str = "embedded:addition"
-    """`embedded:addition`, `embedded:word_problems`, or a JSONL file with one question a line."""
-    prompt_field: str = "prompt"
-    """Key of the question in a JSONL row."""
-    answer_field: str = "answer"
-    """Key of the expected answer in a JSONL row."""
-    solution_field: str = "solution"
-    """Key of a worked answer in a JSONL row; rows may go without (see `format.demonstration`)."""
-    id_field: str = "id"
-    """Key of a row's stable id; a row without one is named by its line number."""
-    limit: int | None = Field(None, ge=1)
-    """Use only the first so many rows."""
-
-    @field_validator("source")
-    @classmethod
-    def _absolute(cls, source: str) -> str:
-        return source if source.startswith("embedded:") else str(located(source))
 
 
 class WarmupConfig(Section):
@@ -360,7 +336,7 @@ def _check_corpus(config: RLRunConfig) -> Sequence[ConfigProblem]:
         rows = EMBEDDED_TASKS[data.source]
     else:
         try:
-            rows = _count_rows(Path(data.source), data)
+            rows = count_rows(Path(data.source), data)
         except RLLoopError as error:
             return error.problems
     if data.limit:
@@ -374,59 +350,6 @@ def corpus_problems(rows: int, config: GRPOConfig) -> Sequence[ConfigProblem]:
         return []
     problem = f"has {rows} rows, under the floor corpus_min={config.corpus_min}"
     return [ConfigProblem("data", None, problem, "add rows, or lower corpus_min knowingly")]
-
-
-def _count_rows(path: Path, data: DataConfig) -> int:
-    return sum(1 for _ in read_rows(path, data))
-
-
-def read_rows(path: Path, data: DataConfig) -> list[dict[str, str]]:
-    """A JSONL file as [{id, prompt, answer}]. Raises RLLoopError with the line that is wrong."""
-    rows: list[dict[str, str]] = []
-    seen: dict[str, int] = {}
-    try:
-        with path.open(encoding="utf-8") as stream:
-            for number, line in enumerate(itertools.islice(stream, data.limit), 1):
-                if not line.strip():
-                    continue
-                row = _row(path, number, line, data)
-                if row["id"] in seen:
-                    raise RLLoopError.of(
-                        "data.source",
-                        str(path),
-                        f"line {number}: id {row['id']!r} stands in line {seen[row['id']]} too",
-                        "give each row an id of its own",
-                    )
-                seen[row["id"]] = number
-                rows.append(row)
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-        raise RLLoopError.of(
-            "data.source", str(path), f"cannot be read: {reason}", "name a readable JSONL file"
-        ) from error
-    return rows
-
-
-def _row(path: Path, number: int, line: str, data: DataConfig) -> dict[str, str]:
-    def wrong(problem: str, remedy: str) -> RLLoopError:
-        return RLLoopError.of("data.source", str(path), f"line {number}: {problem}", remedy)
-
-    try:
-        value = json.loads(line)
-    except ValueError:
-        raise wrong("is not JSON", "write one JSON object a line") from None
-    if not isinstance(value, dict):
-        raise wrong("is not a JSON object", "write one JSON object a line")
-    row = {"id": str(value.get(data.id_field, number))}
-    for name, key in (("prompt", data.prompt_field), ("answer", data.answer_field)):
-        text = value.get(key)
-        if isinstance(text, int | float) and not isinstance(text, bool):
-            text = str(text)
-        if not isinstance(text, str) or not text:
-            raise wrong(f"has no text under {key!r}", f"add it, or set data.{name}_field")
-        row[name] = text
-    solution = value.get(data.solution_field)
-    return row | ({"solution": solution} if solution and isinstance(solution, str) else {})
 
 
 KIND = Kind(

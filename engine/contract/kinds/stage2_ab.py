@@ -12,9 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from engine.contract.errors import ConfigProblem
+from engine.contract.file_looks import once_a_file
 from engine.contract.kinds import Kind
 from engine.contract.stage2.config import EMBEDDED_DATA, EMBEDDED_MODELS, Stage2Config
 from engine.contract.stage2.envelope import stage2_envelope
+from engine.contract.stage2.ground_truth import GroundTruthError
+from engine.contract.stage2.records import count_records
 
 UNUSED_ARGUMENTS = {
     "output_dir": "is the run directory's; remove it",
@@ -48,22 +51,26 @@ UNUSED_ARGUMENTS = {
 
 def _inputs(config: Stage2Config) -> Sequence[Path]:
     """The record files, and what a model folder holds at its top level."""
-    files = [Path(path) for _, path in _record_files(config)]
+    files = [path for _, path, _ in _record_files(config)]
     path = config.model.path
     if path and Path(path).is_dir():
         files += sorted(entry for entry in Path(path).iterdir() if entry.is_file())
     return files
 
 
-def _record_files(config: Stage2Config) -> list[tuple[str, str]]:
-    """(field, path) of the records that are files."""
+def _record_files(config: Stage2Config) -> list[tuple[str, Path, int | None]]:
+    """(field, path, limit) of the records that are files."""
     data = config.data
     given = [
-        ("data.train_jsonl", data.train_jsonl),
-        ("data.val_jsonl", data.val_jsonl),
-        ("data.report_jsonl", data.report_jsonl),
+        ("data.train_jsonl", data.train_jsonl, data.train_limit),
+        ("data.val_jsonl", data.val_jsonl, data.val_limit),
+        ("data.report_jsonl", data.report_jsonl, data.report_limit),
     ]
-    return [(field, path) for field, path in given if path and not path.startswith("embedded:")]
+    return [
+        (field, Path(path), limit)
+        for field, path, limit in given
+        if path and not path.startswith("embedded:")
+    ]
 
 
 def _check(config: Stage2Config) -> Sequence[ConfigProblem]:
@@ -74,6 +81,7 @@ def _check(config: Stage2Config) -> Sequence[ConfigProblem]:
         _check_arguments,
         _check_model,
         _check_data,
+        _check_records,
     )
     return [problem for rule in rules for problem in rule(config)]
 
@@ -206,14 +214,23 @@ def _check_data(config: Stage2Config) -> Sequence[ConfigProblem]:
             known = ", ".join(EMBEDDED_DATA)
             problem = "is not an embedded data set"
             found.append(ConfigProblem(f"data.{field}", path, problem, f"known: {known}"))
-    for name, path in _record_files(config):
-        if not Path(path).is_file():
-            found.append(ConfigProblem(name, path, "does not exist", "name a JSONL file"))
-        elif Path(path).stat().st_size == 0:
-            found.append(ConfigProblem(name, path, "is empty", "write one JSON object a line"))
     if config.warmup is not None and data.val_jsonl is None:
         problem = "is missing; warmup stops at an F1 on it"
         found.append(ConfigProblem("data.val_jsonl", None, *_split(problem)))
+    return found
+
+
+_judged = once_a_file(count_records)
+
+
+def _check_records(config: Stage2Config) -> Sequence[ConfigProblem]:
+    """Each record by the rules of training: what is wrong with one is not for the night to find."""
+    found = []
+    for field, path, limit in _record_files(config):
+        try:
+            _judged(path, limit)
+        except GroundTruthError as error:
+            found.append(ConfigProblem(field, str(path), error.what, error.remedy))
     return found
 
 

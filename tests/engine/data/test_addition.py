@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from engine.contract.kinds.rl_run import EMBEDDED_TASKS, DataConfig
+from engine.contract.rl.data import EMBEDDED_TASKS, DataConfig
 from engine.data import Question, load
 from engine.data.addition import SOURCE, rows
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
+from engine.contract.stage2.records import read_records
 from engine.data import shapes
 from engine.data.shapes import COLOURS, Shape, Style
-from engine.stage2.records import read_records
 
 
 def test_grid_lines_are_bins_of_the_inclusive_borders() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from engine.contract.kinds.rl_run import EMBEDDED_TASKS, DataConfig
+from engine.contract.rl.data import EMBEDDED_TASKS, DataConfig
 from engine.data import load
 from engine.data.word_problems import SOURCE, rows
 from engine.reward import RewardAdapter, load_verifier

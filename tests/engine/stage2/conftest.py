@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 
+from engine.contract.stage2.records import Record, read_records
 from engine.data import shapes
 from engine.models import tiny_vl
 from engine.models.qwen3_vl import VisionModel, load
@@ -16,7 +17,6 @@ from engine.stage2.channel_a import build_segment
 from engine.stage2.layout import Shown
 from engine.stage2.pieces import TokenPieces
 from engine.stage2.prompts import PromptReader
-from engine.stage2.records import Record, read_records
 from engine.stage2.target import Segment
 
 torch.set_num_threads(1)  # tensors this small only lose by more, above all beside other work

@@ -16,7 +16,7 @@ from tokenizers import (
     trainers,
 )
 
-from engine.stage2 import coords
+from engine.contract.stage2 import coords
 from engine.stage2.pieces import TokenPieces
 
 _CORPUS = [

@@ -10,10 +10,10 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from engine.contract.stage2 import coords
+from engine.contract.stage2.ground_truth import GTObject
 from engine.contract.stage2.rollout_matching import RolloutMatchingConfig
-from engine.stage2 import coords
 from engine.stage2.desc_gate import DescGate
-from engine.stage2.ground_truth import GTObject
 from engine.stage2.judge import judge
 from engine.stage2.parse import ParsedRollout, parse
 from engine.stage2.payload import render

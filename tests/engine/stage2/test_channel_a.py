@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from engine.contract.stage2.records import Record
 from engine.models.qwen3_vl import FORWARD_KEYS, ModelError, VisionModel, forward
 from engine.stage2.channel_a import (
     SoftContext,
@@ -23,7 +24,6 @@ from engine.stage2.losses import geometry_loss, slot_tensors
 from engine.stage2.objective import LossWeights, missing_coord_mass, objective
 from engine.stage2.pieces import TokenPieces
 from engine.stage2.prompts import Pictures, PromptReader
-from engine.stage2.records import Record
 from engine.stage2.target import Segment
 from tests.engine.stage2.conftest import taught
 

@@ -10,8 +10,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import engine.contract.stage2
 import engine.stage2
-from engine.stage2 import coords
+from engine.contract.stage2 import coords
 
 QUICK = settings(max_examples=200, deadline=None, derandomize=True, database=None)
 
@@ -85,11 +86,15 @@ def test_only_the_canonical_spelling_is_a_coord_token() -> None:
 @pytest.mark.requirement("AB-20")
 def test_no_coordinate_code_divides_or_multiplies_by_1000() -> None:
     """The scheme is k/999 everywhere in stage-2."""
-    folder = Path(engine.stage2.__path__[0])
-    trees = {path.name: ast.parse(path.read_text("utf-8")) for path in folder.glob("*.py")}
+    folders = [Path(engine.stage2.__path__[0]), Path(engine.contract.stage2.__path__[0])]
+    files = [path for folder in folders for path in folder.glob("*.py")]
+    trees = {
+        f"{path.parent.parent.name} {path.name}": ast.parse(path.read_text("utf-8"))
+        for path in files
+    }
     factors = {
-        (name, side.value)
-        for name, tree in trees.items()
+        (path, side.value)
+        for path, tree in trees.items()
         for node in ast.walk(tree)
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult | ast.Div | ast.FloorDiv)
         for side in (node.left, node.right)
@@ -97,4 +102,4 @@ def test_no_coordinate_code_divides_or_multiplies_by_1000() -> None:
     }
 
     assert len(trees) > 10
-    assert {name for name, value in factors if value == 1000} == set()
+    assert {path for path, value in factors if value == 1000} == set()

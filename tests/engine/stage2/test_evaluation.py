@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 import pytest
 
+from engine.contract.stage2.ground_truth import GTObject
 from engine.contract.stage2.rollout_matching import RolloutMatchingConfig
 from engine.stage2.desc_gate import DescGate
 from engine.stage2.evaluation import Evaluation, f1_interval, lift_interval, summarise
-from engine.stage2.ground_truth import GTObject
 from engine.stage2.judge import judge
 from engine.stage2.payload import encode
 from engine.stage2.run import report_fields

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from engine.contract.stage2.ground_truth import GTObject
 from engine.stage2 import inspect_rollout
-from engine.stage2.ground_truth import GTObject
 from engine.stage2.payload import render
 from tests.engine.stage2.families import byte_level
 

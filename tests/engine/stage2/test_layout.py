@@ -9,11 +9,11 @@ import pytest
 import torch
 from torch import Tensor
 
+from engine.contract.stage2.records import Record
 from engine.models.qwen3_vl import ModelError, VisionModel, forward, load
 from engine.stage2.channel_a import SoftContext, run, slot_places
 from engine.stage2.layout import Layout, Shown, packed, padded, require_packing
 from engine.stage2.prompts import PromptReader
-from engine.stage2.records import Record
 from tests.engine.stage2.conftest import taught
 
 

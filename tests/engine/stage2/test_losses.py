@@ -8,7 +8,7 @@ import random
 import pytest
 import torch
 
-from engine.stage2 import coords
+from engine.contract.stage2 import coords
 from engine.stage2.losses import (
     ciou,
     expected_coords,

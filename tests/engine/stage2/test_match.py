@@ -8,7 +8,7 @@ from fractions import Fraction
 
 import pytest
 
-from engine.stage2.ground_truth import Box
+from engine.contract.stage2.ground_truth import Box
 from engine.stage2.match import Match, box_iou, match, match_metrics
 
 DEFAULTS = {"top_k": 5, "gate": 0.3, "fp_cost": 0.5, "fn_cost": 2.0}

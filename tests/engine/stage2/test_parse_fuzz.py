@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from engine.contract.stage2.ground_truth import GTObject
 from engine.stage2 import scan
-from engine.stage2.ground_truth import GTObject
 from engine.stage2.parse import Drop, ParsedRollout, parse, rollout_metrics, strict_drop_metrics
 from engine.stage2.payload import render
 from tests.engine.stage2.families import (

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from engine.stage2 import coords
-from engine.stage2.ground_truth import GTObject
+from engine.contract.stage2 import coords
+from engine.contract.stage2.ground_truth import GTObject
 from engine.stage2.parse import parse
 from engine.stage2.payload import PayloadError, encode, render
 from engine.stage2.pieces import TokenizerError, TokenPieces

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 
+from engine.contract.stage2.records import Record
 from engine.contract.stage2.rollout_matching import RepeatGuardConfig, RolloutMatchingConfig
 from engine.hooks import Aborted, rl_hooks
 from engine.models.qwen3_vl import VisionModel, forward
@@ -15,7 +16,6 @@ from engine.stage2.hf_rollouts import HFSampler
 from engine.stage2.layout import Shown, padded
 from engine.stage2.pieces import TokenPieces
 from engine.stage2.prompts import Prompt, PromptReader
-from engine.stage2.records import Record
 from engine.stage2.repeat_guard import RepeatGuard
 from engine.stage2.rollouts import call_seed, seed_base
 

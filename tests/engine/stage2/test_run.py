@@ -19,12 +19,12 @@ from engine.contract.events import Event
 from engine.contract.kinds import parse_yaml, validate
 from engine.contract.run_dir import Abort, RunDir
 from engine.contract.stage2.config import Stage2Config
+from engine.contract.stage2.ground_truth import GroundTruthError
 from engine.hooks import Aborted, rl_hooks
 from engine.models import tiny_vl
 from engine.models.qwen3_vl import forward, load
 from engine.stage2 import checkpoints, export
 from engine.stage2.adapters import older_names
-from engine.stage2.ground_truth import GroundTruthError
 from engine.stage2.pieces import TokenizerError
 from engine.stage2.run import run as stage2_run
 from tests.engine.conftest import add_attempt, opened
@@ -433,48 +433,87 @@ def write_record(folder: Path, **change: Any) -> str:
     return str(path)
 
 
+BAD_RECORDS = [
+    ({"objects": [{"desc": "a", "poly": [1, 2, 3, 4, 5, 6]}]}, "only geometry, not poly"),
+    ({"objects": [{"desc": "a", "bbox_2d": [3, 2, 1, 4]}]}, "is out of order"),
+    ({"objects": [{"desc": "a", "bbox_2d": [1, 2, 1000, 4]}]}, r"bbox_2d\[2\] 1000 is outside"),
+    ({"objects": [{"desc": "\ud83d", "bbox_2d": [1, 2, 3, 4]}]}, "remove the lone surrogate"),
+    ({"objects": []}, "leave the record out"),
+    ({"images": ["gone.png"]}, "gone.png does not exist"),
+    ({"images": ["a\0b/c.png"]}, "is no path"),
+    ({"images": ["\ud83d.png"]}, "correct the path"),
+    ({"images": []}, "name a picture"),
+    ({"width": 0}, "width 0 is no size"),
+    ({"width": float("nan")}, "NaN stands in it"),
+    ({"messages": ["?"]}, "give it a role and a content"),
+    ({"messages": [{"role": "user", "content": "\ud83d"}]}, "remove the lone surrogate"),
+]
+
+
+@pytest.mark.parametrize(("change", "message"), BAD_RECORDS)
+def test_a_bad_record_is_refused_at_enqueue_with_line_field_and_remedy(
+    change: dict[str, Any], message: str, ab_recipe: Recipe, tmp_path: Path
+) -> None:
+    """Not at two in the morning."""
+    path = write_record(tmp_path, **change)
+
+    with pytest.raises(ConfigError, match=message) as caught:
+        validate("stage2_ab", changed(ab_recipe, data__train_jsonl=path))
+
+    assert str(caught.value).startswith("data.train_jsonl: data.jsonl line 1: ")
+
+
+def test_records_behind_the_limit_and_of_an_editor_on_windows_do_no_harm(
+    ab_recipe: Recipe, tmp_path: Path
+) -> None:
+    """What is not trained on is not judged; a byte order mark is no part of the first record."""
+    path = Path(write_record(tmp_path))
+    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes().rstrip() + b"\r\n\r\n{\r\n")
+
+    validate("stage2_ab", changed(ab_recipe, data__val_jsonl=str(path), data__val_limit=1))
+    with pytest.raises(ConfigError, match=r"data\.jsonl line 3: record is not JSON"):
+        validate("stage2_ab", changed(ab_recipe, data__val_jsonl=str(path)))
+
+
+def test_a_record_spoiled_in_the_queue_stops_the_run_in_one_line(
+    ab_recipe: Recipe, new_run: NewRun, tmp_path: Path
+) -> None:
+    """What held at enqueue may have been written over since."""
+    run = new_run(changed(ab_recipe, data__train_jsonl=write_record(tmp_path)))
+    write_record(tmp_path, objects=[])
+
+    with pytest.raises(ConfigError, match="line 1: objects are none"), opened(run):
+        pass
+
+
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("content", "message"),
     [
-        ({"objects": [{"desc": "a", "poly": [1, 2, 3, 4, 5, 6]}]}, "only geometry, not poly"),
-        ({"objects": [{"desc": "a", "bbox_2d": [3, 2, 1, 4]}]}, "is out of order"),
-        ({"objects": []}, "leave the record out"),
-        ({"images": ["gone.png"]}, "gone.png does not exist"),
-        ({"images": []}, "name a picture"),
-        ({"width": 0}, "width 0 is no size"),
-        (
-            {"messages": [{"role": "user", "content": "no picture here"}]},
-            "ask for 0 pictures, images has 1",
-        ),
-        (
-            {"messages": [{"role": "user", "content": "<|image_pad|> and <|image_pad|>"}]},
-            "ask for 2 pictures, images has 1",
-        ),
+        ("no picture here", "ask for 0 pictures, images has 1"),
+        ("<|image_pad|> and <|image_pad|>", "ask for 2 pictures, images has 1"),
     ],
 )
-def test_a_bad_record_stops_the_run_with_line_field_and_remedy(
-    change: dict[str, Any], message: str, ab_recipe: Recipe, new_run: NewRun, tmp_path: Path
+def test_turns_that_ask_for_other_pictures_stop_the_run(
+    content: str, message: str, ab_recipe: Recipe, new_run: NewRun, tmp_path: Path
 ) -> None:
-    """Before anything trains, in one line."""
-    path = write_record(tmp_path, **change)
+    """Only the model's template says how many they ask for."""
+    path = write_record(tmp_path, messages=[{"role": "user", "content": content}])
 
     with pytest.raises(GroundTruthError, match=message) as caught:
         start(changed(ab_recipe, data__train_jsonl=path), new_run)
     assert "line 1" in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("text", "message"), [("", "data.train_jsonl: is empty"), ("\n\n", "records are none")]
-)
-def test_an_empty_data_set_stops_the_run_with_its_remedy(
-    text: str, message: str, ab_recipe: Recipe, new_run: NewRun, tmp_path: Path
+@pytest.mark.parametrize("text", ["", "\n\n"])
+def test_an_empty_data_set_is_refused_with_its_remedy(
+    text: str, ab_recipe: Recipe, tmp_path: Path
 ) -> None:
-    """At the door where the file has no byte, else before anything trains."""
+    """Empty lines are no records."""
     path = tmp_path / "none.jsonl"
     path.write_text(text)
 
-    with pytest.raises((ConfigError, GroundTruthError), match=message) as caught:
-        start(changed(ab_recipe, data__train_jsonl=str(path)), new_run)
+    with pytest.raises(ConfigError, match=r"none\.jsonl: records are none") as caught:
+        validate("stage2_ab", changed(ab_recipe, data__train_jsonl=str(path)))
     assert "write one JSON object a line" in str(caught.value)
 
 
@@ -506,7 +545,7 @@ def test_a_tokenizer_without_coord_tokens_is_refused_with_the_command_that_adds_
     from engine.models import coord_tokens  # noqa: PLC0415 - the command itself
 
     with monkeypatch.context() as patch:
-        patch.setattr("engine.stage2.coords.BIN_COUNT", 0)
+        patch.setattr("engine.contract.stage2.coords.BIN_COUNT", 0)
         tiny_vl.save(tmp_path / "plain", 0, hidden=64, layers=2)
     raw = changed(ab_recipe, model__path=str(tmp_path / "plain"), training__max_steps=1)
 
@@ -535,7 +574,7 @@ def test_a_tokenizer_without_coord_tokens_is_refused_with_the_command_that_adds_
         ({"model__path": "/no/such/folder"}, "model.path", "name a model folder"),
         ({"model__path": "embedded:gpt"}, "model.path", "known: embedded:qwen3-vl-tiny"),
         ({"model__path": "embedded:qwen3-vl-tiny"}, "warmup", "begins with random weights"),
-        ({"data__train_jsonl": "/no/such.jsonl"}, "data.train_jsonl", "name a JSONL file"),
+        ({"data__train_jsonl": "/no/such.jsonl"}, "data.train_jsonl", "name a readable JSONL file"),
         ({"data__train_jsonl": None}, "data.train_jsonl", "embedded:shapes"),
         ({"stage2_ab__b_ration": 1}, "stage2_ab.b_ration", "is not a setting"),
         ({"warmup": {}, "data__val_jsonl": None}, "data.val_jsonl", "warmup stops at an F1"),

@@ -7,10 +7,10 @@ import json
 
 import pytest
 
+from engine.contract.stage2 import coords
+from engine.contract.stage2.ground_truth import GTObject
 from engine.contract.stage2.rollout_matching import RolloutMatchingConfig
-from engine.stage2 import coords
 from engine.stage2.desc_gate import DescGate
-from engine.stage2.ground_truth import GTObject
 from engine.stage2.judge import JudgedRollout, judge, judge_metrics
 from engine.stage2.payload import render
 from engine.stage2.pieces import TokenPieces

@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from engine.contract.stage2.config import WarmupConfig
+from engine.contract.stage2.records import Record
 from engine.models.qwen3_vl import VisionModel
 from engine.stage2.prompts import PromptReader
-from engine.stage2.records import Record
 from engine.stage2.warmup import Warmup, WarmupError, WarmupReport, cached, softened
 
 NewWarmup = Callable[..., Warmup]

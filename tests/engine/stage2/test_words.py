@@ -14,8 +14,9 @@ from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers
 from transformers import Qwen2Tokenizer
 from transformers.models.qwen3_5 import tokenization_qwen3_5
 
-from engine.stage2 import coords, words
-from engine.stage2.ground_truth import GTObject
+from engine.contract.stage2 import coords
+from engine.contract.stage2.ground_truth import GTObject
+from engine.stage2 import words
 from engine.stage2.payload import PayloadError, encode
 from engine.stage2.pieces import TokenPieces
 from tests.engine.stage2.families import FAMILIES, byte_level

@@ -7,14 +7,16 @@ line, field and remedy. Knows no tokenizer and decodes no picture.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from engine.stage2.ground_truth import GroundTruthError, GTObject, read_objects
+from engine.contract.jsonl import loaded
+from engine.contract.stage2.ground_truth import GroundTruthError, GTObject, read_objects
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,37 +33,52 @@ class Record:
 
 def read_records(path: Path, limit: int | None = None) -> list[Record]:
     """Every record of a file. Raises GroundTruthError at the first one that breaks a rule."""
-    found = [
-        _record(value, f"{path.name} line {number}", path.parent)
-        for number, value in itertools.islice(_lines(path), limit)
-    ]
-    if not found:
-        raise GroundTruthError(str(path), "records", "are none", "write one JSON object a line")
+    found = list(_records(path, limit))
+    _some(len(found), path)
     return found
+
+
+def count_records(path: Path, limit: int | None = None) -> int:
+    """How many there are, each judged by the same rules and none kept."""
+    count = sum(1 for _ in _records(path, limit))
+    _some(count, path)
+    return count
+
+
+def _records(path: Path, limit: int | None) -> Iterator[Record]:
+    followed = functools.cache(Path.resolve)
+    for number, value in itertools.islice(_lines(path), limit):
+        yield _record(value, f"{path.name} line {number}", path.parent, followed)
+
+
+def _some(count: int, path: Path) -> None:
+    if not count:
+        raise GroundTruthError(path.name, "records", "are none", "write one JSON object a line")
 
 
 def _lines(path: Path) -> Iterator[tuple[int, Any]]:
     try:
-        with path.open(encoding="utf-8") as stream:
+        with path.open(encoding="utf-8-sig") as stream:
             for number, line in enumerate(stream, 1):
                 if line.strip():
                     yield number, _loaded(line, f"{path.name} line {number}")
     except OSError as error:
         reason = f"cannot be read: {error.strerror}"
-        raise GroundTruthError("", str(path), reason, "name a readable JSONL file") from error
+        raise GroundTruthError("", path.name, reason, "name a readable JSONL file") from error
     except UnicodeDecodeError as error:
-        raise GroundTruthError("", str(path), "is no UTF-8 text", "save it as UTF-8") from error
+        raise GroundTruthError("", path.name, "is no UTF-8 text", "save it as UTF-8") from error
 
 
 def _loaded(line: str, where: str) -> Any:
     try:
-        return json.loads(line)
-    except (ValueError, RecursionError):
-        problem = "is not JSON"
-        raise GroundTruthError(where, "record", problem, "write one JSON object a line") from None
+        return loaded(line)
+    except ValueError as error:
+        raise GroundTruthError(
+            where, "record", str(error), "write one JSON object a line"
+        ) from None
 
 
-def _record(value: Any, where: str, folder: Path) -> Record:
+def _record(value: Any, where: str, folder: Path, followed: Callable[[Path], Path]) -> Record:
     if not isinstance(value, Mapping):
         raise GroundTruthError(
             where, "record", "is not a JSON object", "write one JSON object a line"
@@ -73,20 +90,31 @@ def _record(value: Any, where: str, folder: Path) -> Record:
         size = value.get(name)
         if isinstance(size, bool) or not isinstance(size, int) or size < 1:
             raise GroundTruthError(where, name, f"{size!r} is no size", "give it in pixels")
-    return Record(where, _images(value, where, folder), objects, _messages(value, where))
+    images = tuple(
+        _image(folder / image, f"images[{i}]", where, followed)
+        for i, image in enumerate(_named(value, where))
+    )
+    return Record(where, images, objects, _messages(value, where))
 
 
-def _images(value: Mapping[str, Any], where: str, folder: Path) -> tuple[Path, ...]:
+def _named(value: Mapping[str, Any], where: str) -> Sequence[str]:
     given = value.get("images")
     if not isinstance(given, list) or not given or not all(isinstance(i, str) for i in given):
         raise GroundTruthError(where, "images", f"{given!r} is no list of paths", "name a picture")
-    paths = tuple((folder / image).resolve() for image in given)
-    for i, path in enumerate(paths):
-        if not path.is_file():
-            raise GroundTruthError(
-                where, f"images[{i}]", f"{path} does not exist", "correct the path"
-            )
-    return paths
+    return given
+
+
+def _image(path: Path, field: str, where: str, followed: Callable[[Path], Path]) -> Path:
+    """As `Path.resolve` says, with the folder, the same for many, followed once."""
+    try:
+        found = path.resolve() if path.is_symlink() else followed(path.parent) / path.name
+    except (ValueError, OSError, RuntimeError):  # a null byte, half a surrogate pair, a loop
+        raise GroundTruthError(
+            where, field, f"{str(path)!r} is no path", "correct the path"
+        ) from None
+    if not found.is_file():
+        raise GroundTruthError(where, field, f"{found} does not exist", "correct the path")
+    return found
 
 
 def _messages(value: Mapping[str, Any], where: str) -> tuple[Mapping[str, Any], ...]:
@@ -100,4 +128,10 @@ def _messages(value: Mapping[str, Any], where: str) -> tuple[Mapping[str, Any], 
             raise GroundTruthError(
                 where, f"messages[{i}]", "is no turn", "give it a role and a content"
             )
+        try:
+            json.dumps(turn, ensure_ascii=False).encode()
+        except UnicodeEncodeError:
+            raise GroundTruthError(
+                where, f"messages[{i}]", "is not valid Unicode", "remove the lone surrogate"
+            ) from None
     return tuple(turn for turn in turns if turn["role"] != "assistant")

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from engine.contract.errors import NightlaneError
-from engine.stage2 import coords
+from engine.contract.stage2 import coords
 
 Box = tuple[int, int, int, int]
 """x1, y1, x2, y2 as bins 0..999, with x1 <= x2 and y1 <= y2."""
@@ -26,13 +26,17 @@ GEOMETRY_KEYS = frozenset(_SHAPES.split())
 """Keys that carry a shape; any of them beside or instead of `bbox_2d` is refused."""
 
 
+_ONLY_BOX = frozenset({"bbox_2d"})
+
+
 class GroundTruthError(NightlaneError):
     """A record that cannot be trained on: which field, which value, what to do."""
 
     def __init__(self, where: str, field: str, problem: str, remedy: str) -> None:
         self.where, self.field, self.problem, self.remedy = where, field, problem, remedy
-        place = f"{where}: {field}" if where else field
-        super().__init__(f"{place} {problem}; {remedy}")
+        self.what = f"{where}: {field} {problem}" if where else f"{field} {problem}"
+        """The sentence without its remedy."""
+        super().__init__(f"{self.what}; {remedy}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,9 +65,9 @@ def _read_object(value: Any, where: str, field: str) -> GTObject:
     if not isinstance(value, Mapping):
         raise GroundTruthError(where, field, "is not an object", "give it a desc and a bbox_2d")
     desc = _read_desc(value.get("desc"), where, f"{field}.desc")
-    shapes = sorted(GEOMETRY_KEYS.intersection(value))
-    if shapes != ["bbox_2d"]:
-        found = ", ".join(shapes) or "none"
+    shapes = GEOMETRY_KEYS.intersection(value)
+    if shapes != _ONLY_BOX:
+        found = ", ".join(sorted(shapes)) or "none"
         raise GroundTruthError(
             where, field, f"must hold bbox_2d as its only geometry, not {found}", "convert it first"
         )
@@ -89,7 +93,7 @@ def _read_box(values: Any, where: str, field: str) -> Box:
         raise GroundTruthError(
             where, field, f"{values!r} is not a list of 4 coordinates", "give x1, y1, x2, y2"
         )
-    x1, y1, x2, y2 = (_read_bin(v, where, f"{field}[{i}]") for i, v in enumerate(values))
+    x1, y1, x2, y2 = (_read_bin(value, where, field, i) for i, value in enumerate(values))
     if x2 < x1 or y2 < y1:
         raise GroundTruthError(
             where, field, f"{[x1, y1, x2, y2]} is out of order", "give x1 <= x2 and y1 <= y2"
@@ -97,8 +101,11 @@ def _read_box(values: Any, where: str, field: str) -> Box:
     return x1, y1, x2, y2
 
 
-def _read_bin(value: Any, where: str, field: str) -> int:
+def _read_bin(value: Any, where: str, box: str, place: int) -> int:
     """A coord token, or int(round(float(x))) with Python's rounding half to even."""
+    if type(value) is int and 0 <= value <= coords.LAST_BIN:
+        return value  # nearly all of them, and a corpus has millions
+    field = f"{box}[{place}]"
     token_bin = coords.bin_of(value) if isinstance(value, str) else None
     if token_bin is not None:
         return token_bin
