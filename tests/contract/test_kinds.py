@@ -94,7 +94,15 @@ def test_a_folder_that_is_no_model_is_refused(tmp_path: Path) -> None:
         ('{"q": "a", "a": "b"}', "line 2: has no text under 'prompt': its fields are 'q', 'a'"),
         ('{"prompt": "a"}', "line 2: has no text under 'answer': its fields are 'prompt'"),
         ('{"prompt": "", "answer": "b"}', "line 2: has no text under 'prompt': it is empty"),
-        ('{"prompt": [{"role": "user"}], "answer": "b"}', "under 'prompt': it is a list"),
+        (
+            '{"prompt": ["a"], "answer": "b"}',
+            "has a list under 'prompt' that is not one user's turn",
+        ),
+        ('{"prompt": "a", "answer": ["b"]}', "has no text under 'answer': it is a list"),
+        (
+            '{"prompt": [{"role": "system", "content": "s"}, {"role": "user", "content": "u"}]}',
+            "a system turn is prompting.system_prompt",
+        ),
         ('{"prompt": {}, "answer": "b"}', "under 'prompt': it is an object"),
         ('{"prompt": "a", "answer": null}', "under 'answer': it is null"),
         ('{"prompt": "\\ud83d", "answer": "b"}', r"its prompt holds '\ud83d', half of a surrogate"),
@@ -123,6 +131,14 @@ def test_a_corpus_that_an_editor_on_windows_saved_is_read(tmp_path: Path) -> Non
         {"id": "1", "prompt": "a", "answer": "3"},
         {"id": "3", "prompt": "é", "answer": "b"},
     ]
+
+
+def test_a_question_may_stand_in_a_chat_of_its_own(tmp_path: Path) -> None:
+    """As in data sets made for TRL and verl."""
+    path = tmp_path / "rows.jsonl"
+    path.write_text('{"prompt": [{"role": "user", "content": "1+1?"}], "answer": 2}')
+
+    assert read_rows(path, DataConfig()) == [{"id": "1", "prompt": "1+1?", "answer": "2"}]
 
 
 @pytest.mark.requirement("RL-05")

@@ -30,7 +30,7 @@ class DataConfig(Section):
     source: str = "embedded:addition"
     """`embedded:addition`, `embedded:word_problems`, or a JSONL file with one question a line."""
     prompt_field: str = "prompt"
-    """Key of the question in a JSONL row."""
+    """Key of the question in a JSONL row: a text, or a chat of one user's turn."""
     answer_field: str = "answer"
     """Key of the expected answer in a JSONL row."""
     solution_field: str = "solution"
@@ -56,61 +56,76 @@ def read_rows(path: Path, data: DataConfig) -> list[dict[str, str]]:
     """A JSONL file as [{id, prompt, answer}]. Raises RLLoopError with the line that is wrong."""
     rows: list[dict[str, str]] = []
     seen: dict[str, int] = {}
+    number = 0
     try:
         with path.open(encoding="utf-8-sig") as stream:  # editors on Windows write a mark in front
             for number, line in enumerate(itertools.islice(stream, data.limit), 1):
                 if not line.strip():
                     continue
-                row = _row(path, number, line, data)
-                if row["id"] in seen:
-                    raise RLLoopError.of(
-                        "data.source",
-                        str(path),
-                        f"line {number}: id {row['id']!r} stands in line {seen[row['id']]} too",
-                        "give each row an id of its own",
-                    )
-                seen[row["id"]] = number
-                rows.append(row)
+                rows.append(_row(line, number, data))
+                _check_id(rows[-1]["id"], number, seen)
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise RLLoopError.of(
             "data.source", str(path), f"cannot be read: {reason}", "name a readable JSONL file"
         ) from error
+    except _BadRowError as bad:
+        problem = f"line {number}: {bad.problem}"
+        raise RLLoopError.of("data.source", str(path), problem, bad.remedy) from None
     return rows
 
 
-def _row(path: Path, number: int, line: str, data: DataConfig) -> dict[str, str]:
-    def wrong(problem: str, remedy: str) -> RLLoopError:
-        return RLLoopError.of("data.source", str(path), f"line {number}: {problem}", remedy)
+class _BadRowError(Exception):
+    """A row that cannot be trained on."""
 
+    def __init__(self, problem: str, remedy: str) -> None:
+        super().__init__(problem)
+        self.problem, self.remedy = problem, remedy
+
+
+def _row(line: str, number: int, data: DataConfig) -> dict[str, str]:
     try:
         value = loaded(line)
     except ValueError as error:
-        raise wrong(str(error), "write one JSON object a line") from None
+        raise _BadRowError(str(error), "write one JSON object a line") from None
     if not isinstance(value, dict):
-        raise wrong("is not a JSON object", "write one JSON object a line")
-    row = {"id": str(value.get(data.id_field, number))}
-    for name, key in (("prompt", data.prompt_field), ("answer", data.answer_field)):
-        text = value.get(key)
-        if isinstance(text, int | float) and not isinstance(text, bool):
-            text = str(text)
-        if not isinstance(text, str) or not text:
-            problem = f"has no text under {key!r}: {_instead(value, key)}"
-            raise wrong(problem, f"add it, or set data.{name}_field")
-        row[name] = text
+        raise _BadRowError("is not a JSON object", "write one JSON object a line")
+    row = {
+        "id": str(value.get(data.id_field, number)),
+        "prompt": _question(value, data.prompt_field),
+        "answer": _text(value, data.answer_field, "data.answer_field"),
+    }
     solution = value.get(data.solution_field)
     if solution and isinstance(solution, str):
         row["solution"] = solution
     for name, text in row.items():
-        try:
-            text.encode()
-        except UnicodeEncodeError as error:
-            half = ascii(text[error.start])
-            raise wrong(
-                f"its {name} holds {half}, half of a surrogate pair, which no tokenizer reads",
-                "write it as valid Unicode",
-            ) from None
+        _check_unicode(name, text)
     return row
+
+
+def _question(row: Mapping[str, Any], key: str) -> str:
+    match row.get(key):
+        case [{"role": "user", "content": str(text)}] if text:
+            return text  # as data sets for TRL and verl have it
+        case list():
+            raise _BadRowError(
+                f"has a list under {key!r} that is not one user's turn",
+                "write one text, or one turn; a system turn is prompting.system_prompt",
+            )
+    return _text(row, key, "data.prompt_field")
+
+
+def _text(row: Mapping[str, Any], key: str, setting: str) -> str:
+    match row.get(key):
+        case bool():
+            pass
+        case int() | float() as number:
+            return str(number)
+        case str() as text if text:
+            return text
+    raise _BadRowError(
+        f"has no text under {key!r}: {_instead(row, key)}", f"add it, or set {setting}"
+    )
 
 
 def _instead(row: Mapping[str, Any], key: str) -> str:
@@ -120,10 +135,27 @@ def _instead(row: Mapping[str, Any], key: str) -> str:
         return f"its fields are {fields}" if fields else "the row is empty"
     match row[key]:
         case list():
-            return "it is a list (of a chat's turns prompting.system_prompt is the first)"
+            return "it is a list"
         case dict():
             return "it is an object"
         case "":
             return "it is empty"
         case other:
             return f"it is {json.dumps(other)}"
+
+
+def _check_id(id_: str, number: int, seen: dict[str, int]) -> None:
+    if seen.setdefault(id_, number) != number:
+        problem = f"id {id_!r} stands in line {seen[id_]} too"
+        raise _BadRowError(problem, "give each row an id of its own")
+
+
+def _check_unicode(name: str, text: str) -> None:
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        half = ascii(text[error.start])
+        raise _BadRowError(
+            f"its {name} holds {half}, half of a surrogate pair, which no tokenizer reads",
+            "write it as valid Unicode",
+        ) from None
