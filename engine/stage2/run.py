@@ -25,6 +25,7 @@ from engine.contract.errors import NightlaneError
 from engine.contract.intervals import compare
 from engine.contract.run_dir import write_json
 from engine.contract.stage2.config import EMBEDDED_MODELS, Stage2Config
+from engine.contract.stage2.heldout import VAL_TRAINED, val_alert
 from engine.contract.stage2.records import Record, read_records
 from engine.contract.stage2.rollout_matching import DecodingConfig
 from engine.hooks import Aborted, rl_hooks
@@ -76,6 +77,7 @@ class _Run:
         self.resumed = self._find_checkpoint()
         self._announce()
         self._read_data()
+        self.alerts = self._judge_data()
         self.vlm = self._load_model()
         self.pieces = self._pieces()
         self.reader = PromptReader(self.vlm, self.pieces, config.data.prompt)
@@ -129,6 +131,17 @@ class _Run:
         self.train = read_records(self.files.train, data.train_limit)
         self.val = _optional(self.files.val, data.val_limit)
         self.report_records = _optional(self.files.report, data.report_limit)
+
+    def _judge_data(self) -> list[dict[str, Any]]:
+        """Alerts: what is wrong with the records although they can be trained on."""
+        text = val_alert(self.train, self.val)
+        if text is None:
+            return []
+        alerts = [{"code": VAL_TRAINED, "step": 0, "text": text}]
+        self.events.write("progress", alerts=alerts)
+        if self.resumed is None:
+            self._warn(VAL_TRAINED, text)
+        return alerts
 
     def _load_model(self) -> VisionModel:
         path = self.config.model.path
@@ -424,6 +437,7 @@ class _Run:
             "seconds": round(bridge.seconds, 1),
             "peak_gb": round(self.peaks.peak_gb, 3),
             "mem_trace": self.peaks.trace(),
+            "alerts": self.alerts,
             "aborted": False,
             "finished_at": round(time.time(), 3),
         }

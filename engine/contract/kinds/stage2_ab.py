@@ -7,7 +7,8 @@ what it refuses by name.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from array import array
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,9 @@ from engine.contract.kinds import Kind
 from engine.contract.stage2.config import EMBEDDED_DATA, EMBEDDED_MODELS, Stage2Config
 from engine.contract.stage2.envelope import stage2_envelope
 from engine.contract.stage2.ground_truth import GroundTruthError
-from engine.contract.stage2.records import count_records
+from engine.contract.stage2.heldout import first_of, pictures
+
+_TRAIN, _VAL, _REPORT = "data.train_jsonl", "data.val_jsonl", "data.report_jsonl"
 
 UNUSED_ARGUMENTS = {
     "output_dir": "is the run directory's; remove it",
@@ -62,9 +65,9 @@ def _record_files(config: Stage2Config) -> list[tuple[str, Path, int | None]]:
     """(field, path, limit) of the records that are files."""
     data = config.data
     given = [
-        ("data.train_jsonl", data.train_jsonl, data.train_limit),
-        ("data.val_jsonl", data.val_jsonl, data.val_limit),
-        ("data.report_jsonl", data.report_jsonl, data.report_limit),
+        (_TRAIN, data.train_jsonl, data.train_limit),
+        (_VAL, data.val_jsonl, data.val_limit),
+        (_REPORT, data.report_jsonl, data.report_limit),
     ]
     return [
         (field, Path(path), limit)
@@ -220,18 +223,39 @@ def _check_data(config: Stage2Config) -> Sequence[ConfigProblem]:
     return found
 
 
-_judged = once_a_file(count_records)
+_pictures = once_a_file(pictures)
 
 
 def _check_records(config: Stage2Config) -> Sequence[ConfigProblem]:
     """Each record by the rules of training: what is wrong with one is not for the night to find."""
     found = []
+    shown = {}
     for field, path, limit in _record_files(config):
         try:
-            _judged(path, limit)
+            shown[field] = _pictures(path, limit)
         except GroundTruthError as error:
             found.append(ConfigProblem(field, str(path), error.what, error.remedy))
-    return found
+    return found or _check_held_out(config, shown)
+
+
+def _check_held_out(
+    config: Stage2Config, shown: Mapping[str, array[int]]
+) -> Sequence[ConfigProblem]:
+    """A verdict is given on pictures that neither trained nor picked."""
+    report = next((given for given in _record_files(config) if given[0] == _REPORT), None)
+    if report is None:
+        return []
+    field, path, limit = report
+    for other in (_TRAIN, _VAL):
+        both = set(shown[field]).intersection(shown.get(other, ()))
+        if both:
+            first = first_of(path, limit, both)
+            problem = (
+                f"shares {len(both)} of its {len(shown[field])} pictures with {other} ({first})"
+            )
+            remedy = "give it pictures of its own, or leave it out: a verdict needs unseen ones"
+            return [ConfigProblem(field, str(path), problem, remedy)]
+    return []
 
 
 KIND = Kind(

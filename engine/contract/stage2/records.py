@@ -33,25 +33,20 @@ class Record:
 
 def read_records(path: Path, limit: int | None = None) -> list[Record]:
     """Every record of a file. Raises GroundTruthError at the first one that breaks a rule."""
-    found = list(_records(path, limit))
-    _some(len(found), path)
+    found = list(each_record(path, limit))
+    some(len(found), path)
     return found
 
 
-def count_records(path: Path, limit: int | None = None) -> int:
-    """How many there are, each judged by the same rules and none kept."""
-    count = sum(1 for _ in _records(path, limit))
-    _some(count, path)
-    return count
-
-
-def _records(path: Path, limit: int | None) -> Iterator[Record]:
+def each_record(path: Path, limit: int | None = None) -> Iterator[Record]:
+    """One after the other, none of them kept. Raises GroundTruthError."""
     followed = functools.cache(Path.resolve)
     for number, value in itertools.islice(_lines(path), limit):
         yield _record(value, f"{path.name} line {number}", path.parent, followed)
 
 
-def _some(count: int, path: Path) -> None:
+def some(count: int, path: Path) -> None:
+    """Raises GroundTruthError for a file without a record."""
     if not count:
         raise GroundTruthError(path.name, "records", "are none", "write one JSON object a line")
 

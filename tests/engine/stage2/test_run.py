@@ -20,6 +20,7 @@ from engine.contract.kinds import parse_yaml, validate
 from engine.contract.run_dir import Abort, RunDir
 from engine.contract.stage2.config import Stage2Config
 from engine.contract.stage2.ground_truth import GroundTruthError
+from engine.data import shapes
 from engine.hooks import Aborted, rl_hooks
 from engine.models import tiny_vl
 from engine.models.qwen3_vl import forward, load
@@ -387,16 +388,13 @@ def assert_export_answers_like(checkpoint: Path, base: str, folder: Path) -> Non
 
 
 def test_a_report_is_scored_once_on_its_own_records(
-    ab_recipe: Recipe, shapes_file: Path, new_run: NewRun, events: Events
+    ab_recipe: Recipe, tmp_path: Path, new_run: NewRun, events: Events
 ) -> None:
     """Step 0 against the selected checkpoint; too few records give no verdict."""
-    raw = changed(
-        ab_recipe,
-        data__report_jsonl=str(shapes_file),
-        data__report_limit=5,
-        training__max_steps=2,
+    report = shapes.write(
+        tmp_path, "report", shapes.distinct(5, 12, shapes.Style()), shapes.Style()
     )
-    run = new_run(raw)
+    run = new_run(changed(ab_recipe, data__report_jsonl=str(report), training__max_steps=2))
 
     with opened(run) as attempt:
         result = stage2_run(attempt)
@@ -405,6 +403,58 @@ def test_a_report_is_scored_once_on_its_own_records(
     assert result["report_n"] == 5
     assert json.loads(run.report.read_bytes())["lift"] == result["lift"]
     assert {gate["step"] for gate in events(run, "gate") if gate["split"] == "report"} == {0}
+
+
+@pytest.mark.parametrize("others", ["train", "val"])
+def test_a_report_on_pictures_that_train_or_pick_is_refused(
+    others: str, ab_recipe: Recipe, shapes_file: Path, tmp_path: Path
+) -> None:
+    """A verdict on them would be a score of what is remembered; a link is the same picture."""
+    own = Path(write_record(tmp_path))
+    (tmp_path / "same.png").symlink_to(shapes_file.parent / "train" / "00003.png")
+    record = json.loads(own.read_text())
+    rows = [record, record | {"images": ["same.png"]}]
+    own.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    raw = changed(ab_recipe, data__report_jsonl=str(own))
+    if others == "val":
+        raw = changed(raw, data__train_jsonl=write_elsewhere(tmp_path))
+
+    with pytest.raises(ConfigError) as caught:
+        validate("stage2_ab", raw)
+
+    assert str(caught.value).startswith(
+        f"data.report_jsonl: shares 1 of its 2 pictures with data.{others}_jsonl "
+        "(data.jsonl line 2: 00003.png)"
+    )
+    validate("stage2_ab", changed(raw, data__report_limit=1))
+
+
+@pytest.mark.parametrize("shared", [4, 1, 0])
+def test_a_run_says_when_pictures_that_pick_are_trained_on(
+    shared: int,
+    ab_recipe: Recipe,
+    shapes_file: Path,
+    tmp_path: Path,
+    new_run: NewRun,
+    events: Events,
+) -> None:
+    """To overfit is a fair test of a set-up; its F1 must not be read as one of new pictures."""
+    own = drawn(tmp_path, "val", 4)
+    rows = [json.loads(line) for line in own.read_text().splitlines()]
+    for number, row in enumerate(rows[:shared]):
+        row["images"] = [str(shapes_file.parent / "train" / f"{number:05d}.png")]
+    own.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    run = new_run(changed(ab_recipe, data__val_jsonl=str(own), training__max_steps=1))
+
+    with opened(run) as attempt:
+        result = stage2_run(attempt)
+
+    said = [note["text"] for note in events(run, "note") if note["code"] == "VAL_TRAINED"]
+    assert [alert["text"] for alert in result["alerts"]] == said
+    assert len(said) == bool(shared)
+    if shared:
+        assert said[0].startswith(f"{shared} of the 4 validation records show pictures")
+        assert any("alerts" in progress for progress in events(run, "progress"))
 
 
 # --- bad input ---
@@ -431,6 +481,17 @@ def write_record(folder: Path, **change: Any) -> str:
     path = folder / "data.jsonl"
     path.write_text(json.dumps({k: v for k, v in record.items() if v is not None}) + "\n")
     return str(path)
+
+
+def drawn(folder: Path, name: str, count: int) -> Path:
+    """Records with pictures of their own."""
+    return shapes.write(folder, name, shapes.distinct(count, 12, shapes.Style()), shapes.Style())
+
+
+def write_elsewhere(folder: Path) -> str:
+    """A record with a picture that nobody else has."""
+    (folder / "elsewhere").mkdir()
+    return write_record(folder / "elsewhere")
 
 
 BAD_RECORDS = [
