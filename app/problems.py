@@ -12,6 +12,7 @@ from typing import Any
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse, Response
 
 from app.templating import page
@@ -62,6 +63,7 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(NightlaneError, _explained)
     app.add_exception_handler(RequestValidationError, _bad_request)
     app.add_exception_handler(HTTPException, _http)
+    app.add_exception_handler(ClientDisconnect, _gone)
     app.add_exception_handler(Exception, _unexpected)
 
 
@@ -107,6 +109,11 @@ def _facts(error: NightlaneError) -> Mapping[str, Any]:
     if "job_id" in facts:
         facts["href"] = f"/api/v1/jobs/{facts['job_id']}"
     return facts
+
+
+def _gone(_request: Request, _error: Exception) -> Response:
+    """Who asked left before the whole question was there, as a form does that is typed on."""
+    return Response(status_code=HTTPStatus.BAD_REQUEST)  # nobody reads it
 
 
 def _bad_request(request: Request, error: Exception) -> Response:

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import anyio
 import pytest
+from fastapi import FastAPI
 from starlette.testclient import TestClient
 
 from app.guard import MAX_BODY_BYTES
 from tests.app.conftest import ORIGIN
+from worker.database import Database
+from worker.jobs import views
 
 
 @pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example", "", "10.0.0.7:8765"])
@@ -75,3 +81,40 @@ def test_a_body_over_the_limit_is_refused_with_and_without_a_length(client: Test
 
     assert (told.status_code, chunked.status_code) == (413, 413)
     assert chunked.headers["content-type"] == "application/problem+json"
+
+
+@pytest.mark.parametrize(
+    ("path", "media_type", "part"),
+    [
+        ("/new/check", "application/x-www-form-urlencoded", b"kind=rl_run&f:"),
+        ("/new", "application/x-www-form-urlencoded", b"kind=rl_run"),
+        ("/api/v1/jobs", "application/json", b'{"kind": "rl_'),
+    ],
+)
+@pytest.mark.usefixtures("client")
+def test_who_leaves_in_the_middle_of_a_question_is_no_defect_of_ours(
+    application: FastAPI, db: Database, path: str, media_type: str, part: bytes
+) -> None:
+    """A form that is typed on takes its last check back; the log stays without a traceback."""
+    messages = iter(
+        [
+            {"type": "http.request", "body": part, "more_body": True},
+            {"type": "http.disconnect"},
+        ]
+    )
+    scope = {
+        "type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "method": "POST",
+        "scheme": "http", "path": path, "raw_path": path.encode(), "query_string": b"",
+        "headers": [(b"host", b"127.0.0.1:8765"), (b"content-type", media_type.encode())],
+        "server": ("127.0.0.1", 8765), "client": ("127.0.0.1", 1), "root_path": "",
+    }  # fmt: skip
+
+    async def receive() -> Any:
+        return next(messages)
+
+    async def send(_message: Any) -> None:
+        """Nobody is there to read it."""
+
+    anyio.run(application, scope, receive, send)
+
+    assert views.last_change_id(db) == 0

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, Page, Route, expect
 
 from tests.app.night import CONFIG, night, queue
 from tests.browser.conftest import House, Visit
@@ -199,6 +199,22 @@ def test_a_field_is_judged_while_it_is_typed_and_the_forecast_follows(
     )
     assert views.last_change_id(house.db) == before
     assert seen.complaints == []
+
+
+@pytest.mark.requirement("UI-06")
+def test_a_check_that_takes_its_time_says_so(visit: Visits, house: House) -> None:
+    """A corpus of gigabytes is read for seconds; what stands there meanwhile is the last answer."""
+    page = visit(house).open("/new")
+    looking, held = page.get_by_text("looking at it"), list[Route]()
+    expect(looking).to_be_hidden()
+    page.route("**/new/check", lambda route: held.append(route))  # noqa: PLW0108 - Playwright marks it
+
+    page.get_by_label("base").fill("embedded:qwen3-tiny")
+
+    expect(looking).to_be_visible()
+    held[-1].continue_()
+    expect(page.locator("#check")).to_contain_text("It fits now")
+    expect(looking).to_be_hidden()
 
 
 @pytest.mark.requirement("UI-05")

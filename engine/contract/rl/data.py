@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -48,22 +48,25 @@ class DataConfig(Section):
 
 @once_a_file
 def count_rows(path: Path, data: DataConfig) -> int:
-    """How many rows a corpus has. Raises RLLoopError as `read_rows` does."""
-    return len(read_rows(path, data))
+    """How many rows a corpus has, none of them kept. Raises RLLoopError as `read_rows` does."""
+    return sum(1 for _ in _rows(path, data))
 
 
 def read_rows(path: Path, data: DataConfig) -> list[dict[str, str]]:
     """A JSONL file as [{id, prompt, answer}]. Raises RLLoopError with the line that is wrong."""
-    rows: list[dict[str, str]] = []
+    return list(_rows(path, data))
+
+
+def _rows(path: Path, data: DataConfig) -> Iterator[dict[str, str]]:
     seen: dict[str, int] = {}
     number = 0
     try:
         with path.open(encoding="utf-8-sig") as stream:  # editors on Windows write a mark in front
             for number, line in enumerate(itertools.islice(stream, data.limit), 1):
-                if not line.strip():
-                    continue
-                rows.append(_row(line, number, data))
-                _check_id(rows[-1]["id"], number, seen)
+                if line.strip():
+                    row = _row(line, number, data)
+                    _check_id(row["id"], number, seen)
+                    yield row
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise RLLoopError.of(
@@ -72,7 +75,6 @@ def read_rows(path: Path, data: DataConfig) -> list[dict[str, str]]:
     except _BadRowError as bad:
         problem = f"line {number}: {bad.problem}"
         raise RLLoopError.of("data.source", str(path), problem, bad.remedy) from None
-    return rows
 
 
 class _BadRowError(Exception):
