@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from sqlalchemy import select, update
 
+from engine.contract.kinds import validate
 from engine.contract.run_dir import RunDir
 from tests.deadline import eventually
 from worker.database import Database
@@ -137,6 +138,28 @@ def test_a_run_that_did_not_work_out_fails_with_its_cause(
     assert words in failed.error
     assert "\n" not in failed.error
     assert views.get_job(db, after).state is State.SUCCEEDED
+
+
+def test_the_heart_beats_on_while_a_corpus_is_judged(
+    settings: WorkerSettings, db: Database, tally: Tally, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To read it can take longer than a lease lasts."""
+
+    def beat() -> float:
+        with db.read() as conn:
+            return float(conn.execute(select(lane.c.beat)).scalar_one())
+
+    def slow(kind: str, config: Any) -> Any:
+        before = beat()
+        eventually(lambda: beat() > before, "a heartbeat")
+        return validate(kind, config)
+
+    tally(steps=1)
+    monkeypatch.setattr("worker.attempt.supervisor.validate", slow)
+
+    (settled,) = drain(settings).ran
+
+    assert settled.state is State.SUCCEEDED
 
 
 def test_an_input_that_vanished_fails_the_job_before_anything_is_started(

@@ -12,6 +12,7 @@ import logging
 import os
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import TypeVar
 
@@ -100,7 +101,7 @@ class Supervisor:
     def _prepare(self) -> None:
         """The attempt's directory: what the engine is told, and no request of an earlier life."""
         kind = get_kind(self._claim.kind)
-        config = validate(kind.name, self._claim.config)
+        config = self._validated()
         if self._run.latest_attempt() >= self._claim.attempt:
             self._set_aside()
         self._attempt.root.mkdir(parents=True, exist_ok=True)
@@ -119,6 +120,14 @@ class Supervisor:
         )
         write_json(self._attempt.job_file, job_file.model_dump(mode="json"))
         note_provenance(self._attempt)
+
+    def _validated(self) -> BaseModel:
+        """To read a long corpus can take longer than a lease lasts: the heart beats on."""
+        with ThreadPoolExecutor(1, "validate") as pool:
+            found = pool.submit(validate, self._claim.kind, self._claim.config)
+            while not wait([found], self._settings.poll_s).done:
+                self._lease.keep()
+        return found.result()
 
     def _set_aside(self) -> None:
         """Another database's job had this number: its checkpoints are not this one's."""
