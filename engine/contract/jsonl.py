@@ -1,9 +1,19 @@
-"""One line of a JSONL file as its value, or what is wrong with it in words. Knows no field."""
+"""A JSONL file: opened, and one line as its value or what is wrong with it. Knows no field."""
 
 from __future__ import annotations
 
+import errno
 import json
-from typing import Any
+import stat
+from pathlib import Path
+from typing import Any, TextIO
+
+
+def opened(path: Path) -> TextIO:
+    """To be read as text. Raises OSError, also for a pipe or a device, which may have no end."""
+    if not stat.S_ISREG(path.stat().st_mode):
+        raise OSError(errno.EINVAL, "it is no regular file")
+    return path.open(encoding="utf-8-sig")  # editors on Windows write a mark in front
 
 
 def loaded(line: str) -> Any:

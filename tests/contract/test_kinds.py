@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -19,11 +20,17 @@ from engine.contract.kinds.rl_run import GRPOConfig, RLRunConfig
 from engine.contract.rl.data import DataConfig, read_rows
 
 GOOD = {"base": "embedded:qwen3-tiny"}
+STAGE2 = parse_yaml("""
+custom: {trainer_variant: stage2_ab_training, extra: {rollout_matching: {rollout_backend: hf}}}
+stage2_ab: {schedule: {b_ratio: 0.5}, channel_b: {semantic_desc_gate: {enabled: false}}}
+model: {path: "embedded:qwen3-vl-tiny", tuning: full}
+training: {learning_rate: 1.0e-3, max_steps: 10}
+""")
 
 
-def _problems(raw: dict[str, Any]) -> dict[str, str]:
+def _problems(raw: dict[str, Any], kind: str = "rl_run") -> dict[str, str]:
     with pytest.raises(ConfigError) as caught:
-        validate("rl_run", raw)
+        validate(kind, raw)
     return {problem.field: problem.line() for problem in caught.value.problems}
 
 
@@ -131,6 +138,19 @@ def test_a_corpus_that_an_editor_on_windows_saved_is_read(tmp_path: Path) -> Non
         {"id": "1", "prompt": "a", "answer": "3"},
         {"id": "3", "prompt": "é", "answer": "b"},
     ]
+
+
+@pytest.mark.parametrize("kind", ["rl_run", "stage2_ab"])
+def test_what_has_no_end_is_no_corpus(kind: str, tmp_path: Path) -> None:
+    """A pipe would be waited for, and a device read until the memory is full."""
+    pipe = tmp_path / "rows.jsonl"
+    os.mkfifo(pipe)
+    for path in (pipe, Path("/dev/zero"), tmp_path):
+        field, raw = {
+            "rl_run": ("data.source", {"base": "org/model", "data": {"source": str(path)}}),
+            "stage2_ab": ("data.train_jsonl", STAGE2 | {"data": {"train_jsonl": str(path)}}),
+        }[kind]
+        assert "cannot be read: it is no regular file" in _problems(raw, kind)[field]
 
 
 def test_a_question_may_stand_in_a_chat_of_its_own(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from pydantic import Field, field_validator
 
 from engine.contract.errors import RLLoopError
 from engine.contract.file_looks import once_a_file
-from engine.contract.jsonl import loaded
+from engine.contract.jsonl import loaded, opened
 from engine.contract.paths import located
 from engine.contract.rl.section import Section
 
@@ -61,7 +61,7 @@ def _rows(path: Path, data: DataConfig) -> Iterator[dict[str, str]]:
     seen: dict[str, int] = {}
     number = 0
     try:
-        with path.open(encoding="utf-8-sig") as stream:  # editors on Windows write a mark in front
+        with opened(path) as stream:
             for number, line in enumerate(itertools.islice(stream, data.limit), 1):
                 if line.strip():
                     row = _row(line, number, data)

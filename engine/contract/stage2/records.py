@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from engine.contract.jsonl import loaded
+from engine.contract.jsonl import loaded, opened
 from engine.contract.stage2.ground_truth import GroundTruthError, GTObject, read_objects
 
 
@@ -53,7 +53,7 @@ def some(count: int, path: Path) -> None:
 
 def _lines(path: Path) -> Iterator[tuple[int, Any]]:
     try:
-        with path.open(encoding="utf-8-sig") as stream:
+        with opened(path) as stream:
             for number, line in enumerate(stream, 1):
                 if line.strip():
                     yield number, _loaded(line, f"{path.name} line {number}")
