@@ -10,13 +10,13 @@ from typing import Any
 
 from engine.contract.run_dir import RunDir
 from worker.drain import DrainReport, drain
+from worker.lane.mem_trace import memory_points
 from worker.lane.sentry import DECISIONS
 from worker.settings import WorkerSettings
 
 TOTAL_GB = 100.0
 SCARCE_GB = 8.5
 """A step on the way down: a fall to the floor at one stroke would be a reason to kill."""
-_STEP_S = 0.6
 _KIB_PER_GB = 1e9 / 1024
 
 
@@ -60,5 +60,12 @@ class Shortage:
             if ended.wait(0.01):
                 return
         write_meminfo(self._path, total_gb=TOTAL_GB, free_gb=SCARCE_GB)
-        ended.wait(_STEP_S)
+        while not self._has_settled():
+            if ended.wait(0.01):
+                return
         write_meminfo(self._path, total_gb=TOTAL_GB, free_gb=then_gb)
+
+    def _has_settled(self) -> bool:
+        """The sentry saw the step for a second, however late it looks: no fall is left to see."""
+        newest = max(self.settings.runs_dir.glob("*/attempts/[0-9]*"))
+        return [point.free_gb for point in memory_points(newest)].count(SCARCE_GB) >= 2
