@@ -26,9 +26,8 @@ system: ## what the tests need of Debian: a browser, the box for untrusted code,
 	  apt-get update -qq && apt-get install -y -qq --no-install-recommends \
 	    chromium fonts-dejavu-core bubblewrap postgresql >/dev/null; }
 
-# Much of a test is waiting for a child process. A file's tests stay together: they share what they set up.
-test: $(VENV)/.installed system ## every test, in two processes
-	$(BIN)/pytest --numprocesses 2 --dist loadfile $(PYTEST_ARGS)
+test: $(VENV)/.installed system ## every test (PYTEST_ARGS="-n 2 --dist loadfile": in two processes)
+	$(BIN)/pytest $(PYTEST_ARGS)
 
 check: $(VENV)/.installed ## format, lint, strict types, import contracts
 	$(BIN)/ruff format --check .

@@ -184,6 +184,40 @@ def test_memory_under_the_floor_stops_the_run_with_its_evidence(
     }
 
 
+LATE_SENTRY = """
+import json, os, sys
+from worker.lane import sentry
+
+class Late(sentry.Sentry):
+    def _request_stop(self, floor_gb, free):
+        while os.read(0, 4096):  # until the supervisor is through with the engine
+            pass
+        super()._request_stop(floor_gb, free)
+
+Late(sentry.Plan(**json.loads(sys.argv[1]))).run()
+"""
+
+
+@pytest.mark.requirement("LN-07")
+def test_a_sentry_that_tells_of_its_kill_late_is_heard_all_the_same(
+    shortage: Shortage,
+    db: Database,
+    tally: Callable[..., int],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It kills first and tells afterwards; on a machine short of memory that can take a while."""
+    monkeypatch.setattr("worker.attempt.memory.SENTRY", ("-c", LATE_SENTRY))
+    number = tally(pace=str(tmp_path / "go"), steps=9, deaf=True)
+    run = RunDir(views.get_job(db, number).run_dir)
+
+    report = shortage.drain(run.checkpoint(1).exists, then_gb=1.5)
+
+    assert [(settled.state, settled.cause) for settled in report.ran] == [(State.QUEUED, None)]
+    trace = views.get_job(db, number).result["mem_trace"]
+    assert (trace["oom_deferred"], trace["min_headroom_gb"]) == (1, 1.5)
+
+
 @pytest.mark.requirement("LN-07")
 def test_memory_under_the_hard_floor_kills_and_resumes_once(
     shortage: Shortage, db: Database, tally: Callable[..., int], tmp_path: Path

@@ -25,6 +25,7 @@ from worker.settings import WorkerSettings
 
 KEEP_S = 5.0
 """Seconds between two writes of the trace."""
+SENTRY = ("-P", "-m", "worker.lane.sentry")
 START_PATIENCE_S = 10.0
 """Seconds a sentry may take to start."""
 
@@ -84,8 +85,10 @@ class MemoryGuard:
                 self._trace.write(self._attempt.root)
 
     def close(self) -> None:
-        """End the sentry; the engine must be gone."""
+        """End the sentry and take in its last word; the engine must be gone. Once is enough."""
         stdin, stdout = self._pipes()
+        if stdout.closed:
+            return
         stdin.close()
         try:
             self._sentry.wait(START_PATIENCE_S)
@@ -107,7 +110,7 @@ class MemoryGuard:
             fastest_file=str(settings.data_dir / "fastest_fall.json"),
         )
         sentry = subprocess.Popen(
-            [sys.executable, "-P", "-m", "worker.lane.sentry", plan.argument()],
+            [sys.executable, *SENTRY, plan.argument()],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,

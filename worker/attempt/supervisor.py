@@ -227,6 +227,7 @@ class Supervisor:
                 killed = True
             time.sleep(self._settings.poll_s)
         memory.look(ingest.result.get("phase"), ingest.result.get("step"))
+        memory.close()  # the sentry kills first and tells afterwards: its last word is evidence
         memory.keep()
         ingest.pull()
         self._insist(ingest.flush)
