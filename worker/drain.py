@@ -63,7 +63,7 @@ def drain(
     is obeyed; unarmed it only rescues. `until`: asked between jobs; true ends the drain.
     `clock`: what start times are held against, Unix seconds. Raises LaneHeldError at once when a
     living drain has the lane, LeaseLostError when one took it over, DatabaseError,
-    RunDirectoryError, WatchdogError, and after the rescue NoLaneError.
+    RunDirectoryError, WatchdogError, EngineStartError, and after the rescue NoLaneError.
     """
     report = DrainReport()
     with _stop_requests() as stop, open_database(settings) as db:

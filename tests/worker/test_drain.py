@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -15,6 +16,8 @@ from sqlalchemy import select, update
 from engine.contract.kinds import validate
 from engine.contract.run_dir import RunDir
 from tests.deadline import eventually
+from worker.attempt.memory import WatchdogError
+from worker.attempt.process import EngineStartError
 from worker.database import Database
 from worker.drain import drain
 from worker.jobs import views
@@ -175,6 +178,46 @@ def test_an_input_that_vanished_fails_the_job_before_anything_is_started(
     assert failed.error is not None
     assert failed.error.startswith("inputs: cannot be read: No such file or directory (got '")
     assert not RunDir(failed.run_dir).attempt(1).log.exists()
+
+
+def no_log(runs: Path, patch: pytest.MonkeyPatch) -> None:
+    (runs / "1" / "attempts" / "001" / "engine.log").mkdir(parents=True)
+
+
+def no_python(runs: Path, patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(sys, "executable", str(runs / "python"))
+
+
+def no_watchdog(runs: Path, patch: pytest.MonkeyPatch) -> None:
+    patch.setattr("worker.attempt.memory.SENTRY", ("-c", "no sentry"))
+
+
+@pytest.mark.parametrize(
+    ("spoil", "why"),
+    [
+        (no_log, "the engine did not start: .*Is a directory.*engine.log"),
+        (no_python, "the memory watchdog did not start: .*No such file.*python"),
+        (no_watchdog, "the memory watchdog ended at its start"),
+    ],
+)
+def test_a_machine_that_starts_no_engine_costs_the_job_nothing(
+    settings: WorkerSettings,
+    db: Database,
+    tally: Tally,
+    spoil: Callable[[Path, pytest.MonkeyPatch], None],
+    why: str,
+) -> None:
+    """The drain ends with a loud error; the job is queued and runs once the machine is well."""
+    number = tally()
+    loud = pytest.raises((EngineStartError, WatchdogError), match=f"{why}.*; the job is queued")
+    with pytest.MonkeyPatch.context() as patch, loud:
+        spoil(settings.runs_dir, patch)
+        drain(settings)
+
+    assert views.get_job(db, number).state is State.QUEUED
+    report = drain(settings)
+    assert report.rescued == []
+    assert [settled.state for settled in report.ran] == [State.SUCCEEDED]
 
 
 @pytest.mark.requirement("LN-08")

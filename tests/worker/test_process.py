@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from tests.deadline import eventually
-from worker.attempt.process import EngineProcess
+from worker.attempt.process import EngineProcess, EngineStartError
 from worker.lane.identity import ProcessIdentity
+from worker.lane.strays import adopt_orphans
 
 
 def engine(tmp_path: Path, code: str) -> EngineProcess:
@@ -34,6 +35,17 @@ def test_output_and_exit_status_are_kept(tmp_path: Path) -> None:
     assert eventually(lambda: child.poll() is not None, "its end", 60)
     assert child.poll() == 1
     assert (tmp_path / "engine.log").read_text().splitlines() == [str(tmp_path), "no"]
+
+
+def test_an_engine_that_does_not_start_leaves_no_trace_in_its_supervisor(tmp_path: Path) -> None:
+    """Nobody who reaps is left the parent of others' orphans."""
+    before = adopt_orphans(False)
+    try:
+        with pytest.raises(EngineStartError, match="No such file or directory"):
+            EngineProcess.start([sys.executable], tmp_path, tmp_path / "nowhere" / "engine.log")
+        assert not adopt_orphans(False)
+    finally:
+        adopt_orphans(before)
 
 
 @pytest.mark.requirement("LN-03")

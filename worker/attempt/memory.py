@@ -109,23 +109,24 @@ class MemoryGuard:
             device_floor_gb=settings.device_floor_gb,
             fastest_file=str(settings.data_dir / "fastest_fall.json"),
         )
-        sentry = subprocess.Popen(
-            [sys.executable, *SENTRY, plan.argument()],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-            bufsize=0,
-        )
+        try:
+            sentry = subprocess.Popen(
+                [sys.executable, *SENTRY, plan.argument()],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+                bufsize=0,
+            )
+        except OSError as error:
+            raise _unguarded(f"did not start: {error}") from error
         assert sentry.stdout is not None
         answered, _, _ = select.select([sentry.stdout], [], [], START_PATIENCE_S)
         if not answered or sentry.stdout.read(len(READY)) != READY:
-            sentry.kill()
-            sentry.wait()
-            raise WatchdogError(
-                f"the memory watchdog did not start in {START_PATIENCE_S:.0f} s; the job is "
-                "queued, no engine runs unguarded; see whether the machine is short of memory"
-            )
+            with sentry:  # closes its pipes and waits
+                sentry.kill()
+            late = f"did not start in {START_PATIENCE_S:.0f} s"
+            raise _unguarded("ended at its start" if answered else late)
         os.set_blocking(sentry.stdout.fileno(), False)
         return sentry
 
@@ -168,3 +169,10 @@ class MemoryGuard:
         self._trace.saw(least, phase)
         if "at" in said:
             self._log.note(said["at"], least, phase)
+
+
+def _unguarded(what: str) -> WatchdogError:
+    return WatchdogError(
+        f"the memory watchdog {what}; the job is queued, no engine runs unguarded; "
+        "see whether the machine is short of memory"
+    )

@@ -15,6 +15,7 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Self
 
+from engine.contract.errors import NightlaneError
 from worker.attempt import launcher
 from worker.lane.identity import ProcessIdentity, children
 from worker.lane.strays import MARK, adopt_orphans, end_attempt, mark, reap
@@ -23,6 +24,12 @@ ENGINE: Sequence[str] = (sys.executable, "-P", "-m", "engine", "run")
 """The engine's command; the run directory follows. -P: the working directory holds no modules."""
 
 _REAP_PATIENCE_S = 10.0
+
+
+class EngineStartError(NightlaneError):
+    """The machine could not start an engine; the job is not to blame."""
+
+    retryable = True
 
 
 class EngineProcess:
@@ -49,11 +56,25 @@ class EngineProcess:
 
     @classmethod
     def start(cls, command: Sequence[str], run_dir: Path, log: Path) -> Self:
-        """Run `command RUN_DIR` with its output at the end of `log`."""
+        """Run `command RUN_DIR` with its output at the end of `log`. Raises EngineStartError."""
         adopted_before = adopt_orphans()
         others = frozenset(children(os.getpid()))
+        try:
+            child = cls._spawn(command, run_dir, log)
+        except OSError as error:
+            adopt_orphans(adopted_before)
+            raise EngineStartError(
+                f"the engine did not start: {error}; the job is queued; see whether the machine "
+                "is short of memory, of processes or of disk, and whether Python is still there"
+            ) from error
+        identity = ProcessIdentity.of(child.pid)
+        assert identity is not None, "an unreaped child is in /proc"
+        return cls(child, identity, log, others, adopted_before=adopted_before)
+
+    @staticmethod
+    def _spawn(command: Sequence[str], run_dir: Path, log: Path) -> subprocess.Popen[bytes]:
         with log.open("ab") as output:
-            child = subprocess.Popen(
+            return subprocess.Popen(
                 [
                     sys.executable,
                     "-IS",
@@ -68,9 +89,6 @@ class EngineProcess:
                 env=os.environ | {MARK: mark(log)},
                 start_new_session=True,
             )
-        identity = ProcessIdentity.of(child.pid)
-        assert identity is not None, "an unreaped child is in /proc"
-        return cls(child, identity, log, others, adopted_before=adopted_before)
 
     def poll(self) -> int | None:
         """Exit status (negative: the signal that ended it), None while it runs.

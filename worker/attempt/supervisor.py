@@ -25,7 +25,7 @@ from engine.contract.kinds import get_kind, validate
 from engine.contract.run_dir import Abort, AbortReason, InputFile, JobFile, RunDir, write_json
 from worker.attempt.ingest import Ingest
 from worker.attempt.memory import MemoryGuard, WatchdogError
-from worker.attempt.process import ENGINE, EngineProcess
+from worker.attempt.process import ENGINE, EngineProcess, EngineStartError
 from worker.attempt.provenance import note_provenance
 from worker.attempt.settlement import Ending, Verdict, no_run_directory, settle
 from worker.attempt.writing import Settled, actor, write_verdict
@@ -78,7 +78,9 @@ class Supervisor:
         """The database was away for too long: the attempt ends at a checkpoint."""
 
     def run(self) -> Settled:
-        """Raises LeaseLostError when the lane was taken over, RunDirectoryError, WatchdogError."""
+        """Raises LeaseLostError when the lane was taken over; and, the job queued again,
+        RunDirectoryError, WatchdogError, EngineStartError.
+        """
         try:
             self._prepare()
         except ConfigError as error:
@@ -92,7 +94,7 @@ class Supervisor:
             ) from error
         try:
             return self._settle(settle(self._supervise()))
-        except WatchdogError as error:
+        except (WatchdogError, EngineStartError) as error:
             self._settle(Verdict(State.QUEUED, str(error), later=True))
             raise
 
