@@ -63,6 +63,11 @@ def build_segment(
     )
 
 
+def answer_length(gt: Sequence[GTObject], pieces: TokenPieces) -> int:
+    """Tokens that `build_segment` puts behind the prompt."""
+    return len(encode_marked(pieces, render(gt))) + 1
+
+
 def run(
     layout: Layout,
     slots_S2: Tensor,

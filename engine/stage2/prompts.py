@@ -11,12 +11,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from PIL import Image, UnidentifiedImageError
+from PIL import Image
 from torch import Tensor
 
 from engine.contract.stage2.ground_truth import GroundTruthError
 from engine.contract.stage2.records import Record
 from engine.models.qwen3_vl import VisionModel
+from engine.stage2.pictures import UNREADABLE, picture
 from engine.stage2.pieces import TokenPieces
 
 
@@ -49,21 +50,46 @@ class PromptReader:
     def __call__(self, record: Record) -> Prompt:
         """Raises GroundTruthError for a picture that cannot be read, or one too many or too few."""
         pictures = self._pictures(record)
-        tokens = (pictures.image_grid_thw.prod(-1) // self.vlm.merge_area).tolist()
-        ids = self._plain_ids(record)
-        places = [i for i, token in enumerate(ids) if token == self.vlm.image_token_id]
-        if len(places) != len(tokens):
+        patches = pictures.image_grid_thw.prod(-1).tolist()
+        return Prompt(tuple(self._expanded(record, patches)), pictures)
+
+    def length(self, record: Record, sizes: Sequence[tuple[int, int]]) -> int:
+        """Tokens of the prompt, from its pictures' widths and heights in pixels.
+
+        Raises GroundTruthError, as the prompt itself would.
+        """
+        patches = [self._patches(record, i, *size) for i, size in enumerate(sizes)]
+        return len(self._expanded(record, patches))
+
+    def _expanded(self, record: Record, patches: Sequence[int]) -> list[int]:
+        """The turns, with as many placeholders as each picture has tokens."""
+        ids, placeholder = self._plain_ids(record), self.vlm.image_token_id
+        places = ids.count(placeholder)
+        if places != len(patches):
             raise GroundTruthError(
                 record.where,
                 "messages",
-                f"ask for {len(places)} pictures, images has {len(tokens)}",
+                f"ask for {places} pictures, images has {len(patches)}",
                 "name each picture once",
             )
         expanded: list[int] = []
-        counts = iter(tokens)
+        tokens = (count // self.vlm.merge_area for count in patches)
         for token in ids:
-            expanded += [token] * (next(counts) if token == self.vlm.image_token_id else 1)
-        return Prompt(tuple(expanded), pictures)
+            expanded += [token] * (next(tokens) if token == placeholder else 1)
+        return expanded
+
+    def _patches(self, record: Record, index: int, width: int, height: int) -> int:
+        """Raises GroundTruthError for a strip, which the model's processor refuses."""
+        try:
+            found: int = self.vlm.image_processor.get_number_of_image_patches(height, width)
+        except ValueError as error:
+            raise GroundTruthError(
+                record.where,
+                f"images[{index}]",
+                f"{record.images[index]} does not suit the model: {error}",
+                "crop it, or leave the record out",
+            ) from error
+        return found
 
     def _plain_ids(self, record: Record) -> Sequence[int]:
         turns: Sequence[Mapping[str, Any]] = record.messages or [
@@ -83,22 +109,28 @@ class PromptReader:
 
     def _pictures(self, record: Record) -> Pictures:
         images = [_open(record, i) for i in range(len(record.images))]
+        for i, image in enumerate(images):
+            self._patches(record, i, *image.size)
         made = self.vlm.image_processor(images=images, return_tensors="pt")
         return Pictures(made["pixel_values"], made["image_grid_thw"])
 
 
 def _open(record: Record, index: int) -> Image.Image:
-    path = record.images[index]
     try:
-        with Image.open(path) as image:
-            return image.convert("RGB")
-    except (OSError, UnidentifiedImageError, Image.DecompressionBombError) as error:
-        raise GroundTruthError(
-            record.where,
-            f"images[{index}]",
-            f"{path} cannot be read as a picture: {type(error).__name__}",
-            "save it again as PNG or JPEG",
-        ) from error
+        return picture(record.images[index])
+    except UNREADABLE as error:
+        raise unreadable(record, index, error) from error
+
+
+def unreadable(record: Record, index: int, error: Exception) -> GroundTruthError:
+    """A file that Pillow could make nothing of."""
+    why = str(error) or type(error).__name__
+    return GroundTruthError(
+        record.where,
+        f"images[{index}]",
+        f"{record.images[index]} cannot be read as a picture: {why}",
+        "save it again as PNG or JPEG with 8 bits a value",
+    )
 
 
 def join(pictures: Sequence[Pictures]) -> Pictures:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
@@ -21,7 +22,7 @@ from transformers import PrinterCallback, TrainingArguments
 from engine import checkpoint, memory
 from engine.attempt import Attempt
 from engine.checkpoint import Checkpoint
-from engine.contract.errors import NightlaneError
+from engine.contract.errors import ConfigError, ConfigProblem, NightlaneError
 from engine.contract.intervals import compare
 from engine.contract.run_dir import write_json
 from engine.contract.stage2.config import EMBEDDED_MODELS, Stage2Config
@@ -42,6 +43,15 @@ from engine.stage2.layout import Shown, require_packing
 from engine.stage2.learner import Learner, PackPlan
 from engine.stage2.objective import LossWeights
 from engine.stage2.pieces import TokenizerError, TokenPieces
+from engine.stage2.preflight import (
+    PIXEL_BOXES,
+    SHAPE_DIFFERS,
+    Finding,
+    in_pixels,
+    look,
+    turned,
+    unfit,
+)
 from engine.stage2.prompts import PromptReader
 from engine.stage2.ranks import Ranks
 from engine.stage2.target import CEWeights
@@ -81,6 +91,7 @@ class _Run:
         self.vlm = self._load_model()
         self.pieces = self._pieces()
         self.reader = PromptReader(self.vlm, self.pieces, config.data.prompt)
+        self._look_at_records()
         self.peaks.end("lane-bringup")
 
     def execute(self) -> dict[str, Any]:
@@ -135,13 +146,54 @@ class _Run:
     def _judge_data(self) -> list[dict[str, Any]]:
         """Alerts: what is wrong with the records although they can be trained on."""
         text = val_alert(self.train, self.val)
-        if text is None:
-            return []
-        alerts = [{"code": VAL_TRAINED, "step": 0, "text": text}]
-        self.events.write("progress", alerts=alerts)
+        return [] if text is None else [self._alert(VAL_TRAINED, text)]
+
+    def _look_at_records(self) -> None:
+        """Raises ConfigError for records that cannot be trained on; the log names each."""
+        began = time.perf_counter()
+        whole = self.config.global_max_length if self._learns_whole_answers else None
+        problems: list[ConfigProblem] = []
+        for name, records, longest in (
+            ("data.train_jsonl", self.train, whole),
+            ("data.val_jsonl", self.val, None),
+            ("data.report_jsonl", self.report_records, None),
+        ):
+            found = self.ranks.gather(list(look(self._own(records), self.reader, longest)))
+            self._log_unfit(name, found)
+            problems += unfit(name, found, len(records))
+            self.alerts += [
+                *(self._alert(SHAPE_DIFFERS, text) for text in turned(name, found, len(records))),
+                *(self._alert(PIXEL_BOXES, text) for text in in_pixels(name, records)),
+            ]
+        if problems:
+            raise ConfigError(problems)
+        if self.alerts:
+            self.events.write("progress", alerts=self.alerts)
+        count = len(self.train) + len(self.val) + len(self.report_records)
+        text = f"looked at {count} records in {time.perf_counter() - began:.0f} s"
+        self.events.write("note", level="info", code="RECORDS", text=text)
+
+    def _own(self, records: Sequence[Record]) -> Sequence[Record]:
+        """This rank's stretch, in the order of the ranks."""
+        rank, size = self.ranks.rank, self.ranks.size
+        return records[len(records) * rank // size : len(records) * (rank + 1) // size]
+
+    def _log_unfit(self, name: str, found: Sequence[Finding]) -> None:
+        if self.ranks.is_first:
+            for finding in found:
+                if finding.stops:
+                    print(f"{name}: {finding.what}", file=sys.stderr)  # noqa: T201 - the log
+
+    @property
+    def _learns_whole_answers(self) -> bool:
+        """Whether a record's own answer must fit: in Channel-A, and in packs."""
+        return self.ab.schedule.b_ratio < 1 or bool(self.config.training.packing)
+
+    def _alert(self, code: str, text: str) -> dict[str, Any]:
+        """Said in an event by the first attempt alone."""
         if self.resumed is None:
-            self._warn(VAL_TRAINED, text)
-        return alerts
+            self._warn(code, text)
+        return {"code": code, "step": 0, "text": text}
 
     def _load_model(self) -> VisionModel:
         path = self.config.model.path

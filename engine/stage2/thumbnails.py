@@ -12,6 +12,8 @@ from typing import Any
 
 from PIL import Image
 
+from engine.stage2.pictures import UNREADABLE
+
 SIDE = 512
 """Longest side in pixels."""
 MOST = 1000
@@ -43,7 +45,7 @@ class Thumbnails:
                     if self._room() < 1:
                         return None
                     self._write(image.convert("RGB"), target)
-        except (OSError, ValueError, Image.DecompressionBombError):
+        except UNREADABLE:
             return None
         return {"name": target.name, "width": size[0], "height": size[1]}
 

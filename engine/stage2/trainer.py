@@ -20,7 +20,6 @@ import torch
 from torch import Tensor
 from transformers import Trainer
 
-from engine.contract.stage2.ground_truth import GroundTruthError
 from engine.contract.stage2.records import Record
 from engine.stage2.channel_a import build_segment
 from engine.stage2.channel_b import ChannelB, RolledOut, Taught
@@ -30,6 +29,7 @@ from engine.stage2.layout import Shown
 from engine.stage2.learner import Learner, Learnt
 from engine.stage2.match import match_metrics
 from engine.stage2.objective import Terms
+from engine.stage2.preflight import require_length
 from engine.stage2.ranks import Ranks
 from engine.stage2.rollouts import seed_base
 from engine.stage2.schedule import Channel, channel_of
@@ -173,14 +173,7 @@ class Stage2Trainer(Trainer):
         segment = build_segment(
             prompt.ids, record.objects, self.parts.desc_weight, self.parts.channel_b.pieces
         )
-        limit = self.parts.max_length
-        if limit is not None and len(segment) > limit:
-            raise GroundTruthError(
-                record.where,
-                "objects",
-                f"make a sequence of {len(segment)} tokens",
-                f"raise global_max_length {limit}, or split the record",
-            )
+        require_length(record, len(segment), self.parts.max_length)
         return Taught(segment, Shown(segment.ids, prompt.pictures))
 
     def _share(self, window: Sequence[Record], step: int) -> tuple[Record, ...]:

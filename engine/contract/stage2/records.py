@@ -27,6 +27,8 @@ class Record:
     """File and line, for messages."""
     images: tuple[Path, ...]
     objects: tuple[GTObject, ...]
+    size: tuple[int, int]
+    """Width and height in pixels of the picture that the boxes were drawn on."""
     messages: tuple[Mapping[str, Any], ...] = ()
     """The prompt's turns when the record brings its own."""
 
@@ -81,15 +83,19 @@ def _record(value: Any, where: str, folder: Path, followed: Callable[[Path], Pat
     objects = read_objects(value, where)
     if not objects:
         raise GroundTruthError(where, "objects", "are none", "leave the record out")
-    for name in ("width", "height"):
-        size = value.get(name)
-        if isinstance(size, bool) or not isinstance(size, int) or size < 1:
-            raise GroundTruthError(where, name, f"{size!r} is no size", "give it in pixels")
+    size = (_pixels(value, "width", where), _pixels(value, "height", where))
     images = tuple(
         _image(folder / image, f"images[{i}]", where, followed)
         for i, image in enumerate(_named(value, where))
     )
-    return Record(where, images, objects, _messages(value, where))
+    return Record(where, images, objects, size, _messages(value, where))
+
+
+def _pixels(value: Mapping[str, Any], field: str, where: str) -> int:
+    given = value.get(field)
+    if isinstance(given, bool) or not isinstance(given, int) or given < 1:
+        raise GroundTruthError(where, field, f"{given!r} is no size", "give it in pixels")
+    return given
 
 
 def _named(value: Mapping[str, Any], where: str) -> Sequence[str]:

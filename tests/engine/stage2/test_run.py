@@ -19,7 +19,6 @@ from engine.contract.events import Event
 from engine.contract.kinds import parse_yaml, validate
 from engine.contract.run_dir import Abort, RunDir
 from engine.contract.stage2.config import Stage2Config
-from engine.contract.stage2.ground_truth import GroundTruthError
 from engine.data import shapes
 from engine.hooks import Aborted, rl_hooks
 from engine.models import tiny_vl
@@ -488,6 +487,12 @@ def drawn(folder: Path, name: str, count: int) -> Path:
     return shapes.write(folder, name, shapes.distinct(count, 12, shapes.Style()), shapes.Style())
 
 
+def picture_of(data: Path, line: int) -> Path:
+    """The picture of one record."""
+    record = json.loads(data.read_text().splitlines()[line - 1])
+    return data.parent / str(record["images"][0])
+
+
 def write_elsewhere(folder: Path) -> str:
     """A record with a picture that nobody else has."""
     (folder / "elsewhere").mkdir()
@@ -560,9 +565,8 @@ def test_turns_that_ask_for_other_pictures_stop_the_run(
     """Only the model's template says how many they ask for."""
     path = write_record(tmp_path, messages=[{"role": "user", "content": content}])
 
-    with pytest.raises(GroundTruthError, match=message) as caught:
+    with pytest.raises(ConfigError, match=rf"data\.train_jsonl: data\.jsonl line 1: .*{message}"):
         start(changed(ab_recipe, data__train_jsonl=path), new_run)
-    assert "line 1" in str(caught.value)
 
 
 @pytest.mark.parametrize("text", ["", "\n\n"])
@@ -585,8 +589,70 @@ def test_an_unreadable_picture_stops_the_run(
     path = write_record(tmp_path)
     (tmp_path / "a.png").write_bytes(b"no picture")
 
-    with pytest.raises(GroundTruthError, match=r"line 1: images\[0\] .*cannot be read"):
+    with pytest.raises(ConfigError, match=r"line 1: images\[0\] .*cannot be read"):
         start(changed(ab_recipe, data__train_jsonl=path), new_run)
+
+
+def test_all_that_cannot_be_learnt_is_found_before_the_first_step(
+    ab_recipe: Recipe,
+    new_run: NewRun,
+    events: Events,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    """Not at the hour of the night at which the schedule comes to it, and not one at a time."""
+    train, report = drawn(tmp_path / "t", "train", 6), drawn(tmp_path / "r", "report", 2)
+    spoilt = [picture_of(train, 3), picture_of(train, 6), picture_of(report, 2)]
+    for picture in spoilt:
+        picture.write_bytes(picture.read_bytes()[:-40])
+    raw = changed(ab_recipe, data__train_jsonl=str(train), data__report_jsonl=str(report))
+    run = new_run(raw)
+
+    with pytest.raises(ConfigError) as caught, opened(run) as attempt:
+        stage2_run(attempt)
+
+    first, second = caught.value.problems
+    assert (first.field, second.field) == ("data.train_jsonl", "data.report_jsonl")
+    assert "line 3: images[0]" in first.problem
+    assert "(and 1 more of its 6 records, each in the log)" in first.problem
+    assert "truncated" in first.problem
+    assert "more" not in second.problem
+    log = capfd.readouterr().err
+    assert all(str(picture) in log for picture in spoilt)
+    assert not run.checkpoints.exists()
+    assert {event["type"] for event in events(run)} == {"started", "progress"}
+
+
+def test_boxes_of_an_upright_picture_over_one_that_lies_are_said(
+    ab_recipe: Recipe, new_run: NewRun, events: Events, tmp_path: Path
+) -> None:
+    """A camera writes a turned picture and a tag; whoever drew the boxes saw it upright."""
+    path = write_record(tmp_path, width=64, height=128)
+    run = new_run(changed(ab_recipe, data__train_jsonl=path, training__max_steps=1))
+
+    with opened(run) as attempt:
+        result = stage2_run(attempt)
+
+    [said] = [note["text"] for note in events(run, "note") if note["code"] == "SHAPE_DIFFERS"]
+    assert "1 of the 1 records in data.train_jsonl" in said
+    assert "data.jsonl line 1: 64 × 128 in the record, 64 × 64 in the picture" in said
+    assert result["alerts"] == [{"code": "SHAPE_DIFFERS", "step": 0, "text": said}]
+
+
+def test_a_run_says_when_its_boxes_look_like_pixels(
+    ab_recipe: Recipe, new_run: NewRun, tmp_path: Path
+) -> None:
+    """It would learn places that nobody meant."""
+    box = {"desc": "red box", "bbox_2d": [1, 2, 63, 64]}
+    path = write_record(tmp_path, objects=[box] * 100)
+    run = new_run(changed(ab_recipe, data__train_jsonl=path, training__max_steps=1))
+
+    with opened(run) as attempt:
+        result = stage2_run(attempt)
+
+    [alert] = result["alerts"]
+    assert (alert["code"], alert["step"]) == ("PIXEL_BOXES", 0)
+    assert "100 boxes in data.train_jsonl" in alert["text"]
 
 
 def test_a_record_longer_than_the_model_may_read_is_named(
@@ -595,7 +661,7 @@ def test_a_record_longer_than_the_model_may_read_is_named(
     """Nothing is cut off silently."""
     raw = changed(ab_recipe, global_max_length=40)
 
-    with pytest.raises(GroundTruthError, match="raise global_max_length 40"):
+    with pytest.raises(ConfigError, match="raise global_max_length 40"):
         start(raw, new_run)
 
 

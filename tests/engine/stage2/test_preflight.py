@@ -1,0 +1,149 @@
+"""What is known of a record before the first step is what training will meet."""
+
+from __future__ import annotations
+
+import io
+import random
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from engine.contract.stage2.ground_truth import Box, GroundTruthError, GTObject
+from engine.contract.stage2.records import Record
+from engine.hooks import Aborted, rl_hooks
+from engine.stage2.channel_a import build_segment
+from engine.stage2.pictures import UNREADABLE, picture, size_of
+from engine.stage2.preflight import ENOUGH, in_pixels, look
+from engine.stage2.prompts import PromptReader
+
+FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "TIFF", "BMP", "PPM", "JPEG2000")
+
+
+def written(kind: str, size: tuple[int, int] = (48, 32)) -> bytes:
+    """A picture with something to see in it."""
+    image = Image.effect_noise(size, 60).convert("RGB")
+    stream = io.BytesIO()
+    image.save(stream, kind)
+    return stream.getvalue()
+
+
+def record_of(path: Path, size: tuple[int, int]) -> Record:
+    return Record("x.jsonl line 1", (path,), (GTObject("a box", (1, 2, 3, 4)),), size)
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")  # Pillow's own, before its error
+@pytest.mark.parametrize("kind", FORMATS)
+def test_a_broken_picture_has_one_of_the_known_errors_and_the_look_agrees(
+    kind: str, tmp_path: Path
+) -> None:
+    """Whatever bytes are cut off or turned over: nothing else is raised, here or in training."""
+    rng = random.Random(kind)
+    whole = written(kind)
+    path = tmp_path / "picture"
+    for _ in range(150):
+        spoilt = bytearray(whole[: rng.randrange(1, len(whole) + 1)])
+        for _ in range(rng.choice((0, 1, 8))):
+            spoilt[rng.randrange(len(spoilt))] = rng.randrange(256)
+        path.write_bytes(spoilt)
+        try:
+            seen = size_of(path)
+        except UNREADABLE:
+            continue
+        assert picture(path).size == seen
+
+
+@pytest.mark.parametrize("mode", ["I;16", "I", "F"])
+def test_a_picture_too_deep_to_be_seen_is_refused(
+    mode: str, reader: PromptReader, tmp_path: Path
+) -> None:
+    """Pillow cuts its values off at 255 and says nothing: an X-ray would be a white page."""
+    path = tmp_path / "deep.tiff"
+    Image.new(mode, (48, 32), 40_000).save(path)
+
+    [finding] = look([record_of(path, (48, 32))], reader, None)
+
+    assert finding.stops
+    assert f"more than 8 bits a value (Pillow's mode {mode})" in finding.what
+    assert "8 bits" in finding.remedy
+
+
+def test_a_length_is_known_without_making_a_patch(
+    records: list[Record], reader: PromptReader
+) -> None:
+    """A limit that a record just keeps is kept; one token less names it."""
+    for record in records[:4]:
+        segment = build_segment(reader(record).ids, record.objects, 1.0, reader.pieces)
+
+        assert list(look([record], reader, len(segment))) == []
+        [finding] = look([record], reader, len(segment) - 1)
+        assert f"make a sequence of {len(segment)} tokens" in finding.what
+        assert finding.stops
+
+
+def test_a_strip_is_named_before_and_in_training(reader: PromptReader, tmp_path: Path) -> None:
+    """The model's processor refuses what is 200 times as wide as high, and names no file."""
+    path = tmp_path / "strip.png"
+    path.write_bytes(written("PNG", (402, 2)))
+    record = record_of(path, (402, 2))
+
+    [finding] = look([record], reader, None)
+    with pytest.raises(GroundTruthError, match=r"does not suit the model: .*aspect ratio"):
+        reader(record)
+
+    assert finding.stops
+    assert finding.what.startswith("x.jsonl line 1: images[0] ")
+    assert "strip.png does not suit the model" in finding.what
+
+
+@pytest.mark.parametrize(
+    ("said", "heard"),
+    [((48, 32), 0), ((480, 320), 0), ((44, 32), 0), ((32, 48), 1), ((4800, 32), 1)],
+)
+def test_only_another_shape_is_worth_a_word(
+    said: tuple[int, int], heard: int, reader: PromptReader, tmp_path: Path
+) -> None:
+    """Boxes are shares of the picture: its size does not matter, and sides are rounded."""
+    path = tmp_path / "picture.png"
+    path.write_bytes(written("PNG"))
+
+    found = list(look([record_of(path, said)], reader, None))
+
+    assert [finding.stops for finding in found] == [False] * heard
+
+
+@pytest.mark.parametrize(
+    ("size", "boxes", "heard"),
+    [
+        ((640, 480), [(0, 0, 640, 480)] * ENOUGH, 1),
+        ((640, 480), [(0, 0, 640, 480)] * (ENOUGH - 1), 0),  # too few to tell
+        ((640, 480), [(0, 0, 640, 480)] * ENOUGH + [(0, 0, 641, 9)], 0),
+        ((640, 480), [(0, 0, 9, 481)] + [(0, 0, 640, 480)] * ENOUGH, 0),
+        ((1280, 720), [(0, 0, 640, 480)] * ENOUGH, 0),  # thousandths say no more there
+    ],
+)
+def test_boxes_that_look_like_pixels_are_said(
+    size: tuple[int, int], boxes: list[Box], heard: int, tmp_path: Path
+) -> None:
+    """Some models are taught in pixels, this one in thousandths: 0 to 999 are both."""
+    given = [replace(record_of(tmp_path, size), objects=(GTObject("it", box),)) for box in boxes]
+
+    found = in_pixels("data.train_jsonl", given)
+
+    assert len(found) == heard
+    assert all(f"none of the {len(boxes)} boxes in data.train_jsonl" in text for text in found)
+
+
+def test_drawn_records_are_not_taken_for_pixels(records: list[Record]) -> None:
+    """What is in thousandths soon reaches beyond a small picture."""
+    assert sum(len(record.objects) for record in records * ENOUGH) > ENOUGH
+    assert in_pixels("data.train_jsonl", records * ENOUGH) == []
+
+
+def test_a_look_at_a_long_corpus_can_be_stopped(
+    records: list[Record], reader: PromptReader
+) -> None:
+    """It may take minutes."""
+    with rl_hooks(should_abort=lambda: True), pytest.raises(Aborted):
+        list(look(records, reader, None))
