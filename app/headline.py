@@ -89,6 +89,13 @@ class Headline:
         return left_s({"eta_s": self.eta_s, "eta_at": self.eta_at}, now)
 
     @property
+    def progress(self) -> str | None:
+        """`3/40`; the step alone where nobody said how many there are."""
+        if self.step is None or self.max_steps is None:
+            return None if self.step is None else str(self.step)
+        return f"{self.step}/{self.max_steps}"
+
+    @property
     def phases(self) -> list[tuple[str, str]]:
         """Every phase with `done`, `now` or `to come`, in the order a run meets them first."""
         current = PHASES.index(self.phase) if self.phase in PHASES else -1
@@ -100,8 +107,8 @@ class Headline:
 
 def title(job: JobView, headline: Headline) -> str:
     """What the browser's tab says: state and progress first."""
-    if job.state is State.RUNNING and headline.step is not None:
-        return f"{headline.step}/{headline.max_steps} {job.state} · {label(job)}"
+    if job.state is State.RUNNING and headline.progress:
+        return f"{headline.progress} {job.state} · {label(job)}"
     if headline.verdict and job.state is State.SUCCEEDED:
         return f"{headline.verdict} · {label(job)}"
     return f"{job.state} · {label(job)}"

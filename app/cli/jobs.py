@@ -147,7 +147,6 @@ def _nothing(*, following: bool, **filters: str | int | None) -> str:
 def _row(job: JobView, headline: Headline) -> tuple[str, ...]:
     from app import wording  # noqa: PLC0415 - keeps --help light
 
-    step = "–" if headline.step is None else f"{headline.step}/{headline.max_steps}"
     if headline.before is not None:
         heldout = f"{wording.percent(headline.before)} → {wording.percent(headline.after)}"
     else:
@@ -158,7 +157,7 @@ def _row(job: JobView, headline: Headline) -> tuple[str, ...]:
         ending = job.waits_for.reason + (
             f" not before {wording.clock(until)}" if _comes(until) else ""
         )
-    return (str(job.id), job.state, job.kind, job.name, step, heldout, ending)
+    return (str(job.id), job.state, job.kind, job.name, headline.progress or "–", heldout, ending)
 
 
 def _print_job(job: JobView, headline: Headline, audit: list[AuditView]) -> None:
@@ -179,7 +178,7 @@ def _print_job(job: JobView, headline: Headline, audit: list[AuditView]) -> None
         ("asked to stop", job.stop_requested),
         ("pruned", wording.clock(job.pruned_at) if job.pruned_at else None),
         ("phase", headline.phase if not job.state.final else None),
-        ("step", None if headline.step is None else f"{headline.step} of {headline.max_steps}"),
+        ("step", headline.progress),
         ("held-out", _heldout(headline)),
         ("verdict", headline.verdict),
         (

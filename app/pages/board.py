@@ -213,6 +213,6 @@ def _chips(view: View, counts: Mapping[State, int]) -> list[tuple[str, str, int,
 def _title(running: list[Running], queued: int) -> str:
     if running:
         head = running[0].headline
-        progress = "" if head.step is None else f"{head.step}/{head.max_steps} "
+        progress = f"{head.progress} " if head.progress else ""
         return f"{progress}running · {queued} queued"
     return f"{queued} queued" if queued else "idle"

@@ -187,9 +187,11 @@ class RunBridge(TrainerCallback):
     # --- what the composition root says ---
 
     def phase(self, name: str, step: int, max_steps: int | None = None, **more: Any) -> None:
-        """Where the run is."""
+        """Where the run is; how many steps there are stays as it was, unless it is said."""
+        if max_steps is not None:
+            more["max_steps"] = max_steps
         if self._ranks.is_first:
-            self._events.write("progress", phase=name, step=step, max_steps=max_steps, **more)
+            self._events.write("progress", phase=name, step=step, **more)
 
     def gate(
         self,

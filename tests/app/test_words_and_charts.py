@@ -75,6 +75,7 @@ def test_the_title_says_progress_while_a_job_runs_and_the_verdict_after(db: Data
         done = views.get_job(db, attempt.job_id)
 
     assert title(live, Headline.of(live)) == "12/40 running · tonight (job 1)"
+    assert title(live, Headline(step=12)) == "12 running · tonight (job 1)"
     assert title(done, Headline.of(done)) == "gain · tonight (job 1)"
 
 

@@ -89,6 +89,7 @@ KIND = Kind(
     summary="Counts.",
     config=Config,
     entry=f"{__name__}:run",
+    steps="steps",
     inputs=lambda config: [Path(config.reads)] if config.reads else [],
 )
 '''

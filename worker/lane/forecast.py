@@ -61,11 +61,14 @@ def _of_same(history: History, candidate: RowMapping) -> Expected | None:
 
 def _of_kind(history: History, candidate: RowMapping) -> Expected | None:
     done = [one for one in _comparable(history, candidate) if one.seconds is not None]
-    wanted = _steps(candidate["config"], candidate["result"])
+    known = kinds().get(candidate["kind"])
+    counted = None if known is None else known.steps
+    wanted = _steps(counted, candidate["config"], candidate["result"])
     paces = [
         seconds / steps
         for one in done
-        if (seconds := one.seconds) is not None and (steps := _steps(one.config, one.result))
+        if (seconds := one.seconds) is not None
+        and (steps := _steps(counted, one.config, one.result))
     ]
     if wanted and paces:
         return Expected(statistics.median(paces) * wanted, "kind", len(paces))
@@ -77,10 +80,16 @@ def _comparable(history: History, candidate: RowMapping) -> Sequence[Done]:
     known = kinds().get(candidate["kind"])
     if known is None or known.model is None:
         return history.of_kind(candidate["kind"])
-    model: Any = candidate["config"]
-    for name in known.model.split("."):
-        model = model.get(name) if isinstance(model, Mapping) else None
+    model = _setting(candidate["config"], known.model)
     return history.of_model(candidate["kind"], known.model, model)
+
+
+def _setting(config: Mapping[str, Any], name: str) -> Any:
+    """What stands under a dotted name; None when nothing does."""
+    found: Any = config
+    for part in name.split("."):
+        found = found.get(part) if isinstance(found, Mapping) else None
+    return found
 
 
 def _known(done: Sequence[Done]) -> list[float]:
@@ -91,10 +100,10 @@ def _median(taken: Sequence[float], basis: Basis) -> Expected | None:
     return Expected(statistics.median(taken), basis, len(taken)) if taken else None
 
 
-def _steps(config: Mapping[str, Any], result: Mapping[str, Any]) -> int | None:
-    """How many steps a job's config asks for."""
-    for source, name in ((config, "max_steps"), (config, "steps"), (result, "max_steps")):
-        value = source.get(name)
+def _steps(setting: str | None, config: Mapping[str, Any], result: Mapping[str, Any]) -> int | None:
+    """How many steps a job's config asks for, or else its run said that it makes."""
+    asked = None if setting is None else _setting(config, setting)
+    for value in (asked, result.get("max_steps")):
         if isinstance(value, int) and not isinstance(value, bool) and value > 0:
             return value
     return None

@@ -75,6 +75,9 @@ class Kind:
     model: str | None = None
     """The setting, by dotted name, that says which model is run: how long a run took says nothing
     about one of another model. None where any two runs of the kind compare."""
+    steps: str | None = None
+    """The setting, by dotted name, that says how many steps it makes: twice as many are expected
+    to take twice as long. None where only a run that began can tell."""
     check: Callable[[Any], Sequence[ConfigProblem]] = _no_problems
     """What only a look at the file system can tell; run at enqueue, must be quick."""
     cautions: Callable[[Any], Sequence[ConfigProblem]] = _no_problems

@@ -359,6 +359,7 @@ KIND = Kind(
     entry="engine.rl.run:run",
     inputs=_inputs,
     model="base",
+    steps="max_steps",
     indifferent=frozenset({"save_every", "keep_checkpoints", "threads"}),
     check=_check,
     cautions=_cautions,

@@ -265,6 +265,7 @@ KIND = Kind(
     entry="engine.stage2.run:run",
     inputs=_inputs,
     model="model.path",
+    steps="training.max_steps",
     check=_check,
     envelope=stage2_envelope,
 )

@@ -103,6 +103,7 @@ def test_a_run_alternates_its_channels_and_tells_every_series(
         assert list(values(seen, series)) == [2, 4, 6], series
     assert list(values(seen, "loss/bbox_ciou")) == [1, 2, 3, 4, 5, 6]
     assert list(values(seen, "train/grad_norm")) == [1, 2, 3, 4, 5, 6]
+    assert {event["max_steps"] for event in seen if "max_steps" in event} == {6}
     assert result["steps"] == 6
     assert result["aborted"] is False
 

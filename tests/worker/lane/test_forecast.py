@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from sqlalchemy import Connection, event
 
 from tests.worker.lane.conftest import NOON, ended, row_of, succeeded
@@ -93,6 +95,7 @@ def test_a_trace_that_says_too_little_says_nothing(trace: Any) -> None:
 
 
 TINY = {"base": "embedded:qwen3-tiny", "tuning": "full", "data": {"source": "embedded:addition"}}
+STAGE2 = Path(__file__).parents[3] / "examples" / "stage2_ab.yaml"
 LARGE = {"base": "Qwen/Qwen3-1.7B", "data": {"source": "embedded:word_problems"}}
 
 
@@ -129,6 +132,20 @@ def test_a_run_of_the_same_model_is_found_behind_many_of_another(db: Database) -
 
     assert foreseen(db, LARGE, steps=20) == (18_000.0, "kind", 1)
     assert foreseen(db, TINY, steps=20) == (40.0, "kind", 10)
+
+
+def test_the_steps_of_a_stage_2_run_count_too(db: Database) -> None:
+    """They stand elsewhere in its config than those of an `rl_run`."""
+    raw = yaml.safe_load(STAGE2.read_text())
+    done = enqueue(db, "stage2_ab", raw, actor="test")
+    ended(db, done, at=NOON, seconds=300.0)
+    succeeded(db, done)
+    steps = raw["training"]["max_steps"]
+    longer = raw | {"training": raw["training"] | {"max_steps": 4 * steps}}
+    row = row_of(db, enqueue(db, "stage2_ab", longer, actor="test"))
+
+    with db.read() as conn:
+        assert expected(History(conn), db.settings, row) == (1200.0, "kind", 1)
 
 
 def test_looking_for_runs_of_one_model_goes_through_no_history(db: Database) -> None:
