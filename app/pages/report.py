@@ -74,6 +74,7 @@ def _page(
     now = time.time()
     found = report_of(database, date, now)
     one = datetime.timedelta(days=1)
+    latest = latest_morning(database, now)
     context = {
         **context_of(database, found),
         "position": position,
@@ -81,7 +82,8 @@ def _page(
         "live": True,
         "now": now,
         "before": found.day - one if found.day > EARLIEST else None,
-        "behind": found.day + one if found.day < latest_morning(database, now) else None,
+        "behind": found.day + one if found.day < latest else None,
+        "since": latest if found.day + one == latest else None,
         "running": found.begin <= now < found.end,
         "begun": now >= found.begin,
         "refused": refused,

@@ -31,6 +31,7 @@ from app.repro import repro_of
 from app.schema import flattened, sections
 from app.templating import page
 from engine.contract.errors import ConfigError
+from engine.contract.events import PHASES
 from engine.contract.kinds import cautions, get_kind
 from worker.database import Database
 from worker.jobs import series, views
@@ -197,10 +198,11 @@ def _memory(asked: Asked) -> dict[str, Any]:
 
 
 def _phases(trace: Any) -> list[tuple[str, float]]:
-    """(phase, the most memory in use within it)."""
+    """(phase, the most memory in use within it), in the order a run meets them first."""
     used = trace.get("phase_used_gb") if isinstance(trace, Mapping) else None
     pairs = used.items() if isinstance(used, Mapping) else ()
-    return [(str(phase), float(gb)) for phase, gb in pairs if isinstance(gb, int | float)]
+    found = [(str(phase), float(gb)) for phase, gb in pairs if isinstance(gb, int | float)]
+    return sorted(found, key=lambda pair: PHASES.index(pair[0]) if pair[0] in PHASES else -1)
 
 
 def _config(asked: Asked) -> dict[str, Any]:

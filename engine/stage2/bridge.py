@@ -29,9 +29,10 @@ from engine.stage2.trainer import RandomState, Stage2Trainer, StepLog
 _SHOWN = 600
 """Characters of a text in a sample event."""
 _SAMPLES = 4
-"""Rollouts of a step that people get to see at once, and of which files keep picture and roles."""
+"""Rollouts of a step that people get to see at once, and of which files keep picture and roles;
+of the others they keep the picture as long as a run has few."""
 _GATE_PICTURES = 200
-"""Records of a gate whose pictures are kept."""
+"""Records of a gate whose pictures are kept, however many a run has."""
 PICTURES = "pictures"
 """Folder beside the rollouts."""
 _LIVE = {
@@ -216,7 +217,7 @@ class RunBridge(TrainerCallback):
             selected=selected,
         )
         rows = [
-            _row(one, text) | self._drawn(one, record, with_picture=index < _GATE_PICTURES)
+            _row(one, text) | self._drawn(one, record, sparingly=index >= _GATE_PICTURES)
             for index, (one, text, record) in enumerate(
                 zip(found.judged, found.texts, records, strict=True)
             )
@@ -266,7 +267,7 @@ class RunBridge(TrainerCallback):
         ]
         rows = [
             _row(one, text)
-            | self._drawn(one, record, with_picture=index < _SAMPLES)
+            | self._drawn(one, record, sparingly=index >= _SAMPLES)
             | {"ids": list(response.ids)}
             for index, (one, text, record, response) in enumerate(
                 zip(rolled.judged, texts, log.records, rolled.responses, strict=True)
@@ -280,11 +281,11 @@ class RunBridge(TrainerCallback):
         items = [_sample(*one) for one in list(seen)[:_SAMPLES]]
         self._events.write("sample", step=log.step, split="train", items=items)
 
-    def _drawn(self, one: JudgedRollout, record: Record, *, with_picture: bool) -> dict[str, Any]:
+    def _drawn(self, one: JudgedRollout, record: Record, *, sparingly: bool) -> dict[str, Any]:
         """Which record it answers, and the boxes over its first picture."""
         return {
             "record": record.where,
-            "picture": self._thumbnails.of(record.images[0]) if with_picture else None,
+            "picture": self._thumbnails.of(record.images[0], sparingly=sparingly),
             "objects": shown.objects(one),
             "entries": shown.entries(one),
         }

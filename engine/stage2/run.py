@@ -29,6 +29,7 @@ from engine.contract.stage2.config import EMBEDDED_MODELS, Stage2Config
 from engine.contract.stage2.heldout import VAL_TRAINED, val_alert
 from engine.contract.stage2.records import Record, read_records
 from engine.contract.stage2.rollout_matching import DecodingConfig
+from engine.evaluate.verdicts import Verdict, published_step
 from engine.hooks import Aborted, rl_hooks
 from engine.models.qwen3_vl import VisionModel, add_coord_tokens_command, load
 from engine.stage2 import checkpoints, embedded
@@ -422,12 +423,21 @@ class _Run:
             raise Aborted
 
     def _report(self, trainer: Stage2Trainer, bridge: RunBridge) -> dict[str, Any]:
-        """The report records, once: step 0 against the selected step, picture by picture."""
+        """The report records, once: step 0 against the selected step. Then publish."""
         if not self.report_records:
             return {}
         if self.run_dir.report.exists():
-            kept: dict[str, Any] = json.loads(self.run_dir.report.read_bytes())
-            return kept
+            report: dict[str, Any] = json.loads(self.run_dir.report.read_bytes())
+        else:
+            report = self._scored(trainer, bridge)
+            if self.ranks.is_first:
+                write_json(self.run_dir.report, report)
+        if self.ranks.is_first:
+            checkpoints.select(self.run_dir, report["published_step"])
+        return report
+
+    def _scored(self, trainer: Stage2Trainer, bridge: RunBridge) -> dict[str, Any]:
+        """Picture by picture."""
         step = trainer.state.global_step
         bridge.phase("heldout-gate", step, trainer.state.max_steps)
         selected = bridge.best_step or 0
@@ -435,10 +445,7 @@ class _Run:
         after = (
             before if selected == 0 else self._evaluate_step(trainer, bridge, selected, selected)
         )
-        report = report_fields(before, after, self.config.report_min)
-        if self.ranks.is_first:
-            write_json(self.run_dir.report, report)
-        return report
+        return report_fields(before, after, self.config.report_min, selected)
 
     def _evaluate_step(
         self, trainer: Stage2Trainer, bridge: RunBridge, step: int, selected: int
@@ -529,10 +536,15 @@ def training_arguments(
     )
 
 
-def report_fields(before: Evaluation, after: Evaluation, report_min: int) -> dict[str, Any]:
-    """F1 of both, the interval of their difference, and whether pictures agree with it."""
+def report_fields(
+    before: Evaluation, after: Evaluation, report_min: int, picked: int
+) -> dict[str, Any]:
+    """F1 of step 0 and of the picked step, the interval of their difference, whether pictures
+    agree with it, and what is published.
+    """
     solved = compare(before.solved, after.solved)
     low, high = lift_interval(before.counts, after.counts)
+    verdict: Verdict
     if solved.n < report_min:
         verdict = "no verdict"
     elif low > 0 and solved.p_value < 0.05 and solved.lift > 0:
@@ -551,6 +563,7 @@ def report_fields(before: Evaluation, after: Evaluation, report_min: int) -> dic
         "lost": solved.lost,
         "report_n": solved.n,
         "verdict": verdict,
+        "published_step": published_step(verdict, picked),
     }
 
 

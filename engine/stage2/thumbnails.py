@@ -16,22 +16,30 @@ from engine.stage2.pictures import UNREADABLE
 
 SIDE = 512
 """Longest side in pixels."""
-MOST = 1000
+MOST = 2000
 """Pictures of one run; a run that looks at more shows the rest as boxes alone."""
+LAVISH = 1000
+"""As long as so few lie there, every picture is worth its room; then only the asked for."""
 
 
 class Thumbnails:
     """The folder of one run; a picture is copied once."""
 
-    def __init__(self, folder: Path, most: int = MOST) -> None:
+    def __init__(self, folder: Path, most: int = MOST, lavish: int = LAVISH) -> None:
         self._folder = folder
         self._most = most
+        self._sparing = most - lavish
         self._known: dict[Path, dict[str, Any] | None] = {}
         self._left: int | None = None
 
-    def of(self, path: Path) -> dict[str, Any] | None:
-        """Name in the folder, width and height; None when there is no room or no picture."""
+    def of(self, path: Path, *, sparingly: bool = False) -> dict[str, Any] | None:
+        """Name in the folder, width and height; None when there is no room or no picture.
+
+        `sparingly`: only what is there, or while few are.
+        """
         if path not in self._known:
+            if sparingly and self._room() <= self._sparing:
+                return None
             self._known[path] = self._copied(path)
         return self._known[path]
 

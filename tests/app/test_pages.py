@@ -81,6 +81,24 @@ def test_the_board_says_what_runs_what_is_next_and_why_it_waits(
     assert "third rl_run #3 behind second (job 2)" in text
 
 
+def test_a_run_that_ended_without_a_report_shows_its_last_gate(
+    client: TestClient, db: Database
+) -> None:
+    """It is over: nothing more comes behind "so far"."""
+    queue(db)
+    with night(db) as lane:
+        attempt = lane.start()
+        attempt.gate(0, 0.5)
+        attempt.gate(10, 0.66)
+        running = words(client.get("/?part=live").text)
+        attempt.settle(Verdict(State.SUCCEEDED, "the engine finished"))
+    ended = words(client.get("/?part=live").text)
+
+    assert "so far 66.0 %" in running
+    assert "at the last gate 66.0 %" in ended
+    assert "so far" not in ended
+
+
 @pytest.mark.requirement("UI-01")
 def test_a_queue_that_nobody_drains_says_so(client: TestClient, db: Database) -> None:
     """A job that silently never starts is the worst answer."""

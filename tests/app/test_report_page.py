@@ -15,6 +15,7 @@ from starlette.testclient import TestClient
 
 from tests.app.conftest import Said
 from tests.app.night import night, queue
+from tests.zones import zone_where_it_is
 from worker.attempt.settlement import Verdict
 from worker.database import Database
 from worker.jobs import views
@@ -25,7 +26,7 @@ from worker.lane.policy import Policy
 from worker.lane.tables import report_snapshot
 from worker.lane.window import zone_named
 from worker.report.night import night_at
-from worker.report.snapshot import digest_of, report_of
+from worker.report.snapshot import digest_of, latest_morning, report_of
 
 HTML = {"accept": "text/html"}
 LOG = "loading\nTraceback (most recent call last):\nValueError: <script>row 17</script>\n"
@@ -69,6 +70,19 @@ def test_a_night_without_a_run_says_what_to_do(client: TestClient) -> None:
         r"Night from (\d{4}-\d\d-\d\d) 12:00 to (?!\1)\d{4}-\d\d-\d\d 12:00 \S+ on", text
     )
     assert "No run of this night has a verdict" in text
+
+
+@pytest.mark.parametrize(("hour", "goes_on"), [(20, True), (8, False)])
+def test_an_empty_night_names_the_one_that_goes_on(
+    hour: int, goes_on: bool, client: TestClient, db: Database
+) -> None:
+    """Who ran something in the afternoon finds it: the report of the day is of the night before."""
+    policy.arm(db, Policy(zone=zone_where_it_is(hour)), actor="cli:ada", now=time.time())
+    page = client.get("/report").text
+    latest = latest_morning(db, time.time())
+
+    assert ("stands in the report of the night that goes on" in words(page)) is goes_on
+    assert (f'<a href="/report?date={latest}">the report of the night' in page) is goes_on
 
 
 @pytest.mark.requirement("UI-05")

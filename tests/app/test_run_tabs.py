@@ -344,6 +344,20 @@ def test_pages_travel_compressed_and_hashed_files_are_kept(client: TestClient) -
     assert client.get("/static/nothing.css?x").headers["cache-control"] == "no-store"
 
 
+def test_the_memory_tab_lists_the_phases_as_a_run_meets_them(
+    client: TestClient, db: Database
+) -> None:
+    """Not as they are spelt; one of another version stands in front."""
+    queue(db)
+    used = {"heldout-gate": 3.0, "lane-bringup": 1.0, "of-old": 0.5, "training": 2.0}
+    with night(db) as lane:
+        lane.start().write("finished", status="done", result={"mem_trace": {"phase_used_gb": used}})
+
+    text = words(client.get("/jobs/1?tab=memory").text)
+
+    assert "of-old 0.5 GB lane-bringup 1.0 GB training 2.0 GB heldout-gate 3.0 GB" in text
+
+
 @pytest.mark.parametrize("tab", ["charts", "log", "memory", "config", "events", "repro"])
 def test_a_pruned_run_says_on_every_tab_who_pruned_it_and_what_went(
     client: TestClient, db: Database, tab: str

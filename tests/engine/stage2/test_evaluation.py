@@ -81,8 +81,10 @@ def test_a_verdict_needs_interval_and_exact_test(before: int, after: int, verdic
     def run(hits: int) -> Evaluation:
         return evaluated(*[([NEAR if i < hits else FAR], [NEAR]) for i in range(40)])
 
-    fields = report_fields(run(before), run(after), report_min=30)
+    fields = report_fields(run(before), run(after), report_min=30, picked=80)
 
     assert fields["verdict"] == verdict
+    assert fields["published_step"] == (80 if verdict == "gain" else 0)
     assert math.isclose(fields["lift"], (after - before) / 40)
-    assert report_fields(run(before), run(after), report_min=41)["verdict"] == "no verdict"
+    small = report_fields(run(before), run(after), report_min=41, picked=80)
+    assert (small["verdict"], small["published_step"]) == ("no verdict", 0)

@@ -25,7 +25,9 @@ from engine.models import tiny_vl
 from engine.models.qwen3_vl import forward, load
 from engine.stage2 import checkpoints, export
 from engine.stage2.adapters import older_names
+from engine.stage2.bridge import RunBridge
 from engine.stage2.pieces import TokenizerError
+from engine.stage2.run import report_fields
 from engine.stage2.run import run as stage2_run
 from tests.engine.conftest import add_attempt, opened
 from tests.engine.stage2.conftest import changed
@@ -403,6 +405,30 @@ def test_a_report_is_scored_once_on_its_own_records(
     assert result["report_n"] == 5
     assert json.loads(run.report.read_bytes())["lift"] == result["lift"]
     assert {gate["step"] for gate in events(run, "gate") if gate["split"] == "report"} == {0}
+
+
+@pytest.mark.parametrize("published", [0, 3])
+def test_what_the_report_publishes_is_what_the_link_points_at(
+    published: int,
+    ab_recipe: Recipe,
+    tmp_path: Path,
+    new_run: NewRun,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Until then the best gate; with a verdict that proves no gain the base, as in an `rl_run`."""
+    raw = changed(ab_recipe, data__report_jsonl=str(drawn(tmp_path, "report", 5)))
+    run = new_run(changed(raw, training__max_steps=3))
+    newest = property(lambda bridge: max(bridge.scores, default=None))
+    monkeypatch.setattr(RunBridge, "best_step", newest)
+    if published:  # five pictures prove nothing
+        gain = {"verdict": "gain", "published_step": published}
+        monkeypatch.setattr("engine.stage2.run.report_fields", lambda *a: report_fields(*a) | gain)
+
+    with opened(run) as attempt:
+        result = stage2_run(attempt)
+
+    assert (result["selected_step"], result["published_step"]) == (3, published)
+    assert run.selected.resolve() == checkpoints.folder_of(run, published).resolve()
 
 
 @pytest.mark.parametrize("others", ["train", "val"])

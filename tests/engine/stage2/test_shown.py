@@ -83,6 +83,20 @@ def test_a_picture_is_kept_once_and_small(tmp_path: Path) -> None:
         assert image.size == (SIDE, SIDE // 2)
 
 
+def test_a_folder_that_fills_up_is_kept_for_what_is_shown_first(tmp_path: Path) -> None:
+    """A short run shows every picture; a long one those of the first few of each step."""
+    paths = [tmp_path / f"{name}.png" for name in "abc"]
+    for path in paths:
+        Image.new("RGB", (8, 8)).save(path)
+    kept = Thumbnails(tmp_path / "kept", most=3, lavish=1)
+
+    assert kept.of(paths[0], sparingly=True) is not None
+    assert kept.of(paths[1], sparingly=True) is None
+    assert kept.of(paths[1]) is not None
+    assert kept.of(paths[1], sparingly=True) is not None
+    assert kept.of(paths[2]) is not None
+
+
 def test_a_full_folder_and_a_broken_picture_cost_only_the_background(tmp_path: Path) -> None:
     """Also after a resume: what lies there counts, and what is kept stays known."""
     for name in ("a", "b"):
