@@ -1,8 +1,8 @@
 """The forecast (runtime prediction): how long a job will yet hold the lane, from what ran here.
 
     same       the same experiment finished before: what it took
-    kind       others of its kind and model finished: the median of their seconds a step, times
-               its steps
+    kind       others of its kind and model finished: the median of the seconds a step of those
+               of about its length, times its steps
     guess      nobody can tell, none of them finished: NIGHTLANE_ESTIMATE_HOURS is counted
 
 A job that was begun is expected to need the share of its steps that is left. Knows no price.
@@ -64,15 +64,32 @@ def _of_kind(history: History, candidate: RowMapping) -> Expected | None:
     known = kinds().get(candidate["kind"])
     counted = None if known is None else known.steps
     wanted = _steps(counted, candidate["config"], candidate["result"])
-    paces = [
-        seconds / steps
+    ran = [
+        (steps, seconds)
         for one in done
         if (seconds := one.seconds) is not None
         and (steps := _steps(counted, one.config, one.result))
     ]
-    if wanted and paces:
+    if wanted and ran:
+        paces = [seconds / steps for steps, seconds in _about_as_long(ran, wanted)]
         return Expected(statistics.median(paces) * wanted, "kind", len(paces))
     return _median(_known(done), "kind")
+
+
+def _about_as_long(ran: Sequence[tuple[int, float]], wanted: int) -> Sequence[tuple[int, float]]:
+    """(steps, seconds) of the runs nearest to so many steps, and of any not twice as far off.
+
+    Of a short run the start is a large part: by its pace a long one would seem to take for ever.
+
+    >>> _about_as_long([(4, 100.0), (30, 25.0), (50, 40.0)], 60)
+    [(30, 25.0), (50, 40.0)]
+    """
+
+    def off(steps: int) -> float:
+        return max(steps / wanted, wanted / steps)
+
+    nearest = min(off(steps) for steps, _ in ran)
+    return [one for one in ran if off(one[0]) <= 2 * nearest]
 
 
 def _comparable(history: History, candidate: RowMapping) -> Sequence[Done]:

@@ -134,6 +134,18 @@ def test_a_run_of_the_same_model_is_found_behind_many_of_another(db: Database) -
     assert foreseen(db, TINY, steps=20) == (40.0, "kind", 10)
 
 
+def test_a_trial_of_a_few_steps_says_little_about_a_long_run(db: Database) -> None:
+    """Its start is most of it; where nothing else ran it is all there is to go by."""
+    ran(db, TINY, steps=4, seconds=100.0)
+    assert foreseen(db, TINY, steps=400) == (10_000.0, "kind", 1)
+
+    ran(db, TINY, steps=200, seconds=300.0)
+    ran(db, TINY, steps=300, seconds=420.0)
+
+    assert foreseen(db, TINY, steps=400) == (580.0, "kind", 2)
+    assert foreseen(db, TINY, steps=4) == (100.0, "kind", 1)
+
+
 def test_the_steps_of_a_stage_2_run_count_too(db: Database) -> None:
     """They stand elsewhere in its config than those of an `rl_run`."""
     raw = yaml.safe_load(STAGE2.read_text())
