@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
-from transformers import PrinterCallback, TrainingArguments
+from transformers import PrinterCallback
 
 from engine import checkpoint, memory
 from engine.attempt import Attempt
@@ -34,6 +34,7 @@ from engine.hooks import Aborted, rl_hooks
 from engine.models.qwen3_vl import VisionModel, add_coord_tokens_command, load
 from engine.stage2 import checkpoints, embedded
 from engine.stage2.adapters import with_adapter
+from engine.stage2.arguments import evaluation_rhythm, require_arguments, training_arguments
 from engine.stage2.bridge import RunBridge, recorded_scores
 from engine.stage2.channel_a import SoftContext
 from engine.stage2.channel_b import ChannelB
@@ -60,8 +61,6 @@ from engine.stage2.trainer import Stage2Parts, Stage2Trainer
 from engine.stage2.warmup import Warmup, WarmupReport, cached, recipe_hash
 
 Made = TypeVar("Made")
-SAVE_STEPS = 100
-"""Steps between two checkpoints, and evaluations, where the config says nothing."""
 
 
 def run(attempt: Attempt) -> dict[str, Any]:
@@ -71,7 +70,7 @@ def run(attempt: Attempt) -> dict[str, Any]:
     """
     assert isinstance(attempt.config, Stage2Config)
     torch.set_num_threads(attempt.config.threads or os.cpu_count() or 1)
-    patience = (attempt.config.training.model_extra or {}).get("ddp_timeout", 1800)
+    patience = attempt.config.training.passed_on.get("ddp_timeout", 1800)
     return _Run(attempt, attempt.config, Ranks.join(float(patience))).execute()
 
 
@@ -90,6 +89,7 @@ class _Run:
         self._read_data()
         self.alerts = self._judge_data()
         self.vlm = self._load_model()
+        require_arguments(config, self.vlm.model, self.run_dir.checkpoints)
         self.pieces = self._pieces()
         self.reader = PromptReader(self.vlm, self.pieces, config.data.prompt)
         self._look_at_records()
@@ -311,9 +311,12 @@ class _Run:
     def _score_is_missing(self, bridge: RunBridge) -> bool:
         """Whether the step we begin behind should have been scored, and a stop came first."""
         step = 0 if self.resumed is None else self.resumed.step
-        given = self.config.training.model_extra or {}
-        rhythm = evaluation_rhythm(given)
-        due = step == given.get("max_steps") or not rhythm or step % rhythm == 0
+        rhythm = evaluation_rhythm(self.config.training)
+        due = (
+            step == self.config.training.passed_on.get("max_steps")
+            or not rhythm
+            or step % rhythm == 0
+        )
         return due and step not in bridge.scores
 
     def _parts(self, ranks: Ranks) -> Stage2Parts:
@@ -397,8 +400,7 @@ class _Run:
 
     @property
     def _eval_batch(self) -> int:
-        found = (self.config.training.model_extra or {}).get("per_device_eval_batch_size", 1)
-        return int(found)
+        return int(self.config.training.passed_on.get("per_device_eval_batch_size", 1))
 
     @property
     def _pad_id(self) -> int:
@@ -500,40 +502,6 @@ class _Run:
             "aborted": False,
             "finished_at": round(time.time(), 3),
         }
-
-
-def evaluation_rhythm(given: Mapping[str, Any]) -> int:
-    """Steps between two evaluations; 0 where they are given as a share of the run."""
-    return int(given.get("eval_steps", given.get("save_steps", SAVE_STEPS)))
-
-
-def training_arguments(
-    config: Stage2Config, *, output_dir: Path, evaluates: bool, eval_at_start: bool
-) -> TrainingArguments:
-    """The config's `training` as Transformers' arguments, with what this kind decides itself."""
-    training = config.training
-    given = dict(training.model_extra or {})
-    given.setdefault("logging_steps", 1)
-    given.setdefault("save_steps", SAVE_STEPS)
-    given.setdefault("eval_steps", given["save_steps"])
-    given.setdefault("report_to", "none")
-    world_size = int(os.environ.get("WORLD_SIZE", "1"))
-    return TrainingArguments(
-        output_dir=str(output_dir),
-        per_device_train_batch_size=training.per_device_train_batch_size,
-        gradient_accumulation_steps=training.accumulation_steps(world_size),
-        seed=training.seed,
-        remove_unused_columns=False,
-        disable_tqdm=True,
-        save_strategy="steps",
-        eval_strategy="steps" if evaluates else "no",
-        eval_on_start=evaluates and eval_at_start,
-        metric_for_best_model="eval_rollout_f1" if evaluates else None,
-        greater_is_better=True if evaluates else None,
-        dataloader_pin_memory=torch.cuda.is_available(),
-        use_cpu=not torch.cuda.is_available(),
-        **given,
-    )
 
 
 def report_fields(

@@ -45,11 +45,22 @@ UNUSED_ARGUMENTS = {
     "disable_tqdm": "is set by the engine; remove it",
     "metric_for_best_model": "is rollout_f1; remove it",
     "greater_is_better": "follows from rollout_f1; remove it",
+    "eval_strategy": "follows from data.val_jsonl and eval_steps; set eval_steps",
+    "eval_on_start": "is done where step 0 has no score; remove it",
+    "save_strategy": "is steps; set save_steps",
+    "enable_jit_checkpoint": "is done by the engine, whoever asks it to stop; remove it",
+    "restore_callback_states_from_checkpoint": "is done by the engine; remove it",
+    "accelerator_config": "would change what a step learns; remove it",
+    "use_cpu": "follows from the machine; remove it",
+    "local_rank": "comes from torchrun; remove it",
+    "ddp_backend": "follows from the machine; remove it",
+    "hub_token": "is a secret, and nothing is pushed; remove it",
     "do_eval": "follows from data.val_jsonl; remove it",
     "do_train": "is what this kind does; remove it",
     "do_predict": "is not supported; remove it",
 }
 """Arguments of Transformers that this kind decides itself, or cannot honour."""
+_SECRET = {"hub_token"}
 
 
 def _inputs(config: Stage2Config) -> Sequence[Path]:
@@ -118,17 +129,18 @@ def _check_rollouts(config: Stage2Config) -> Sequence[ConfigProblem]:
 
 
 def _check_arguments(config: Stage2Config) -> Sequence[ConfigProblem]:
-    given = config.training.model_extra or {}
+    given = config.training.passed_on
     found = [
-        ConfigProblem(f"training.{name}", _shown(given[name]), *_split(UNUSED_ARGUMENTS[name]))
+        ConfigProblem(
+            f"training.{name}", _shown(name, given[name]), *_split(UNUSED_ARGUMENTS[name])
+        )
         for name in sorted(UNUSED_ARGUMENTS.keys() & given.keys())
     ]
-    found += [
-        ConfigProblem(f"training.{name}", value, "is text", "write a number, without quotes")
-        for name, value in sorted(given.items())
-        if isinstance(value, str) and _is_number(value)
-    ]
-    if not given.get("max_steps") and not given.get("num_train_epochs"):
+    if given.get("dataloader_persistent_workers") and not given.get("dataloader_num_workers"):
+        problem = "needs workers to persist"
+        remedy = "set dataloader_num_workers, or remove it"
+        found.append(ConfigProblem("training.dataloader_persistent_workers", True, problem, remedy))
+    if (given.get("max_steps") or 0) < 1 and not given.get("num_train_epochs"):
         found.append(
             ConfigProblem(
                 "training.max_steps",
@@ -140,21 +152,14 @@ def _check_arguments(config: Stage2Config) -> Sequence[ConfigProblem]:
     return found
 
 
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
-
-
 def _split(rule: str) -> tuple[str, str]:
     problem, _, remedy = rule.partition("; ")
     return problem, remedy
 
 
-def _shown(value: Any) -> Any:
-    return value if isinstance(value, str | int | float | bool) else None
+def _shown(name: str, value: Any) -> Any:
+    shown = isinstance(value, str | int | float | bool) and name not in _SECRET
+    return value if shown else None
 
 
 def _check_model(config: Stage2Config) -> Sequence[ConfigProblem]:

@@ -27,7 +27,7 @@ from engine.contract.paths import located
 from engine.contract.stage2.rollout_matching import RolloutMatchingConfig
 from engine.contract.stage2.section import Section, absent, nearest, refusal, refusals
 from engine.contract.stage2.stage2_ab import Stage2ABConfig
-from engine.contract.stage2.training_arguments import TRAINING_ARGUMENTS
+from engine.contract.stage2.training_arguments import TRAINING_ARGUMENTS, objection
 
 
 class ExtraChannelBConfig(Section):
@@ -176,6 +176,13 @@ class TrainingConfig(Section):
         ]
         if unknown:
             raise refusals(unknown)
+        wrong = [
+            ([name], value, why)
+            for name, value in extra.items()
+            if (why := objection(name, value)) is not None
+        ]
+        if wrong:
+            raise refusals(wrong)
         if extra.get("remove_unused_columns"):
             raise refusal(
                 ["remove_unused_columns"],
@@ -189,6 +196,12 @@ class TrainingConfig(Section):
                 "follows from effective_batch_size; remove one of the two",
             )
         return self
+
+    @property
+    def passed_on(self) -> dict[str, Any]:
+        """The arguments of Transformers that have a value; a null stands for the default."""
+        given = self.model_extra or {}
+        return {name: value for name, value in given.items() if value is not None}
 
     def accumulation_steps(self, world_size: int) -> int:
         """Forward passes of one update, for so many ranks."""

@@ -1,7 +1,16 @@
-"""The names Transformers' `TrainingArguments` knows, for a config that imports no torch.
+"""What Transformers' `TrainingArguments` knows and takes, for a config that imports no torch.
 
-A test compares them with the installed class.
+The class itself checks little: a text for a number is a crash hours later, at the step that counts
+with it. A test compares names, types and choices with the installed class.
 """
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from engine.contract.stage2.section import nearest
 
 _NAMES = """
 accelerator_config activation_checkpointing activation_checkpointing_kwargs adam_beta1
@@ -30,3 +39,117 @@ trackio_bucket_id trackio_space_id trackio_static_space_id train_sampling_strate
 use_cache use_cpu use_liger_kernel warmup_steps weight_decay
 """
 TRAINING_ARGUMENTS = frozenset(_NAMES.split())
+
+
+class Numbers(NamedTuple):
+    """Which numbers an argument takes."""
+
+    least: float = 0.0
+    below: float = math.inf
+    whole: bool = False
+    steps: bool = False
+    """Whole from 1 on; below it a share of the run, and never 0."""
+
+
+_FLAGS = """
+average_tokens_across_devices bf16 fp16 bf16_full_eval fp16_full_eval torch_compile
+use_liger_kernel use_cache auto_find_batch_size logging_first_step log_on_each_node
+logging_nan_inf_filter prediction_loss_only eval_on_start eval_do_concat_batches
+eval_use_gather_object batch_eval_metrics save_only_model save_on_each_node
+enable_jit_checkpoint push_to_hub hub_always_push load_best_model_at_end ignore_data_skip
+restore_callback_states_from_checkpoint full_determinism use_cpu dataloader_drop_last
+dataloader_pin_memory dataloader_persistent_workers dataloader_in_order
+remove_unused_columns skip_memory_metrics do_train do_eval do_predict tf32
+activation_checkpointing gradient_checkpointing disable_tqdm hub_private_repo
+greater_is_better ddp_find_unused_parameters ddp_broadcast_buffers ddp_static_graph
+"""
+FLAGS = frozenset(_FLAGS.split())
+_MANY = 2.0**31
+_COUNT = Numbers(least=1, below=_MANY, whole=True)
+NUMBERS: Mapping[str, Numbers] = {
+    "max_steps": Numbers(least=-1, below=_MANY, whole=True),  # -1: as many as the epochs have
+    "per_device_eval_batch_size": _COUNT,
+    "dataloader_num_workers": Numbers(below=_MANY, whole=True),
+    "dataloader_prefetch_factor": _COUNT,
+    "data_seed": Numbers(below=_MANY, whole=True),
+    "torch_empty_cache_steps": _COUNT,
+    "eval_accumulation_steps": _COUNT,
+    "save_total_limit": _COUNT,
+    "ddp_timeout": _COUNT,
+    "ddp_bucket_cap_mb": _COUNT,
+    "local_rank": Numbers(least=-1, below=_MANY, whole=True),
+    "num_train_epochs": Numbers(),
+    "learning_rate": Numbers(),
+    "warmup_steps": Numbers(),
+    "weight_decay": Numbers(),
+    "adam_beta1": Numbers(below=1.0),
+    "adam_beta2": Numbers(below=1.0),
+    "adam_epsilon": Numbers(),
+    "max_grad_norm": Numbers(),
+    "label_smoothing_factor": Numbers(below=1.0),
+    "neftune_noise_alpha": Numbers(),
+    "eval_delay": Numbers(),
+    "logging_steps": Numbers(steps=True),
+    "eval_steps": Numbers(steps=True),
+    "save_steps": Numbers(steps=True),
+}
+_SCHEDULES = """
+linear cosine cosine_with_restarts polynomial constant constant_with_warmup inverse_sqrt
+reduce_lr_on_plateau cosine_with_min_lr cosine_warmup_with_min_lr warmup_stable_decay greedy
+"""
+_OPTIMIZERS = """
+adamw_torch adamw_torch_fused adamw_torch_xla adamw_torch_npu_fused adafactor
+adamw_anyprecision adamw_torch_4bit adamw_torch_8bit ademamix sgd adagrad adamw_bnb_8bit
+adamw_8bit ademamix_8bit lion_8bit lion_32bit paged_adamw_32bit paged_adamw_8bit
+paged_ademamix_32bit paged_ademamix_8bit paged_lion_32bit paged_lion_8bit rmsprop rmsprop_bnb
+rmsprop_bnb_8bit rmsprop_bnb_32bit galore_adamw galore_adamw_8bit galore_adafactor
+galore_adamw_layerwise galore_adamw_8bit_layerwise galore_adafactor_layerwise lomo adalomo
+grokadamw schedule_free_radam schedule_free_adamw schedule_free_sgd apollo_adamw
+apollo_adamw_layerwise stable_adamw
+"""
+CHOICES: Mapping[str, tuple[str, ...]] = {
+    "lr_scheduler_type": tuple(_SCHEDULES.split()),
+    "optim": tuple(_OPTIMIZERS.split()),
+    "train_sampling_strategy": ("random", "sequential"),
+    "logging_strategy": ("no", "steps", "epoch"),
+    "log_level": ("passive", "detail", "debug", "info", "warning", "error", "critical"),
+    "log_level_replica": ("passive", "detail", "debug", "info", "warning", "error", "critical"),
+}
+
+
+def objection(name: str, value: Any) -> str | None:
+    """`problem; remedy` for a value that the argument does not take. None stands for its default.
+
+    >>> objection("adam_beta1", 1.5)
+    'must be less than 1; use a smaller value'
+    """
+    if value is None:
+        return None
+    if name in FLAGS:
+        return None if isinstance(value, bool) else "is no truth value; write true or false"
+    if name in NUMBERS:
+        return _number(NUMBERS[name], value)
+    if name in CHOICES and value not in CHOICES[name]:
+        near = nearest(str(value), CHOICES[name])
+        known = near if near.startswith("did") else f"known: {', '.join(CHOICES[name])}"
+        return f"is not one of its values; {known}"
+    return None
+
+
+def _number(taken: Numbers, value: Any) -> str | None:
+    if isinstance(value, str):
+        return "is text; write a number, without quotes"
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return "is no number; write one"
+    if isinstance(value, float) and not math.isfinite(value):
+        return "is no finite number; write one"
+    is_whole = value == int(value)
+    rules = {
+        "is no whole number; write one": is_whole or not taken.whole,
+        "is no number of steps; write a whole number from 1 on, or a share of the run": (
+            not taken.steps or 0 < value < 1 or (value > 0 and is_whole)
+        ),
+        f"must be {taken.least:g} or more; use a larger value": value >= taken.least,
+        f"must be less than {taken.below:g}; use a smaller value": value < taken.below,
+    }
+    return next((why for why, holds in rules.items() if not holds), None)

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import math
 import subprocess
 import sys
+import typing
+from enum import Enum
 from typing import Any
 
 import pytest
@@ -13,11 +16,17 @@ import pytest
 from engine.contract.errors import ConfigError
 from engine.contract.stage2.config import (
     Stage2Config,
+    TrainingConfig,
     read_config,
     read_yaml,
     world_size_problems,
 )
-from engine.contract.stage2.training_arguments import TRAINING_ARGUMENTS
+from engine.contract.stage2.training_arguments import (
+    CHOICES,
+    FLAGS,
+    NUMBERS,
+    TRAINING_ARGUMENTS,
+)
 
 AB = "stage2_ab"
 CHANNEL_B = "stage2_ab.channel_b"
@@ -503,6 +512,70 @@ def test_the_names_of_the_arguments_are_the_installed_classes() -> None:
     from transformers import TrainingArguments  # noqa: PLC0415 - heavy, and only here
 
     assert {field.name for field in dataclasses.fields(TrainingArguments)} == TRAINING_ARGUMENTS
+
+
+def test_the_kinds_and_choices_of_the_arguments_are_the_installed_classes() -> None:
+    """What is a flag, a number, or one of a few words there, is judged as one here."""
+    from transformers import TrainingArguments  # noqa: PLC0415 - heavy, and only here
+
+    kinds = typing.get_type_hints(TrainingArguments)
+    members = {name: set(typing.get_args(kind)) or {kind} for name, kind in kinds.items()}
+    own = TrainingConfig.model_fields.keys()
+    fields = {field.name for field in dataclasses.fields(TrainingArguments)} - own
+
+    def of(*wanted: type) -> set[str]:
+        return {name for name in fields if members[name] - {type(None)} <= {*wanted}}
+
+    assert of(bool) == FLAGS
+    assert of(int) == {name for name, taken in NUMBERS.items() if taken.whole}
+    assert of(int, float) == NUMBERS.keys()
+    words = {
+        name: tuple(member.value for member in enum)
+        for name in fields - {"eval_strategy", "save_strategy", "hub_strategy"}
+        for enum in members[name]
+        if isinstance(enum, type) and issubclass(enum, Enum)
+    }
+    assert words == {name: CHOICES[name] for name in words}
+    assert words.keys() == {"lr_scheduler_type", "optim", "logging_strategy"}
+
+
+ARGUMENTS = [
+    ("learning_rate", "2e-4x", "is text", "without quotes"),
+    ("learning_rate", [1], "is no number", "write one"),
+    ("learning_rate", True, "is no number", "write one"),
+    ("learning_rate", math.nan, "is no finite number", "write one"),
+    ("learning_rate", -1e-4, "must be 0 or more", "larger"),
+    ("adam_beta2", 1, "must be less than 1", "smaller"),
+    ("max_steps", 2.5, "is no whole number", "write one"),
+    ("max_steps", 2**31, "must be less than", "smaller"),
+    ("data_seed", 10**400, "must be less than", "smaller"),
+    ("eval_steps", 0, "is no number of steps", "or a share of the run"),
+    ("save_steps", 1.5, "is no number of steps", "from 1 on"),
+    ("bf16", "yes", "is no truth value", "true or false"),
+    ("lr_scheduler_type", "cosin", "is not one of its values", "did you mean cosine?"),
+    ("optim", "muon", "is not one of its values", "known: adamw_torch, "),
+    ("train_sampling_strategy", "group_by_length", "is not one", "known: random, sequential"),
+    ("log_level", 3, "is not one of its values", "known: passive, "),
+]
+
+
+@pytest.mark.parametrize(("name", "value", "problem", "remedy"), ARGUMENTS)
+def test_a_value_that_transformers_would_stumble_over_is_refused_at_once(
+    name: str, value: Any, problem: str, remedy: str
+) -> None:
+    """The class itself takes them; some fail hours later, and some do something else."""
+    line = problem_of(changed((f"training.{name}", value)))
+
+    assert line.startswith(f"training.{name}: {problem}")
+    assert remedy in line
+
+
+@pytest.mark.parametrize("value", [1, 20, 0.25, 1.0, None])
+def test_steps_are_counted_or_a_share(value: float | None) -> None:
+    """And null stands for the default."""
+    config = read_config(changed(("training.eval_steps", value)))
+
+    assert config.training.passed_on.get("eval_steps") == value
 
 
 def test_packing_needs_a_capacity() -> None:

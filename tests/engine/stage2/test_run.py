@@ -692,6 +692,45 @@ def test_a_record_longer_than_the_model_may_read_is_named(
         start(raw, new_run)
 
 
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"training__optim": "adamw_8bit"}, "bitsandbytes"),
+        ({"training__optim_args": "x"}, "unpack"),
+        ({"training__report_to": "comet_ml"}, "comet"),
+        ({"training__lr_scheduler_type": "cosine_with_min_lr"}, "min_lr"),
+        ({"training__lr_scheduler_type": "warmup_stable_decay"}, "num_decay_steps"),
+        ({"training__dataloader_prefetch_factor": 2}, "num_workers"),
+    ],
+)
+def test_what_transformers_cannot_honour_here_ends_a_run_before_it_begins(
+    change: dict[str, Any], why: str, ab_recipe: Recipe, new_run: NewRun
+) -> None:
+    """Not behind the warm-up, and not as a crash."""
+    run = new_run(changed(ab_recipe, **change))
+
+    with pytest.raises(ConfigError, match=rf"training: is refused by Transformers: .*{why}"):
+        start(changed(ab_recipe, **change), lambda _: run)
+
+    assert not run.checkpoints.exists()
+
+
+def test_arguments_of_transformers_may_be_set_null_or_as_they_are_anyway(
+    ab_recipe: Recipe, new_run: NewRun
+) -> None:
+    """A recipe of another trainer brings them along."""
+    given = {
+        "training__remove_unused_columns": False,
+        "training__dataloader_pin_memory": True,
+        "training__eval_steps": None,
+        "training__ddp_timeout": None,
+        "training__per_device_eval_batch_size": None,
+        "training__num_train_epochs": 3,
+        "training__max_steps": 1,
+    }
+    start(changed(ab_recipe, **given), new_run)
+
+
 def test_a_tokenizer_without_coord_tokens_is_refused_with_the_command_that_adds_them(
     ab_recipe: Recipe, new_run: NewRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -721,6 +760,15 @@ def test_a_tokenizer_without_coord_tokens_is_refused_with_the_command_that_adds_
         ),
         ({"training__fp16": True}, "training.fp16", "bfloat16"),
         ({"training__deepspeed": "x.json"}, "training.deepspeed", "remove it"),
+        ({"training__eval_strategy": "epoch"}, "training.eval_strategy", "set eval_steps"),
+        ({"training__save_strategy": "best"}, "training.save_strategy", "set save_steps"),
+        ({"training__use_cpu": True}, "training.use_cpu", "remove it"),
+        ({"training__max_steps": -1}, "training.max_steps", "set max_steps"),
+        (
+            {"training__dataloader_persistent_workers": True},
+            "training.dataloader_persistent_workers",
+            "set dataloader_num_workers",
+        ),
         ({"training__learning_rate": "2e-4"}, "training.learning_rate", "without quotes"),
         ({"training__output_dir": "elsewhere"}, "training.output_dir", "remove it"),
         ({"training__max_steps": None}, "training.max_steps", "set max_steps"),
