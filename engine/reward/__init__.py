@@ -138,7 +138,7 @@ class RewardAdapter:
     def judge(self, completion: str, expected: str, *, truncated: bool = False) -> Verdict:
         """Exception → `crash` (TimeoutError → `timeout`) worth 0; NaN → 0.
 
-        A truncated completion that did not succeed says so instead of `wrong`.
+        A truncated completion that was judged and did not succeed says so instead of `wrong`.
         """
         verdict = _survived(self.verifier, completion, expected)
         return self._settled(verdict, truncated=truncated)
@@ -167,7 +167,8 @@ class RewardAdapter:
             # Half a surrogate pair cannot be written to a file; a megabyte should not.
             answer = verdict.answer[:LONGEST_ANSWER].encode("utf-8", "replace").decode()
             verdict = replace(verdict, answer=answer)
-        if truncated and not self.success(verdict):
+        broke = verdict.reason in {Reason.CRASH, Reason.TIMEOUT}
+        if truncated and not broke and not self.success(verdict):
             verdict = replace(verdict, reason=Reason.TRUNCATED)
         return verdict
 
@@ -217,5 +218,5 @@ def _survived(verifier: Verifier, completion: str, expected: str) -> Verdict:
         return verifier(completion, expected)
     except TimeoutError:
         return Verdict(0.0, None, Reason.TIMEOUT)
-    except (Exception, SystemExit):  # noqa: BLE001 - a verifier is a plug-in: what it raises is its crash
-        return Verdict(0.0, None, Reason.CRASH)
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - a plug-in: what it raises is its crash
+        return Verdict.broke(error)

@@ -9,20 +9,25 @@ from engine.reward import box
 from engine.reward.reading import without_thinking
 from engine.reward.verdict import Reason, Verdict
 
-_FENCE = re.compile(r"```[a-zA-Z0-9_+-]*[ \t]*\r?\n(.*?)(?:\n[ \t]*```|\Z)", re.DOTALL)
+_FENCE = re.compile(r"```([a-zA-Z0-9_+-]*)[ \t]*\r?\n(.*?)(?:\n[ \t]*```|\Z)", re.DOTALL)
+_TAGS = ({"python", "py", "python3"}, {""})
+"""Of the language of a fence; what installs or runs the program is often shown before it."""
 LONGEST_PROGRAM = 100_000
 """Characters; more is no answer."""
 
 
 def program(completion: str, stop: str = "[DONE]") -> str | None:
-    """The first fenced block, else everything before `stop`; None when that is empty.
+    """The first block fenced as Python, else the first without a language, else the first; with no
+    fence everything before `stop`. None when that is empty.
 
     >>> program("Sure:\\n```python\\nx = 1\\n```")
     'x = 1'
     """
     text = without_thinking(completion)
-    fenced = _FENCE.search(text)
-    code = fenced.group(1) if fenced else text.partition(stop)[0]
+    fenced = _FENCE.findall(text)
+    for tags in _TAGS:
+        fenced = [block for block in fenced if block[0].lower() in tags] or fenced
+    code = fenced[0][1] if fenced else text.partition(stop)[0]
     return code if code.strip() and len(code) <= LONGEST_PROGRAM else None
 
 

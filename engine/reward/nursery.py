@@ -126,8 +126,8 @@ def _judge_forever(channel: socket.socket) -> None:
             # What a library left behind in a full address space is not trusted again.
             frames.send(channel, [0.0, None, Reason.CRASH, True])
             return
-        except Exception:  # noqa: BLE001 - the verifier's crash is a verdict, not this worker's
-            verdict = Verdict(0.0, None, Reason.CRASH)
+        except Exception as error:  # noqa: BLE001 - the verifier's crash, not this worker's
+            verdict = Verdict.broke(error)
         frames.send(channel, [verdict.reward, verdict.answer, verdict.reason, False])
 
 

@@ -25,7 +25,9 @@ class Reason(enum.StrEnum):
 
 @dataclass(frozen=True)
 class Verdict:
-    """`answer` is what the verifier read out of the completion; None when nothing was found."""
+    """`answer` is what the verifier read out of the completion, or what it raised; None when
+    nothing was found.
+    """
 
     reward: float
     answer: str | None
@@ -39,6 +41,16 @@ class Verdict:
         'correct'
         """
         return cls(1.0, answer, Reason.CORRECT) if correct else cls(0.0, answer, Reason.WRONG)
+
+    @classmethod
+    def broke(cls, error: BaseException) -> Verdict:
+        """0: the verifier raised, which says nothing about the completion.
+
+        >>> Verdict.broke(ValueError("no JSON")).answer
+        'ValueError: no JSON'
+        """
+        told = " ".join(f"{type(error).__name__}: {error}".split())
+        return cls(0.0, told.removesuffix(":"), Reason.CRASH)
 
     @classmethod
     def unparsed(cls, answer: str | None = None) -> Verdict:

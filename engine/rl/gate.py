@@ -13,11 +13,13 @@ from dataclasses import dataclass
 from engine.contract.intervals import wilson
 from engine.data import Question
 from engine.hooks import check_abort
-from engine.reward import RewardAdapter, Verdict
+from engine.reward import Reason, RewardAdapter, Verdict
 from engine.rollout import Rollout, Sampler
 
 _BATCH = 32
 """Completions judged between two looks at the abort."""
+_FAILING = 0.1
+"""A verifier that breaks on so many of the rows is worth a word: the score is not the policy's."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +39,8 @@ class GateResult:
     step: int
     items: Sequence[Scored]
     temp: float
+    failure: str | None = None
+    """That the verifier itself broke, on how many rows and how."""
 
     def __float__(self) -> float:
         return statistics.fmean(self.outcomes)
@@ -67,7 +71,18 @@ class Gate:
         for start in range(0, len(tasks), _BATCH):
             check_abort()
             items += self._score(tasks[start : start + _BATCH], rollouts[start : start + _BATCH])
-        return GateResult(step, items, self.temp)
+        return GateResult(step, items, self.temp, self._failure(items))
+
+    def _failure(self, items: Sequence[Scored]) -> str | None:
+        broken = [i for i in items if i.verdict.reason in {Reason.CRASH, Reason.TIMEOUT}]
+        if not broken or len(broken) < _FAILING * len(items):
+            return None
+        first = broken[0]
+        why = first.verdict.answer or first.verdict.reason.value
+        return (
+            f"the verifier broke on {len(broken)} of {len(items)} held-out rows, which count as "
+            f"wrong; first on row {first.question.id!r}: {why}"
+        )
 
     def _score(self, tasks: Sequence[Question], rollouts: Sequence[Rollout]) -> list[Scored]:
         verdicts = self.reward.judge_all(

@@ -80,6 +80,7 @@ def record(rollout: Rollout, verdict: Verdict) -> dict[str, Any]:
         # Written out in full: what is recalled must be what was sampled, to the bit.
         "logprobs": rollout.logprobs,
         "draw_shift": rollout.draw_shift,
+        "begun": rollout.begun,
     }
 
 
@@ -95,6 +96,7 @@ def _judged(row: Mapping[str, Any]) -> tuple[Rollout, Verdict]:
         truncated=row["truncated"],
         version=row["version"],
         draw_shift=row["draw_shift"],
+        begun=row.get("begun", ""),  # rows of older versions say nothing of it
     )
     return rollout, Verdict(row["reward"], row["answer"], Reason(row["reason"]))
 
@@ -103,7 +105,8 @@ def read_rows(path: Path) -> list[dict[str, Any]] | None:
     """The rows of a JSON Lines file; None when it is missing or any line of it is torn."""
     try:
         text = path.read_text("utf-8")
-        rows = [json.loads(line) for line in text.splitlines()]
+        # Not by `splitlines`: a completion may hold a line separator of Unicode, unescaped.
+        rows = [json.loads(line) for line in text.removesuffix("\n").split("\n")]
     except (OSError, ValueError):
         return None
     whole = text.endswith("\n") and all(isinstance(row, dict) for row in rows)

@@ -45,6 +45,7 @@ TrainerSeam = Callable[[Groups, Sequence[Sequence[float]], int], Mapping[str, fl
 HeldoutEval = Callable[[int, Sequence[Question]], SupportsFloat]
 """`(step, tasks) → score` of the current policy; anything that converts to a float."""
 
+_VERIFIER_FAILED = "VERIFIER_FAILED"
 _MOST_ALERTS = 20
 """Alerts a run keeps: they travel with every progress event."""
 
@@ -226,7 +227,7 @@ class RLLoop:
             self._checkpoint(gate=False)
         self._gate_if_due(split)
         if self.state.step == 0 and self._full and not self._full.force_headroom:
-            check_headroom(self.state.heldout_scores[0], self._full.guard)
+            check_headroom(self.state.heldout_scores[0], self._full.guard, self._failure)
         while self.state.step < self.config.max_steps and not self._out_of_patience():
             check_abort()
             started = time.monotonic()
@@ -321,8 +322,21 @@ class RLLoop:
         self.state.seconds += time.monotonic() - started
         self.observer.gated(step, result, self.state)
         self._progress(last_heldout=float(result))
+        self._look_for_failure(result)
         self._look_for_inversion()
         return True
+
+    def _look_for_failure(self, result: SupportsFloat) -> None:
+        """Say once that the verifier breaks: that looks like a policy that knows nothing."""
+        failure = getattr(result, "failure", None)
+        if failure and self._failure is None:
+            self._alert(_VERIFIER_FAILED, failure)
+
+    @property
+    def _failure(self) -> str | None:
+        """What was said of a verifier that breaks."""
+        said = (one["text"] for one in self.state.alerts if one["code"] == _VERIFIER_FAILED)
+        return next(said, None)
 
     def _look_for_inversion(self) -> None:
         """Say once for each best gate that the run fell from it while the pool rose."""

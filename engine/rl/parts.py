@@ -17,6 +17,7 @@ from engine.reward import RewardAdapter, scheduled_reward
 from engine.rl.gate import Gate
 from engine.rl.trainer import Trainer
 from engine.rollout import Sampler
+from engine.rollout.begun import Begun
 from engine.rollout.hf import HFSampler
 from engine.rollout.prompting import PromptBuilder, fading_examples
 from engine.rollout.serving_lane import ServingLane
@@ -80,7 +81,7 @@ def build_sampler(
     temp = config.temp if training else config.heldout_temp
     encode = build_prompts(config, policy, shown if training else ())
     if lane is not None:
-        return VLLMServerSampler(
+        served = VLLMServerSampler(
             lane=lane,
             policy=policy,
             seed=config.seed,
@@ -90,7 +91,8 @@ def build_sampler(
             encode=encode,
             pin_version=not training,
         )
-    return HFSampler(
+        return Begun(served, encode.begins)
+    own = HFSampler(
         policy=policy,
         seed=config.seed,
         purpose=purpose,
@@ -101,6 +103,7 @@ def build_sampler(
         sampling=config.sampling,
         encode=encode,
     )
+    return Begun(own, encode.begins)
 
 
 def build_reward(config: RLRunConfig) -> RewardAdapter:

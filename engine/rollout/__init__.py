@@ -25,6 +25,7 @@ class Rollout:
     logprobs: tuple[float, ...]
     """log π(token) of each completion id at the sampling temperature."""
     text: str
+    """With `begun` in front."""
     truncated: bool
     """It reached the length limit without an EOS."""
     version: int
@@ -32,6 +33,8 @@ class Rollout:
     draw_shift: float = 0.0
     """Sum over its tokens of log q − log π, q being what they were drawn from: 0 unless filters
     or penalties reshaped the draw."""
+    begun: str = ""
+    """What of the text the prompt ended in already."""
 
 
 Groups = Sequence[Sequence[Rollout]]

@@ -26,7 +26,9 @@ def measures(groups: Groups) -> dict[str, float]:
     return {
         "rollout/length_mean": tokens / len(rollouts),
         "rollout/truncated": statistics.fmean(float(r.truncated) for r in rollouts),
-        "rollout/empty": statistics.fmean(float(not r.text.strip()) for r in rollouts),
+        "rollout/empty": statistics.fmean(
+            float(not r.text[len(r.begun) :].strip()) for r in rollouts
+        ),
         "rollout/duplicates": 1 - distinct / len(rollouts),
         "rollout/duplicates_excess": duplicates_excess(groups),
         "rollout/draw_shift": sum(r.draw_shift for r in rollouts) / tokens,

@@ -6,6 +6,7 @@ model gets. Knows no reward and no run; how many examples a step shows is told f
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -20,6 +21,7 @@ from engine.data import Question
 Examples = Callable[[Question], Sequence[tuple[Question, str]]]
 """The worked examples in front of a question: each a question with its answer written out."""
 
+_OPENED = re.compile(r"<think>\s*\Z")
 _SPECIAL_TOKENS = 8
 """More than a tokenizer adds to a text; beside those an ASCII character is one token at most."""
 
@@ -61,6 +63,9 @@ class PromptBuilder:
     def _ids(self, text: str) -> Sequence[int]:
         special = self.config.skip_chat_template
         ids: Sequence[int] = self.tokenizer(text, add_special_tokens=special)["input_ids"]
+        end = self.tokenizer.eos_token_id
+        if special and ids and ids[-1] == end and not text.endswith(self.tokenizer.eos_token):
+            return ids[:-1]  # some tokenizers end every text: nothing can follow that
         return ids
 
     def text(self, question: Question) -> str:
@@ -69,6 +74,15 @@ class PromptBuilder:
         asked = self._written(question)
         write = self._plain if self.config.skip_chat_template else self._templated
         return write(shown, asked) + self.config.assistant_prefix
+
+    def begins(self, question: Question) -> str:
+        """What of the prompt belongs to the answer: the prefix, and a thought that was opened.
+
+        Chat templates of thinking models end in `<think>`, and so does many a `question_format`.
+        """
+        prefix = self.config.assistant_prefix
+        opened = _OPENED.search(self.text(question).removesuffix(prefix))
+        return opened.group() + prefix if opened else prefix
 
     def _written(self, question: Question) -> str:
         return self.config.question_format.replace(PLACEHOLDER, question.prompt)

@@ -140,6 +140,18 @@ def test_a_corpus_that_an_editor_on_windows_saved_is_read(tmp_path: Path) -> Non
     ]
 
 
+def test_a_limit_counts_rows_and_a_whole_number_is_written_as_one(tmp_path: Path) -> None:
+    """Empty lines are none; 7.0 is what became of a 7 in a column with an empty cell."""
+    path = tmp_path / "rows.jsonl"
+    numbers = ["7.0", "-0.5", "1e17", "3", "9"]
+    path.write_text("\n\n".join(f'{{"prompt": "a", "answer": {n}}}' for n in numbers))
+
+    rows = read_rows(path, DataConfig(limit=4))
+
+    assert [row["answer"] for row in rows] == ["7", "-0.5", "1" + 17 * "0", "3"]
+    assert [row["id"] for row in rows] == ["1", "3", "5", "7"]
+
+
 @pytest.mark.parametrize("kind", ["rl_run", "stage2_ab"])
 def test_what_has_no_end_is_no_corpus(kind: str, tmp_path: Path) -> None:
     """A pipe would be waited for, and a device read until the memory is full."""

@@ -94,6 +94,19 @@ def test_the_schedule_is_a_function_of_the_step_alone() -> None:
         ({"lr": 3e-4, "kl_coef": 0.02}, None),
         ({"objective": {"kl": "k1"}}, "objective.kl: as a penalty has no gradient on average"),
         ({"objective": {"kl": "k1"}, "kl_coef": 0.0, "lr": 1e-6}, None),
+        ({"buffer": {"max_reads": 3}}, "buffer.max_reads: does nothing without max_staleness"),
+        ({"buffer": {"max_staleness": 2}}, "buffer.max_staleness: does nothing while a rollout"),
+        (
+            {"buffer": {"max_reads": 3, "max_staleness": 2}},
+            "buffer.max_reads: trains on rollouts of older weights",
+        ),
+        (
+            {
+                "buffer": {"max_reads": 3, "max_staleness": 2},
+                "objective": {"sampler_correction": "tis"},
+            },
+            None,
+        ),
     ],
 )
 def test_what_is_known_to_collapse_is_cautioned_and_not_refused(

@@ -272,9 +272,9 @@ def _check(config: RLRunConfig) -> Sequence[ConfigProblem]:
     if Path(config.base).is_absolute():
         found += _check_folder("base", Path(config.base), "config.json", "model")
     if config.adapter_init:
-        found += _check_folder(
-            "adapter_init", Path(config.adapter_init), "adapter_config.json", "PEFT adapter"
-        )
+        folder = Path(config.adapter_init)
+        found += _check_folder("adapter_init", folder, "adapter_config.json", "PEFT adapter")
+        found += _check_tuning(config, folder) if not found else []
     found += template_problems(config.prompting, config.base)
     found += format_problems(
         config.format, max_steps=config.max_steps, success_threshold=config.success_threshold
@@ -289,6 +289,7 @@ def _cautions(config: RLRunConfig) -> Sequence[ConfigProblem]:
         *_unread_caution(config),
         *cautions(config.lr, config.kl_coef, config.objective),
         *template_cautions(config.prompting, config.base),
+        *_buffer_caution(config),
     ]
 
 
@@ -312,6 +313,24 @@ def _unread_caution(config: RLRunConfig) -> Sequence[ConfigProblem]:
     return [ConfigProblem("vllm_pin", config.vllm_pin, problem, remedy)]
 
 
+def _buffer_caution(config: RLRunConfig) -> Sequence[ConfigProblem]:
+    """The ratio of a loss is to the weights of the step, not to those that drew the rollout."""
+    reads, staleness = config.buffer.max_reads, config.buffer.max_staleness
+    if reads > 1 and staleness > 0:
+        if config.objective.sampler_correction == "tis":
+            return []
+        problem = "trains on rollouts of older weights, and nothing corrects for that"
+        remedy = "set objective.sampler_correction: tis, or leave buffer as it is by default"
+        return [ConfigProblem("buffer.max_reads", reads, problem, remedy)]
+    if reads > 1:
+        problem, remedy = "does nothing without max_staleness", "set buffer.max_staleness"
+        return [ConfigProblem("buffer.max_reads", reads, problem, remedy)]
+    if staleness > 0:
+        problem, remedy = "does nothing while a rollout is read once", "set buffer.max_reads"
+        return [ConfigProblem("buffer.max_staleness", staleness, problem, remedy)]
+    return []
+
+
 def _check_folder(field: str, path: Path, marker: str, what: str) -> Sequence[ConfigProblem]:
     if not path.is_dir():
         return [ConfigProblem(field, str(path), "does not exist", f"name a {what} folder")]
@@ -324,6 +343,17 @@ def _check_folder(field: str, path: Path, marker: str, what: str) -> Sequence[Co
         problem = f"is no {what} folder: it holds no weights"
         return [ConfigProblem(field, str(path), problem, "name a folder with *.safetensors")]
     return []
+
+
+def _check_tuning(config: RLRunConfig, folder: Path) -> Sequence[ConfigProblem]:
+    """An adapter stays what it is: LoRA does not become DoRA by being read as one."""
+    saved = json.loads((folder / "adapter_config.json").read_bytes())
+    is_dora = isinstance(saved, dict) and saved.get("use_dora") is True
+    tuning = "dora" if is_dora else "lora"
+    if config.tuning == tuning:
+        return []
+    problem = f"does not fit adapter_init, which holds a {'DoRA' if is_dora else 'LoRA'} adapter"
+    return [ConfigProblem("tuning", config.tuning, problem, f"set tuning: {tuning}")]
 
 
 def _check_corpus(config: RLRunConfig) -> Sequence[ConfigProblem]:

@@ -62,11 +62,11 @@ def _rows(path: Path, data: DataConfig) -> Iterator[dict[str, str]]:
     number = 0
     try:
         with opened(path) as stream:
-            for number, line in enumerate(itertools.islice(stream, data.limit), 1):
-                if line.strip():
-                    row = _row(line, number, data)
-                    _check_id(row["id"], number, seen)
-                    yield row
+            written = ((n, line) for n, line in enumerate(stream, 1) if line.strip())
+            for number, line in itertools.islice(written, data.limit):
+                row = _row(line, number, data)
+                _check_id(row["id"], number, seen)
+                yield row
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise RLLoopError.of(
@@ -121,6 +121,8 @@ def _text(row: Mapping[str, Any], key: str, setting: str) -> str:
     match row.get(key):
         case bool():
             pass
+        case float() as number if number.is_integer():
+            return str(int(number))  # what became of a whole number beside an empty cell
         case int() | float() as number:
             return str(number)
         case str() as text if text:

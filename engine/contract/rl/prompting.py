@@ -17,6 +17,13 @@ from engine.contract.errors import ConfigProblem
 from engine.contract.rl.section import Section
 
 PLACEHOLDER = "{prompt}"
+_ARGUMENTS = """
+self conversation messages tools documents chat_template add_generation_prompt
+continue_final_message tokenize padding truncation max_length return_tensors return_dict
+return_assistant_tokens_mask sanitize_control_tokens tokenizer_kwargs processor_kwargs kwargs
+"""
+TEMPLATE_ARGUMENTS = frozenset(_ARGUMENTS.split())
+"""What `apply_chat_template` keeps for itself. A test compares it with the installed one."""
 
 
 class PromptingConfig(Section):
@@ -32,7 +39,10 @@ class PromptingConfig(Section):
     question_format: str = PLACEHOLDER
     """How a question is written, `{prompt}` standing for it: `Q: {prompt}` and a new line `A:`."""
     assistant_prefix: str = ""
-    """How every completion is made to begin; the prompt's last characters."""
+    """How every completion is made to begin: the prompt's last characters, judged as its first.
+
+    A `<think>` that the prompt ends in belongs to the answer too.
+    """
     template_variables: dict[str, bool | int | str] = Field({})
     """Passed to the chat template, e.g. `enable_thinking: false`."""
     too_long: Literal["refuse", "drop"] = "refuse"
@@ -51,6 +61,12 @@ class PromptingConfig(Section):
         if self.template_variables and self.skip_chat_template:
             raise ValueError(
                 "template_variables need a chat template; set skip_chat_template to false"
+            )
+        taken = sorted(TEMPLATE_ARGUMENTS.intersection(self.template_variables))
+        if taken:
+            raise ValueError(
+                f"template_variables.{taken[0]} is an argument of transformers, not a variable of "
+                "the chat template; remove it"
             )
         return self
 

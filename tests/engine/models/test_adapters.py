@@ -12,7 +12,8 @@ from peft import PeftModel
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
-from engine.contract.errors import RLLoopError
+from engine.contract.errors import ConfigError, RLLoopError
+from engine.contract.kinds import validate
 from engine.contract.kinds.rl_run import RLRunConfig
 from engine.models.adapters import _without_deprecations
 from engine.models.policy import Policy, Snapshot, build
@@ -156,6 +157,21 @@ def test_an_adapter_of_another_base_is_refused_in_one_line(
         lora_policy(base_folder, adapter_init=str(tmp_path / "adapter"))
 
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(("saved", "asked"), [("lora", "dora"), ("dora", "lora")])
+def test_an_adapter_stays_the_kind_it_was_saved_as(
+    saved: str, asked: str, base_folder: Path, tmp_path: Path
+) -> None:
+    """PEFT reads it as what it is: the run would train something else than its config says."""
+    lora_policy(base_folder, tuning=saved).save(tmp_path)
+    raw = {"base": str(base_folder), "adapter_init": str(tmp_path / "adapter"), "corpus_min": 1}
+
+    with pytest.raises(ConfigError, match=f"tuning: does not fit adapter_init.*{asked}") as caught:
+        validate("rl_run", raw | {"tuning": asked})
+    assert f"set tuning: {saved}" in str(caught.value)
+
+    validate("rl_run", raw | {"tuning": saved, "data": {"source": "embedded:word_problems"}})
 
 
 def test_the_operators_adapter_is_the_default_of_lora_runs_alone(

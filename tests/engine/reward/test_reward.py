@@ -32,17 +32,24 @@ def test_exact_pays_for_equal_text_alone(
 
 
 @pytest.mark.parametrize(
-    ("error", "reason"), [(RuntimeError("x"), Reason.CRASH), (TimeoutError(), Reason.TIMEOUT)]
+    ("error", "told", "reason"),
+    [
+        (RuntimeError("x\n y"), "RuntimeError: x y", Reason.CRASH),
+        (ValueError(), "ValueError", Reason.CRASH),
+        (TimeoutError(), None, Reason.TIMEOUT),
+    ],
 )
 def test_a_verifier_that_raises_costs_its_rollout_the_reward(
-    error: Exception, reason: Reason
+    error: Exception, told: str | None, reason: Reason
 ) -> None:
-    """An exception is worth 0 and has a name; it does not end the run."""
+    """An exception is worth 0 and is told; it does not end the run, whatever was cut off."""
 
     def broken(completion: str, expected: str) -> Verdict:
         raise error
 
-    assert RewardAdapter(broken).judge("a", "b") == Verdict(0.0, None, reason)
+    for truncated in (False, True):
+        verdict = RewardAdapter(broken).judge("a", "b", truncated=truncated)
+        assert verdict == Verdict(0.0, told, reason)
 
 
 def test_a_reward_that_is_no_number_is_zero() -> None:

@@ -19,6 +19,7 @@ import pytest
 from engine.contract.errors import RLLoopError
 from engine.contract.verifiers import verifier_names, verifier_problem
 from engine.reward import Pooled, Reason, RewardAdapter, Verdict, box, load_verifier
+from engine.reward.code import program
 from engine.reward.ifeval_checks import follows, language_of, sentences
 from engine.reward.pool import Pool, Question
 from engine.reward.rows import ExpectedError
@@ -400,3 +401,19 @@ def test_judging_many_keeps_their_order_and_says_which_were_truncated() -> None:
     assert [v.reward for v in verdicts] == [0, 0, 1, 0, 0, 0]
     assert verdicts[3].reason is Reason.TRUNCATED
     assert verdicts[0] == adapter.judge(*pairs[0])
+
+
+@pytest.mark.parametrize(
+    ("completion", "code"),
+    [
+        ("```bash\npip install x\n```\nThen:\n```python\nx = 1\n```", "x = 1"),
+        ("```\nout\n```\n```py\nx = 1\n```", "x = 1"),
+        ("```json\n{}\n```\n```\nx = 1\n```", "x = 1"),
+        ("```Python\nx = 1\n```\n```python\nx = 2\n```", "x = 1"),
+        ("```c\nint x;\n```", "int x;"),
+        ("x = 1\n[DONE] y", "x = 1\n"),
+    ],
+)
+def test_the_program_is_the_block_that_says_it_is_python(completion: str, code: str) -> None:
+    """What installs it, or what it prints, is often shown before it."""
+    assert program(completion) == code

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -114,6 +115,27 @@ def test_a_declined_run_says_why_and_exits_76(
     assert finished["result"]["heldout_scores"].keys() == {"0"}
     assert finished["result"]["steps"] == 0
     assert not run.report.exists()
+
+
+def test_a_verifier_that_breaks_is_not_taken_for_a_policy_that_knows_nothing(
+    recipe: dict[str, Any], new_attempt: NewAttempt, open_newest: OpenNewest, tmp_path: Path
+) -> None:
+    """Easier rows would not help: the column of answers is not what the verifier reads."""
+    path = tmp_path / "rows.jsonl"
+    rows = [{"prompt": f"{i}=", "answer": "no JSON"} for i in range(120)]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    recipe |= {"data": {"source": str(path)}, "verifier": "json_schema", "force_headroom": False}
+    run = new_attempt(recipe)
+
+    with pytest.raises(Declined, match="force_headroom") as caught:
+        rl_run(open_newest(run))
+
+    assert caught.value.cause == "VERIFIER_FAILED"
+    said = str(caught.value)
+    assert re.search(r"the verifier broke on (\d+) of \1 held-out rows", said)
+    assert "ExpectedError: " in said
+    [alert] = caught.value.result["alerts"]
+    assert (alert["code"], alert["step"]) == ("VERIFIER_FAILED", 0)
 
 
 @pytest.mark.requirement("EX-14")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -40,6 +41,20 @@ def test_what_was_recorded_is_recalled_to_the_bit(journal: Journal) -> None:
     assert found is not None
     assert found.groups == [[rollout("b", 0), rollout("b", 1)], [rollout("a", 0), rollout("a", 1)]]
     assert found.verdicts == [[VERDICT, VERDICT]] * 2
+
+
+@pytest.mark.parametrize("separator", ["\u2028", "\u2029", "\x85", "\x0b", "\x1c", "\r"])
+def test_a_text_may_hold_any_character_that_ends_a_line_elsewhere(
+    separator: str, journal: Journal
+) -> None:
+    """They stand unescaped in JSON, and one completion with one would lose the whole step."""
+    odd = [replace(rollout("a", i), text=f"7{separator}8") for i in range(2)]
+    write_rows(journal.path(3), [record(one, VERDICT) for one in odd])
+
+    found = journal.recall(3, TASKS[:1], k=2, version=2)
+
+    assert found is not None
+    assert found.groups == [odd]
 
 
 @pytest.mark.parametrize(

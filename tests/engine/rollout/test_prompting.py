@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import copy
+import inspect
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
+from tokenizers.processors import TemplateProcessing
+from transformers import PreTrainedTokenizerFast
 
 from engine.contract.errors import RLLoopError
 from engine.contract.rl.format import FormatConfig
-from engine.contract.rl.prompting import PromptingConfig
+from engine.contract.rl.prompting import TEMPLATE_ARGUMENTS, PromptingConfig
 from engine.data import Question
 from engine.models.policy import Policy, build
+from engine.reward import RewardAdapter, load_verifier
+from engine.rollout import Groups, Rollout
+from engine.rollout.begun import Begun
 from engine.rollout.prompting import PromptBuilder, fading_examples
 from tests.engine.chat_model import save_chat_model
 
@@ -113,6 +122,70 @@ class _Refusing:
         return self._tokenizer.apply_chat_template(
             *args, chat_template=self.chat_template, **kwargs
         )
+
+
+@pytest.mark.parametrize(
+    ("settings", "begins"),
+    [
+        ({}, ""),
+        ({"assistant_prefix": " So"}, " So"),
+        ({"question_format": "Q: {prompt}\nA: <think>"}, "<think>"),
+        ({"question_format": "{prompt} <think>\n", "assistant_prefix": "Well"}, "<think>\nWell"),
+        ({"question_format": "<think> twice: {prompt}"}, ""),
+        ({"skip_chat_template": False, "template_variables": {"thinking": False}}, ""),
+    ],
+)
+def test_what_a_prompt_begins_of_the_answer_belongs_to_it(
+    settings: dict[str, Any], begins: str, chat: Policy
+) -> None:
+    """The prefix, and a thought that was opened and not closed."""
+    assert builder(chat, **settings).begins(ASKED) == begins
+
+
+def test_a_thought_that_the_template_opens_is_judged_as_a_thought(chat: Policy) -> None:
+    """A number in it is no answer yet; without its beginning it would be one."""
+    tokenizer: Any = copy.copy(chat.tokenizer)
+    tokenizer.chat_template = "{{ messages[0]['content'] + '<think>\\n' }}"
+    prompts = PromptBuilder(tokenizer, PromptingConfig(skip_chat_template=False))
+
+    def drawn(tasks: Sequence[Question], k: int) -> Groups:
+        ids = [prompts(task) for task in tasks]
+        texts = ["it may be 5", "hm\n</think>\nIt is 5."]
+        return [
+            [Rollout(t.id, i, p, (1,), (0.0,), texts[i], False, 0) for i in range(k)]
+            for t, p in zip(tasks, ids, strict=True)
+        ]
+
+    [[within, behind]] = Begun(drawn, prompts.begins)([ASKED], 2)
+    reward = RewardAdapter(load_verifier("gsm8k_last_number"))
+
+    assert (within.text, within.begun) == ("<think>\nit may be 5", "<think>\n")
+    assert [reward.judge(r.text, ASKED.answer).reward for r in (within, behind)] == [0, 1]
+
+
+def test_a_tokenizer_that_ends_every_text_does_not_end_the_prompt(chat: Policy) -> None:
+    """Nothing can follow an end; one that the text itself holds stays."""
+    tokenizer: Any = copy.deepcopy(chat.tokenizer)
+    end = tokenizer.eos_token
+    tokenizer._tokenizer.post_processor = TemplateProcessing(
+        single=f"$A {end}", special_tokens=[(end, tokenizer.eos_token_id)]
+    )
+    prompts = PromptBuilder(tokenizer, PromptingConfig())
+
+    assert tokenizer(ASKED.prompt)["input_ids"][-1] == tokenizer.eos_token_id
+    assert prompts(ASKED) == chat.encode(ASKED.prompt)
+    held = replace(ASKED, prompt=f"a{end}")
+    assert prompts(held)[-1] == tokenizer.eos_token_id
+
+
+def test_a_variable_of_the_template_is_no_argument_of_transformers() -> None:
+    """`tokenize` would break the call, `chat_template` replace the prompt in silence."""
+    known = inspect.signature(PreTrainedTokenizerFast.apply_chat_template).parameters
+    assert {*known} <= TEMPLATE_ARGUMENTS
+    for name in ("tokenize", "chat_template", "continue_final_message"):
+        with pytest.raises(ValidationError, match=f"template_variables.{name} is an argument of"):
+            PromptingConfig(skip_chat_template=False, template_variables={name: True})
+    PromptingConfig(skip_chat_template=False, template_variables={"enable_thinking": False})
 
 
 @pytest.mark.requirement("EX-06")
