@@ -40,6 +40,8 @@ class Drains:
         self._database = database
         self._settings = settings
         self._started: list[Detached] = []
+        self._scheduled: Detached | None = None
+        """The newest drain that the tick started; it may have ended."""
         self._failed: Detached | None = None
         self._turn = threading.Lock()
 
@@ -48,14 +50,18 @@ class Drains:
         self._start("drain", log_name="drain.log")
 
     def tick(self) -> None:
-        """One tick: a scheduled drain, if there is anything to run, to rescue or to restore."""
+        """One tick: a scheduled drain, if there is anything to run, to rescue or to restore.
+
+        One at a time: a drain that still starts up holds no lane yet, so the lane cannot tell. One
+        that holds it and fell silent is no reason to wait: the next one takes the lane over.
+        """
         counts = views.counts(self._database)
         lane = views.lane_status(self._database, self._settings.lane)
         busy = lane.held and (lane.heartbeat_age_s or 0) <= self._settings.lease_s
         waiting = counts[State.QUEUED] + counts[State.RUNNING]
-        if busy or not (waiting or owed(self._database)):
+        if busy or self._starts_up(lane.pid) or not (waiting or owed(self._database)):
             return
-        self._start("drain", "--scheduled", log_name="drain-scheduled.log")
+        self._scheduled = self._start("drain", "--scheduled", log_name="drain-scheduled.log")
 
     def trouble(self) -> str | None:
         """Why the newest drain of ours that failed did, and where its output is."""
@@ -73,11 +79,18 @@ class Drains:
             self._reap()
             return len(self._started)
 
-    def _start(self, *arguments: str, log_name: str) -> None:
+    def _starts_up(self, holder: int | None) -> bool:
+        """Whether a drain of the tick lives that does not hold the lane."""
+        newest = self._scheduled
+        return newest is not None and newest.poll() is None and newest.process.pid != holder
+
+    def _start(self, *arguments: str, log_name: str) -> Detached:
         with self._turn:
             self._reap()
             self._failed = None
-            self._started.append(spawn_cockpit(arguments, self._settings, log_name))
+            started = spawn_cockpit(arguments, self._settings, log_name)
+            self._started.append(started)
+        return started
 
     def _reap(self) -> None:
         """Ended children are asked for their status, or they would stay as zombies."""

@@ -36,10 +36,9 @@ from worker.jobs.sweeps import submit_sweep
 from worker.lane import governor, ledger, policy
 from worker.lane.mem_trace import MemoryLog
 from worker.lane.sentry import DECISIONS
-from worker.lane.window import zone_named
+from worker.lane.window import EARLIEST, zone_named
 from worker.report import snapshot
 from worker.report.night import night_at
-from worker.report.snapshot import EARLIEST
 
 HOUR = 3600.0
 DAY = 24 * HOUR

@@ -6,6 +6,7 @@ job.
 
 from __future__ import annotations
 
+import os
 import shutil
 import time
 from collections.abc import Iterator
@@ -57,24 +58,44 @@ def diagnose(settings: WorkerSettings) -> list[Finding]:
         findings += _database(settings)
     except DatabaseError as error:
         findings.append(_found("database", Level.RISK, str(error)))
+    except OSError as error:
+        detail = f"{error.filename} cannot be looked at: {error.strerror}; give this user access"
+        findings.append(_found("database", Level.RISK, detail))
     return [*findings, *_programs()]
 
 
 def _data_directory(settings: WorkerSettings) -> Finding:
     path = settings.data_dir
-    if not path.exists():
-        return _found("data directory", Level.OK, f"{path} (not made yet)")
-    if not path.is_dir():
-        detail = f"{path} is no directory; set NIGHTLANE_DATA_DIR to another place"
+    elsewhere = "set NIGHTLANE_DATA_DIR to another place"
+    try:
+        if not path.exists():
+            return _found("data directory", Level.OK, f"{path} (not made yet)")
+        if not path.is_dir():
+            detail = f"{path} is no directory; {elsewhere}"
+            return _found("data directory", Level.RISK, detail)
+    except OSError as error:
+        detail = f"{path} cannot be looked at: {error.strerror}; {elsewhere}"
+        return _found("data directory", Level.RISK, detail)
+    if not _writable(path):
+        detail = f"{path} cannot be written by this user; give it write access, or {elsewhere}"
         return _found("data directory", Level.RISK, detail)
     return _found("data directory", Level.OK, str(path))
 
 
+def _writable(path: Path) -> bool:
+    """Whether files in a directory, or a file itself, can be changed by this user."""
+    return os.access(path, os.W_OK | os.X_OK if path.is_dir() else os.W_OK)
+
+
 def _disk(settings: WorkerSettings) -> Finding:
     place = settings.data_dir
-    while not place.exists():
-        place = place.parent
-    free_gb = shutil.disk_usage(place).free / 1e9
+    try:
+        while not place.exists():
+            place = place.parent
+        free_gb = shutil.disk_usage(place).free / 1e9
+    except OSError as error:
+        detail = f"{place} cannot be looked at: {error.strerror}; give this user access"
+        return _found("disk", Level.RISK, detail)
     if free_gb < ROOM_GB:
         detail = f"{free_gb:.1f} GB free at {place}; make room, or run: cockpit prune"
         return _found("disk", Level.RISK, detail)
@@ -117,6 +138,9 @@ def _integrity(db: Database) -> Finding:
     if found != ["ok"]:
         remedy = "keep a copy, then bring a backup back with: cockpit db restore FILE"
         return _found("database", Level.RISK, f"{name} is damaged: {found[0]}; {remedy}")
+    if not _writable(Path(name)):
+        detail = f"{name} cannot be written by this user, so no job can run; give it write access"
+        return _found("database", Level.RISK, detail)
     return _found("database", Level.OK, f"{name}, whole")
 
 

@@ -147,7 +147,9 @@ def _print_status(found: Status) -> None:
     from app import wording  # noqa: PLC0415 - keeps --help light
 
     terms = found.terms or {}
-    cap = terms.get("cap_usd")
+    cap, hours = terms.get("cap_usd"), terms.get("cap_gpu_hours")
+    failures, expires_at = terms.get("max_failures"), terms.get("expires_at")
+    most_hours = f" of {hours:g} h" if hours is not None else ""
     facts = [
         ("lane", found.lane),
         ("autonomy", "armed" if found.armed else "off"),
@@ -155,8 +157,10 @@ def _print_status(found: Status) -> None:
         ("next", wording.clock(found.next_eligible_at) if found.next_eligible_at else None),
         ("set", f"{wording.clock(found.changed_at)} by {found.changed_by}" if terms else None),
         ("interval", f"{terms['interval_min']:g} min" if terms else None),
+        ("expires", wording.clock(expires_at) if expires_at is not None else None),
+        ("ends after", f"{failures} failures in a row" if failures is not None else None),
         ("spent today", f"${found.spent_usd:.2f}" + (f" of ${cap:g}" if cap is not None else "")),
-        ("used today", f"{found.used_hours:.2f} h at ${found.price_usd_h:g}/h"),
+        ("used today", f"{found.used_hours:.2f} h{most_hours} at ${found.price_usd_h:g}/h"),
         ("cron's next", wording.clock(found.next_cron_at) if found.next_cron_at else None),
         ("crontab", found.cron_line),
         ("resident", "owed a start" if found.resident_owed else None),

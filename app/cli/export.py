@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from app.cli.output import note, print_json
 from app.cli.place import AsJson, DataDir, opened
 from engine.contract.errors import ConfigError, ConfigProblem
+
+if TYPE_CHECKING:
+    from worker.jobs.views import JobView
 
 
 def register(cli: typer.Typer) -> None:
@@ -59,4 +62,15 @@ def export_sft(
     if count:
         note(f"{count} rows in {out}")
     else:
-        note(f"job {job_id} has no completion that was right and well-formed; nothing written")
+        note(f"job {job_id} {_why_none(job)}; nothing written")
+
+
+def _why_none(job: JobView) -> str:
+    """Why a job has nothing to export: gone, not there yet, or sampled and never right."""
+    from app import wording  # noqa: PLC0415 - keeps --help light
+
+    if job.pruned_at is not None:
+        return f"was pruned on {wording.minute(job.pruned_at)}: its rollouts were thrown away"
+    if not job.attempt:
+        return f"has not run yet (it is {job.state}), so it has no completions"
+    return "has no completion that was right and well-formed"

@@ -53,11 +53,12 @@ def jobs(
             found = views.list_jobs(
                 database, before=before, limit=limit, state=_state(state), tag=tag, sweep_id=sweep
             )
+        lease_s = database.settings.lease_s
     if as_json:
         print_json([job.model_dump(mode="json") for job in found])
     elif found:
         head = ("id", "state", "kind", "name", "step", "held-out", "verdict or reason")
-        print_table(head, [_row(job, Headline.of(job)) for job in found])
+        print_table(head, [_row(job, Headline.of(job), lease_s) for job in found])
     else:
         note(_nothing(state=state, before=before, tag=tag, sweep=sweep, following=following))
 
@@ -72,11 +73,12 @@ def show(
     with opened(context, data_dir) as database:
         job = views.get_job(database, job_id)
         audit = views.audit(database, job_id)
+        lease_s = database.settings.lease_s
     if as_json:
         entries = [entry.model_dump(mode="json") for entry in audit]
         print_json(job.model_dump(mode="json") | {"audit": entries})
         return
-    _print_job(job, Headline.of(job), audit)
+    _print_job(job, Headline.of(job), audit, lease_s)
 
 
 def logs(
@@ -144,7 +146,17 @@ def _nothing(*, following: bool, **filters: str | int | None) -> str:
     return "no job here; queue one with: cockpit enqueue rl_run FILE"
 
 
-def _row(job: JobView, headline: Headline) -> tuple[str, ...]:
+def _silent_s(job: JobView, lease_s: float) -> float | None:
+    """For how long nobody looked after a running job; None while its supervisor is heard."""
+    from worker.jobs.states import State  # noqa: PLC0415 - keeps --help light
+
+    if job.state is not State.RUNNING or job.heartbeat_at is None:
+        return None
+    silent_s = time.time() - job.heartbeat_at
+    return silent_s if silent_s > lease_s else None
+
+
+def _row(job: JobView, headline: Headline, lease_s: float) -> tuple[str, ...]:
     from app import wording  # noqa: PLC0415 - keeps --help light
 
     if headline.before is not None:
@@ -157,21 +169,24 @@ def _row(job: JobView, headline: Headline) -> tuple[str, ...]:
         ending = job.waits_for.reason + (
             f" not before {wording.clock(until)}" if _comes(until) else ""
         )
-    return (str(job.id), job.state, job.kind, job.name, headline.progress or "–", heldout, ending)
+    state = job.state if _silent_s(job, lease_s) is None else f"{job.state}, stale"
+    return (str(job.id), state, job.kind, job.name, headline.progress or "–", heldout, ending)
 
 
-def _print_job(job: JobView, headline: Headline, audit: list[AuditView]) -> None:
+def _print_job(job: JobView, headline: Headline, audit: list[AuditView], lease_s: float) -> None:
     from app import wording  # noqa: PLC0415 - keeps --help light
 
     facts = [
         ("job", f"{job.id} ({job.kind})"),
         ("name", job.name),
-        ("state", job.state),
+        ("state", _state_in_words(job, lease_s)),
         ("ended by", " – ".join(filter(None, (job.cause, job.error)))),
         ("waits for", _waits_for(job)),
         ("not before", _not_before(job)),
         ("priority", str(job.priority) if job.priority else None),
         ("runs after", ", ".join(map(str, job.after))),
+        # None where there is no such job; shown beside them, for it says what their end does.
+        ("if one fails", job.if_parent_fails),
         ("tags", " ".join(job.tags)),
         ("sweep", None if job.sweep_id is None else f"{job.sweep_id} {_point(job)}"),
         ("began from", None if job.clone_of is None else f"job {job.clone_of}"),
@@ -196,6 +211,17 @@ def _print_job(job: JobView, headline: Headline, audit: list[AuditView]) -> None
     for entry in audit:
         moved = f"{wording.clock(entry.at)}  {entry.to_state:<10}{plain(entry.why)}"
         typer.echo(f"{'':<14}{moved}  ({plain(entry.actor)})")
+
+
+def _state_in_words(job: JobView, lease_s: float) -> str:
+    """Its state; of a job whose drain died also what takes it over, as the board says it."""
+    from app import wording  # noqa: PLC0415 - keeps --help light
+
+    silent_s = _silent_s(job, lease_s)
+    if silent_s is None:
+        return job.state
+    silence = f"no heartbeat for {wording.duration(round(silent_s))}"
+    return f"{job.state}, stale: {silence}; the next drain takes the job over: cockpit drain"
 
 
 def _waits_for(job: JobView) -> str | None:

@@ -95,11 +95,13 @@ def prune(
         )
     else:
         for found in report.pruned:
-            typer.echo(f"job {found.job_id}: {found.bytes / 1e6:.1f} MB in {found.files} files")
+            files = "1 file" if found.files == 1 else f"{found.files} files"
+            typer.echo(f"job {found.job_id}: {found.bytes / 1e6:.1f} MB in {files}")
     for left in report.spared:
         note(f"job {left.job_id} was left alone: {left.why}")
     total = sum(found.bytes for found in report.pruned) / 1e6
-    note(f"{len(report.pruned)} runs, {total:.1f} MB{' would go' if dry_run else ''}")
+    runs = "1 run" if len(report.pruned) == 1 else f"{len(report.pruned)} runs"
+    note(f"{runs}, {total:.1f} MB{' would go' if dry_run else ''}")
 
 
 def _seconds(text: str) -> float:

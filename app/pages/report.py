@@ -25,8 +25,9 @@ from engine.contract.errors import ConfigError, ConfigProblem
 from worker.database import Database
 from worker.jobs import views
 from worker.jobs.refusals import AlreadyTriedError
+from worker.lane.window import EARLIEST
 from worker.report import choices
-from worker.report.snapshot import EARLIEST, latest_morning, report_of
+from worker.report.snapshot import latest_morning, report_of
 
 router = APIRouter(prefix="/report", include_in_schema=False)
 

@@ -49,6 +49,29 @@ def test_status_tells_what_off_undoes(cockpit: Cockpit) -> None:
     assert again.err == "autonomy was off before\n"
 
 
+@pytest.mark.requirement("LN-01")
+def test_status_says_every_limit_that_was_set_also_while_nothing_may_start(
+    cockpit: Cockpit, db: Database
+) -> None:
+    """Before going to bed: until when, how many hours, how many failures; none where none is."""
+    cockpit("autonomy", "on")
+    bare = cockpit("autonomy", "status").out
+    limits = ("--cap-usd", "5", "--cap-gpu-hours", "8", "--max-failures", "3")
+    said = cockpit("autonomy", "on", "--zone", "UTC", *limits, "--expires", "2031-01-01 07:00")
+    armed = cockpit("autonomy", "status").out
+    cockpit("autonomy", "off")
+    off = cockpit("autonomy", "status").out
+
+    assert "expires" not in bare
+    assert "failures" not in bare
+    assert "until 3 failures in a row, until 2031-01-01 07:00\n" in said.err
+    for told in (armed, off):
+        assert "\nexpires       2031-01-01 07:00\n" in told
+        assert "\nends after    3 failures in a row\n" in told
+        assert "\nspent today   $0.00 of $5\n" in told
+        assert "\nused today    0.00 h of 8 h at $" in told
+
+
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
@@ -59,6 +82,10 @@ def test_status_tells_what_off_undoes(cockpit: Cockpit) -> None:
         (["--days", "caturday"], "days: are no days of the week"),
         (["--zone", "Mars/One"], "zone: is no time zone (got 'Mars/One'); write a name like"),
         (["--expires", "yesterday"], "expires: is no time"),
+        (
+            ["--expires", "2020-01-01"],
+            "expires: is long past (got '2020-01-01'); give a later time\n",
+        ),
         (["--interval-min", "45", "--install-cron"], "interval_min: cannot be said in a crontab"),
     ],
 )

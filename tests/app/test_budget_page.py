@@ -146,7 +146,14 @@ def test_money_spent_elsewhere_is_written_by_the_form(client: TestClient, db: Da
 
 @pytest.mark.parametrize(
     ("field", "value"),
-    [("usd", ""), ("usd", "-1"), ("usd", "nan"), ("usd", "lots"), ("day", "soon")],
+    [
+        ("usd", ""),
+        ("usd", "-1"),
+        ("usd", "nan"),
+        ("usd", "lots"),
+        ("day", "soon"),
+        ("day", "0001-01-01"),
+    ],
 )
 def test_a_wrong_spend_is_refused_beside_its_field(
     client: TestClient, db: Database, field: str, value: str

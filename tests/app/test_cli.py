@@ -162,6 +162,40 @@ def test_jobs_and_show_tell_how_a_run_came_out(cockpit: Cockpit, db: Database) -
     assert cockpit("logs", "1", "-n", "2").out == "two\nthree\n"
 
 
+def test_a_job_whose_drain_died_is_not_called_running_alone(cockpit: Cockpit, db: Database) -> None:
+    """The board calls it stale too; who looks at the job reads what takes it over."""
+    queue(db, name="tonight")
+    with night(db) as lane:
+        lane.start()
+        fresh = cockpit("jobs").out, cockpit("show", "1").out
+        with db.write_tx() as conn:
+            conn.execute(update(job).values(heartbeat_at=time.time() - 3600))
+        stale = cockpit("jobs").out, cockpit("show", "1").out
+
+    assert "stale" not in "".join(fresh)
+    assert "1   running, stale  rl_run  tonight" in stale[0]
+    said = "state         running, stale: no heartbeat for 1 h; the next drain takes the job over: "
+    assert f"\n{said}cockpit drain\n" in stale[1]
+
+
+@pytest.mark.parametrize("left", ["nothing", "an empty file"])
+def test_a_reindex_without_events_is_refused(cockpit: Cockpit, db: Database, left: str) -> None:
+    """Refused: 4; the verdict stands as before."""
+    queue(db)
+    with night(db) as lane:
+        attempt = lane.start()
+        attempt.finish()
+    attempt.run.events.unlink()
+    if left == "an empty file":
+        attempt.run.events.touch()
+
+    said = cockpit("reindex", "1")
+
+    assert (said.code, said.out) == (4, "")
+    assert said.err.startswith(f"cockpit: job 1 has no events at {attempt.run.events}; its result")
+    assert views.get_job(db, 1).result["verdict"] == "gain"
+
+
 def test_a_terminal_is_not_moved_by_what_others_wrote(cockpit: Cockpit, db: Database) -> None:
     """An escape sequence in a name stays visible and does nothing."""
     queue(db)

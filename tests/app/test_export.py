@@ -11,7 +11,7 @@ import pytest
 
 from engine.contract.run_dir import RunDir
 from tests.app.conftest import Said
-from tests.app.night import queue
+from tests.app.night import night, queue
 from worker.database import Database
 
 Cockpit = Callable[..., Said]
@@ -70,14 +70,34 @@ def test_only_right_whole_and_well_formed_completions_are_written(
     assert rows[0] == {"prompt": "a?", "completion": "new", "id": "a", "step": 2}
 
 
-def test_nothing_to_export_writes_nothing(cockpit: Cockpit, db: Database, tmp_path: Path) -> None:
-    """A run that has not sampled yet."""
+@pytest.mark.parametrize(
+    ("played", "why"),
+    [
+        ("queued", "has not run yet (it is queued), so it has no completions"),
+        ("ran", "has no completion that was right and well-formed"),
+        ("pruned", "was pruned on "),
+    ],
+)
+def test_nothing_to_export_writes_nothing_and_says_why(
+    cockpit: Cockpit, db: Database, tmp_path: Path, played: str, why: str
+) -> None:
+    """Whoever pruned a run must not be told that it never answered right."""
     target = tmp_path / "sft.jsonl"
+    job_id = queue(db)
+    if played != "queued":
+        with night(db) as lane:
+            attempt = lane.start()
+            write(attempt.run, "train-000001", rollout("a", "a", reason="wrong"))
+            attempt.finish(verdict="no gain proven")
+    if played == "pruned":
+        assert cockpit("prune", "--job", str(job_id)).code == 0
 
-    said = cockpit("export-sft", str(queue(db)), "--out", str(target))
+    said = cockpit("export-sft", str(job_id), "--out", str(target))
 
     assert said.code == 0
-    assert "nothing written" in said.err
+    assert said.err.startswith(f"job {job_id} {why}")
+    assert ("its rollouts were thrown away" in said.err) == (played == "pruned")
+    assert said.err.endswith("; nothing written\n")
     assert list(tmp_path.glob("*.jsonl*")) == []
 
 

@@ -314,6 +314,21 @@ def test_a_start_time_is_shown_beside_what_a_job_waits_for_first(
     assert "\nnot before" not in alone
 
 
+@pytest.mark.requirement("JB-09")
+def test_what_becomes_of_a_job_whose_parent_fails_is_shown_beside_its_parents(
+    cockpit: Cockpit, db: Database
+) -> None:
+    """Asked for, or by default; a job without parents has nothing to say there."""
+    queue(db)
+    for given in ((), ("--if-parent-fails", "run")):
+        arguments = ("enqueue", "rl_run", "-", "--force", "--after", "1", *given)
+        assert cockpit(*arguments, stdin=yaml.safe_dump(CONFIG).encode()).code == 0
+
+    assert "\nruns after    1\nif one fails  cancel\n" in cockpit("show", "2").out
+    assert "\nruns after    1\nif one fails  run\n" in cockpit("show", "3").out
+    assert "if one fails" not in cockpit("show", "1").out
+
+
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
@@ -372,7 +387,8 @@ def test_a_prune_says_what_it_freed(cockpit: Cockpit, db: Database) -> None:
 
     for arguments, kept in ((("--dry-run",), True), ((), False)):
         said = cockpit("prune", "--older-than", "30d", *arguments)
-        assert (said.code, said.out) == (0, f"job {number}: 2.0 MB in 1 files\n")
+        assert (said.code, said.out) == (0, f"job {number}: 2.0 MB in 1 file\n")
+        assert said.err == f"1 run, 2.0 MB{' would go' if kept else ''}\n"
         assert folder.exists() is kept
     assert "pruned" in cockpit("show", str(number)).out
 

@@ -5,15 +5,17 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import httpx
 import psutil
 import pytest
 from fastapi import FastAPI
+from sqlalchemy import update
 from starlette.testclient import TestClient
 
+import app.ticker
 from app.detached import spawn_cockpit
 from app.main import create_app
 from app.settings import AppSettings
@@ -27,6 +29,8 @@ from worker.database import Database
 from worker.jobs import views
 from worker.jobs.queue import enqueue
 from worker.jobs.states import State
+from worker.jobs.tables import lane
+from worker.lane.lock import hold_lane
 from worker.lane.policy import Policy, arm, disarm
 from worker.settings import WorkerSettings
 
@@ -250,6 +254,69 @@ def test_a_tick_starts_nothing_when_nothing_is_queued_or_the_lane_is_at_work(
     drains.tick()
 
     assert started == [("drain", "--scheduled")]
+
+
+class Started:
+    """A drain that was started and does nothing; it ends when a test says so."""
+
+    def __init__(self, pid: int) -> None:
+        self.process = self
+        self.pid = pid
+        self.status: int | None = None
+
+    def poll(self) -> int | None:
+        return self.status
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Started]]:
+    """What the drains of this process were started as; the first has this test's own process."""
+    found: list[tuple[str, Started]] = []
+
+    def spawn(arguments: Sequence[str], *_: object) -> Started:
+        found.append((" ".join(arguments), Started(os.getpid() if not found else -len(found))))
+        return found[-1][1]
+
+    monkeypatch.setattr(app.ticker, "spawn_cockpit", spawn)
+    return found
+
+
+@pytest.mark.requirement("LN-02")
+def test_a_tick_starts_no_second_drain_while_its_own_still_starts_up(
+    db: Database, settings: WorkerSettings, started: list[tuple[str, Started]]
+) -> None:
+    """Python takes a second to start: at a tiny interval the machine would fill with drains."""
+    queue(db)
+    drains = Drains(db, settings)
+
+    for _ in range(3):
+        drains.tick()
+    assert [what for what, _ in started] == ["drain --scheduled"]
+    drains.run_now()
+    drains.tick()
+    assert [what for what, _ in started] == ["drain --scheduled", "drain"]
+    started[0][1].status = 0
+    drains.tick()
+
+    assert [what for what, _ in started] == ["drain --scheduled", "drain", "drain --scheduled"]
+
+
+@pytest.mark.requirement("LN-02")
+def test_a_tick_replaces_its_own_drain_that_holds_the_lane_and_fell_silent(
+    db: Database, settings: WorkerSettings, started: list[tuple[str, Started]]
+) -> None:
+    """It lives and does nothing; once is enough, the next drain takes the lane over."""
+    queue(db)
+    drains = Drains(db, settings)
+    drains.tick()
+
+    with hold_lane(db, settings):
+        with db.write_tx() as conn:
+            conn.execute(update(lane).values(heartbeat_at=time.time() - settings.lease_s - 9))
+        for _ in range(3):
+            drains.tick()
+
+    assert [what for what, _ in started] == ["drain --scheduled"] * 2
 
 
 def test_a_drain_that_fails_is_told_on_the_board(

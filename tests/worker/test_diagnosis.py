@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import subprocess
@@ -115,6 +116,55 @@ def test_a_lane_that_another_data_directory_holds_is_not_called_free(
 
     assert f"is held by a drain of {tmp_path / 'other'} (process {os.getpid()})" in found.detail
     assert finding(settings, "lane").detail == '"cpu" is free'
+
+
+@pytest.mark.parametrize(("name", "file"), [("data directory", ""), ("database", "nightlane.db")])
+def test_a_place_that_cannot_be_written_is_a_risk(
+    db: Database, settings: WorkerSettings, monkeypatch: pytest.MonkeyPatch, name: str, file: str
+) -> None:
+    """Every figure can be read, and the first job of the night fails."""
+    place = settings.data_dir / file
+    real = os.access
+    monkeypatch.setattr(os, "access", lambda path, mode: path != place and real(path, mode))
+
+    found = {one.name: one for one in diagnose(settings)}
+
+    assert [one.name for one in found.values() if one.level is Level.RISK] == [name]
+    assert f"{place} cannot be written by this user" in found[name].detail
+    assert "lane" in found
+
+
+@pytest.mark.parametrize(
+    ("names", "file"),
+    [
+        (["database"], "nightlane.db"),  # a data directory of mode 000
+        (["data directory", "disk", "database"], ""),  # one inside of such a directory
+    ],
+)
+def test_a_place_that_cannot_be_looked_at_is_a_risk_and_no_traceback(
+    db: Database,
+    settings: WorkerSettings,
+    monkeypatch: pytest.MonkeyPatch,
+    names: list[str],
+    file: str,
+) -> None:
+    """Its files belong to another user; the rest is looked at all the same."""
+    shut = settings.data_dir / file
+    real = Path.stat
+
+    def stat(path: Path, **options: bool) -> os.stat_result:
+        if path.is_relative_to(shut):
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return real(path, **options)
+
+    monkeypatch.setattr(Path, "stat", stat)
+
+    found = diagnose(settings)
+
+    assert [one.name for one in found if one.level is Level.RISK] == names
+    told = [one.detail for one in found if one.level is Level.RISK]
+    assert all("cannot be looked at: Permission denied; " in detail for detail in told)
+    assert {"sqlite", "bubblewrap", "engine"} <= {one.name for one in found}
 
 
 def test_a_data_directory_that_is_a_file_is_a_risk(

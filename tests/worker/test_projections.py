@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -16,6 +17,7 @@ from worker.database import Database
 from worker.drain import drain
 from worker.jobs import views
 from worker.jobs.projections import JobRunningError, reindex
+from worker.jobs.refusals import NoEventsError
 from worker.jobs.tables import job, metric
 from worker.settings import WorkerSettings
 
@@ -106,6 +108,30 @@ def test_a_job_that_never_ran_has_nothing_to_rebuild(
     assert reindex(db, tally())[1:] == (0, 0, False)
     with pytest.raises(views.JobNotFoundError):
         reindex(db, 99)
+
+
+@pytest.mark.parametrize("left", ["nothing", "an empty file", "no run directory"])
+def test_a_result_whose_events_are_gone_stays_as_it_is(
+    settings: WorkerSettings, db: Database, tally: Callable[..., int], left: str
+) -> None:
+    """A restored database on another machine: the row is all that is left, so it is kept."""
+    number = tally()
+    drain(settings)
+    live = projections(db, number)
+    run = RunDir(views.get_job(db, number).run_dir)
+    run.events.unlink()
+    if left == "an empty file":
+        run.events.touch()
+    elif left == "no run directory":
+        shutil.rmtree(run.root)
+
+    with pytest.raises(NoEventsError) as refused:
+        reindex(db, number)
+
+    said = f"job {number} has no events at {run.events}; its result stays as it is; "
+    assert str(refused.value) == said + "put its run directory back first"
+    assert live[0]["status"] == "done"
+    assert projections(db, number) == live
 
 
 def test_the_memory_trace_is_rebuilt_from_the_attempts_files(

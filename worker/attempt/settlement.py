@@ -55,6 +55,8 @@ class Verdict:
     """Counts as stopped for memory."""
     rescue: bool = False
     """Counts as lost to a dead supervisor or machine."""
+    ended: str = ""
+    """Of `why`, how it ended without being asked: what stays true whatever becomes of the job."""
     later: bool = False
     """Not for the drain that put it back: budget or window ended for now."""
     deferral: Deferral | None = None
@@ -85,17 +87,18 @@ def settle_lost(rescues: int, max_attempts: int) -> Verdict:
             "look at the end of each attempt's engine.log, then enqueue it again"
         )
         return Verdict(State.FAILED, why, "LOST", error, rescue=True)
-    return Verdict(State.QUEUED, f"{why}; to resume from its last checkpoint", rescue=True)
+    resumes = f"{why}; to resume from its last checkpoint"
+    return Verdict(State.QUEUED, resumes, rescue=True, ended=why)
 
 
 def no_run_directory(error: OSError, now: float) -> Verdict:
     """The attempt's directory could not be made; a full disk is looked at again after a while."""
     why = f"no run directory: {error.strerror}"
     if error.errno not in _NO_ROOM:
-        return Verdict(State.QUEUED, why, later=True)
+        return Verdict(State.QUEUED, why, later=True, ended=why)
     detail = "there is no room for its run directory; make room, or wait for the next look"
     full = Deferral(Reason.DISK_FULL, detail, now + DISK_PAUSE_S)
-    return Verdict(State.QUEUED, why, later=True, deferral=full)
+    return Verdict(State.QUEUED, why, later=True, deferral=full, ended=why)
 
 
 def _done(ending: Ending) -> Verdict:
@@ -125,7 +128,8 @@ def _crashed(ending: Ending) -> Verdict:
 
 
 def _stopped(ending: Ending) -> Verdict:
-    late = "; killed, its checkpoint did not come in time" if ending.killed else ""
+    killed = "killed, its checkpoint did not come in time" if ending.killed else ""
+    late = f"; {killed}" if killed else ""
     if ending.abort is None:
         error = "the engine stopped without a request; see its engine.log"
         return Verdict(State.ABORTED, "stopped without a request", "STOPPED", error)
@@ -133,10 +137,10 @@ def _stopped(ending: Ending) -> Verdict:
     if reason is AbortReason.CANCEL:
         return Verdict(State.CANCELLED, f"cancelled{late}")
     if reason is AbortReason.REQUEUE:
-        return Verdict(State.QUEUED, f"put back on request, to resume{late}")
+        return Verdict(State.QUEUED, f"put back on request, to resume{late}", ended=killed)
     if reason is AbortReason.SIGTERM or reason in _LATER:
         why = f"stopped ({reason}), to resume{late}"
-        return Verdict(State.QUEUED, why, later=reason in _LATER)
+        return Verdict(State.QUEUED, why, later=reason in _LATER, ended=killed)
     if reason is AbortReason.MEMORY:
         return _out_of_memory(ending, late)
     error = "an operator stopped it; its last checkpoint can be resumed"
@@ -148,7 +152,7 @@ def _out_of_memory(ending: Ending, late: str) -> Verdict:
     left = "" if abort is None or abort.headroom_gb is None else f" at {abort.headroom_gb:.1f} GB"
     why = f"stopped for memory{left}{late}"
     if ending.oom_deferred < MEMORY_CHANCES:
-        return Verdict(State.QUEUED, f"{why}, to resume once", oom=True)
+        return Verdict(State.QUEUED, f"{why}, to resume once", oom=True, ended=why)
     error = (
         f"memory ran short{left}, {ending.oom_deferred + 1} times; "
         "make the job smaller (micro_batch, rollout_batch, max_new_tokens)"

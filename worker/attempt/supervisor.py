@@ -95,7 +95,8 @@ class Supervisor:
         try:
             return self._settle(settle(self._supervise()))
         except (WatchdogError, EngineStartError) as error:
-            self._settle(Verdict(State.QUEUED, str(error), later=True))
+            why = str(error)
+            self._settle(Verdict(State.QUEUED, why, later=True, ended=why))
             raise
 
     # --- before ---

@@ -53,7 +53,9 @@ def write_verdict(
     def settle(conn: Connection) -> Settled:
         told, who = verdict, actor()
         if verdict.to is State.QUEUED and _cancel_asked(conn, job_id):
-            told = Verdict(State.CANCELLED, f"cancelled; {verdict.why}")
+            # What was to become of it is not so any more; how its attempt ended still is.
+            why = "; ".join(filter(None, ("cancelled", verdict.ended)))
+            told = Verdict(State.CANCELLED, why)
         known = {
             "the_job": job_id,
             "the_fence": lease.fence,

@@ -26,11 +26,16 @@ _REMEDY = "write 2026-11-22T22:00+01:00, '2026-11-22 22:00 Europe/Berlin', Unix 
 
 
 def start_time(
-    given: float | str | None, now: float, zone: Callable[[], datetime.tzinfo]
+    given: float | str | None,
+    now: float,
+    zone: Callable[[], datetime.tzinfo],
+    *,
+    if_past: str = "leave it out to start at once",
 ) -> float | None:
     """Unix seconds of a `not_before`. Raises ConfigError when it is no time, past or absurd.
 
-    `zone` is asked only for a time that names neither zone nor offset.
+    `zone` is asked only for a time that names neither zone nor offset; `if_past` is the remedy for
+    one that is over.
 
     >>> start_time("+2h", now=1000.0, zone=lambda: datetime.UTC)
     8200.0
@@ -41,8 +46,7 @@ def start_time(
     if found is None:
         raise _problem(given, "is no time", _REMEDY)
     if found < now:
-        ago = f"is {now - found:.0f} s in the past" if now - found < 1e7 else "is long past"
-        raise _problem(given, ago, "leave it out to start at once")
+        raise _problem(given, _past(now - found), if_past)
     if found > now + FURTHEST_DAYS * 86400:
         remedy = "give a time within ten years, in seconds"
         raise _problem(given, "is too far away", remedy)
@@ -65,6 +69,17 @@ def _of_text(text: str, now: float, local: Callable[[], datetime.tzinfo]) -> flo
         return max(moment.replace(tzinfo=zone, fold=fold).timestamp() for fold in (0, 1))
     except (ValueError, OverflowError):
         return None
+
+
+def _past(seconds: float) -> str:
+    """How far back, as a person would say it."""
+    if seconds < 2 * 60:
+        return f"is {seconds:.0f} s in the past"
+    if seconds < 2 * 3600:
+        return f"is {seconds / 60:.0f} min in the past"
+    if seconds < 2 * 86400:
+        return f"is {seconds / 3600:.1f} h in the past"
+    return f"is {seconds / 86400:.0f} d in the past" if seconds < 1e7 else "is long past"
 
 
 def _zone(name: str) -> datetime.tzinfo:

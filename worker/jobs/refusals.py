@@ -7,6 +7,7 @@ what they need beside it. Knows no HTTP status and no exit code.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from engine.contract.errors import NightlaneError
@@ -36,6 +37,23 @@ class WrongStateError(QueueRefusedError):
     @property
     def facts(self) -> Mapping[str, Any]:
         return {"job_id": self.job_id, "state": self.state}
+
+
+class NoEventsError(QueueRefusedError):
+    """There is nothing to rebuild a result from, and a result that would be lost by it."""
+
+    code = "no_events"
+
+    def __init__(self, job_id: int, events: Path) -> None:
+        self.job_id = job_id
+        super().__init__(
+            f"job {job_id} has no events at {events}; its result stays as it is; "
+            "put its run directory back first"
+        )
+
+    @property
+    def facts(self) -> Mapping[str, Any]:
+        return {"job_id": self.job_id}
 
 
 class AlreadyTriedError(QueueRefusedError):

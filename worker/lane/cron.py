@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import datetime
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -91,8 +92,10 @@ def next_run(line: str, now: float) -> float:
 
 def install(settings: WorkerSettings, line: str) -> None:
     """Put the line into the crontab, in the place of an earlier one. Raises CrontabError."""
-    kept = _without_ours(_read(), settings)
-    _write([*kept, line])
+    before = _read()
+    # The last line of others may lack its end; cron wants one behind every line.
+    whole = before if not before or before.endswith("\n") else f"{before}\n"
+    _write(f"{_without_ours(whole, settings)}{line}\n")
     (settings.data_dir / "logs").mkdir(parents=True, exist_ok=True)
 
 
@@ -100,7 +103,7 @@ def remove(settings: WorkerSettings) -> bool:
     """Take our line out; whether there was one. Raises CrontabError."""
     before = _read()
     kept = _without_ours(before, settings)
-    if len(kept) == len(before):
+    if kept == before:
         return False
     _write(kept)
     return True
@@ -136,40 +139,48 @@ def _has_password(value: str) -> bool:
     return bool(found) and ":" in rest.partition("@")[0] and "@" in rest
 
 
-def _without_ours(lines: Sequence[str], settings: WorkerSettings) -> list[str]:
-    return [line for line in lines if not line.endswith(mark(settings))]
+def _without_ours(table: str, settings: WorkerSettings) -> str:
+    """Cron ends a line at \\n alone; every other character is part of somebody's line."""
+    ours = mark(settings)
+    lines = re.findall(r"[^\n]*\n|[^\n]+", table)
+    return "".join(line for line in lines if not line.removesuffix("\n").endswith(ours))
 
 
-def _read() -> list[str]:
+def _read() -> str:
     done = _crontab("-l")
     # A user without a crontab is told so with status 1.
     if done.returncode != 0 and "no crontab for" not in done.stderr:
         raise CrontabError(f"the crontab cannot be read: {_said(done)}; {_remedy()}")
-    return done.stdout.splitlines() if done.returncode == 0 else []
+    return done.stdout if done.returncode == 0 else ""
 
 
-def _write(lines: Sequence[str]) -> None:
-    done = _crontab("-", text="".join(f"{line}\n" for line in lines))
+def _write(table: str) -> None:
+    done = _crontab("-", text=table)
     if done.returncode != 0:
         raise CrontabError(f"the crontab cannot be written: {_said(done)}; {_remedy()}")
 
 
-def _crontab(argument: str, text: str | None = None) -> subprocess.CompletedProcess[str]:
+def _crontab(argument: str, text: str = "") -> subprocess.CompletedProcess[str]:
+    """Runs the program. A crontab is bytes: what is no UTF-8 in it must come back as it was, and
+    Python's text mode would also turn every \\r\\n into \\n.
+    """
     program = shutil.which("crontab")
     if program is None:
         raise CrontabError(f"there is no crontab program on this machine; {_remedy()}")
     try:
-        return subprocess.run(
+        done = subprocess.run(
             [program, argument],
-            input=text or "",
+            input=text.encode(errors="surrogateescape"),
             capture_output=True,
-            text=True,
             timeout=_LIMIT_S,
             check=False,
             env=os.environ | {"LC_ALL": "C"},
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise CrontabError(f"the crontab cannot be used: {error}; {_remedy()}") from error
+    said = done.stderr.decode(errors="replace")
+    table = done.stdout.decode(errors="surrogateescape")
+    return subprocess.CompletedProcess(done.args, done.returncode, table, said)
 
 
 def _said(done: subprocess.CompletedProcess[str]) -> str:

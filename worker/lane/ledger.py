@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import datetime
 import zoneinfo
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from enum import StrEnum
 from typing import Any, NamedTuple
 
@@ -31,14 +31,14 @@ from sqlalchemy import (
     select,
 )
 
-from engine.contract.errors import ConfigError
+from engine.contract.errors import ConfigError, ConfigProblem
 from engine.contract.kinds import problems_of
 from worker.database import Database
 from worker.jobs.changes import announce
 from worker.jobs.states import State
 from worker.jobs.tables import job
 from worker.lane.tables import ledger, policy
-from worker.lane.window import day_ends, local_day, zone_named
+from worker.lane.window import EARLIEST, day_ends, local_day, zone_named
 from worker.prepared import Prepared
 
 SECONDS_PER_HOUR = 3600.0
@@ -145,14 +145,19 @@ def settle(conn: Connection, ended: Ended, *, lane: str, price_usd_h: float, act
 
 
 def spend_elsewhere(db: Database, raw: dict[str, Any], *, actor: str, now: float) -> ExternalSpend:
-    """Write an external spend of today or a day before. Raises ConfigError."""
+    """Write an external spend of a day up to tomorrow. Raises ConfigError."""
     try:
         spend = ExternalSpend.model_validate({k: v for k, v in raw.items() if v is not None})
     except ValidationError as error:
         raise ConfigError(problems_of(error, ExternalSpend)) from error
     with db.write_tx() as conn:
         zone = zone_of(conn, db.settings.lane)
-        day = spend.day or local_day(now, zone)
+        today = local_day(now, zone)
+        day = spend.day or today
+        # As far as the report goes: the night that runs bears the name of tomorrow's morning.
+        if not EARLIEST <= day <= today + datetime.timedelta(days=1):
+            remedy = f"give a day from {EARLIEST} to tomorrow"
+            raise ConfigError([ConfigProblem("day", str(day), "is no day of the lane", remedy)])
         conn.execute(
             insert(ledger).values(
                 at=now,
@@ -241,10 +246,15 @@ def day_view(db: Database, day: datetime.date | None, now: float) -> DayView:
     )
 
 
-def external_between(db: Database, begin: float, end: float) -> float:
-    """US dollars spent elsewhere that were written down in a stretch of time."""
+def external_between(
+    db: Database, begin: float, end: float, days: Collection[datetime.date]
+) -> float:
+    """US dollars spent elsewhere on these days that were written down in a stretch of time."""
     statement = select(func.coalesce(func.sum(ledger.c.usd), 0.0)).where(
-        ledger.c.entry == Entry.EXTERNAL, ledger.c.at >= begin, ledger.c.at < end
+        ledger.c.entry == Entry.EXTERNAL,
+        ledger.c.at >= begin,
+        ledger.c.at < end,
+        ledger.c.day.in_([day.isoformat() for day in days]),
     )
     with db.read() as conn:
         return float(conn.execute(statement).scalar_one())

@@ -8,6 +8,7 @@ Knows no job's size or price; that is the governor's.
 from __future__ import annotations
 
 import dataclasses
+import datetime
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
@@ -249,12 +250,16 @@ def described(terms: Policy) -> str:
         parts.append(f"at most {terms.cap_gpu_hours:g} lane hours a day")
     if terms.max_failures is not None:
         parts.append(f"until {terms.max_failures} failures in a row")
+    if terms.expires_at is not None:
+        # In the zone that stands before it.
+        ends = datetime.datetime.fromtimestamp(terms.expires_at, zone_named(terms.zone))
+        parts.append(f"until {ends:%Y-%m-%d %H:%M}")
     return ", ".join(parts)
 
 
 def _expiry(text: str, now: float, zone: str | None) -> float | None:
     try:
-        return start_time(text, now, partial(zone_named, zone))
+        return start_time(text, now, partial(zone_named, zone), if_past="give a later time")
     except ConfigError as error:
         renamed = [dataclasses.replace(problem, field="expires") for problem in error.problems]
         raise ConfigError(renamed) from None

@@ -24,6 +24,8 @@ import tzlocal
 
 from engine.contract.errors import ConfigError, ConfigProblem
 
+EARLIEST = datetime.date(2020, 1, 1)
+"""No lane ran before: an earlier day is a typing error."""
 DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 _EVERY_DAY = frozenset(range(7))
 _TIME = r"((?:[01]?\d|2[0-3]):[0-5]\d(?::[0-5]\d)?)"

@@ -20,7 +20,6 @@ from worker.lane import decisions, ledger, policy
 from worker.lane.decisions import DEFER, DecisionView
 from worker.lane.ledger import SECONDS_PER_HOUR
 from worker.lane.policy import Policy
-from worker.lane.window import local_day, zone_named
 from worker.report.gaps import Gap, busy_in, gaps_of
 from worker.report.going import GoingLine, going_on
 from worker.report.night import Night
@@ -72,6 +71,7 @@ class Report(BaseModel):
     spent_usd: float
     """By attempts in the night, and elsewhere on its days."""
     external_usd: float
+    """Of that, elsewhere: written down in the night, for one of its two days."""
     cap_usd: float | None
     days: list[DayMoney]
     gaps: list[Gap]
@@ -91,7 +91,9 @@ def build(db: Database, night: Night, now: float | None = None) -> Report:
     terms = armed[-1].terms if armed else None
     gaps = gaps_of(night, now, busy_in(runs, going), found, armed)
     days = _days(db, night, terms)
-    external = ledger.external_between(db, night.begin, night.end)
+    # Also by day: money of another day counts for that one's cap, not for the one told here.
+    told = [view.day for view in days]
+    external = ledger.external_between(db, night.begin, night.end, told)
     here = [run.usd - run.usd_before for run in runs] + [one.usd for one in going]
     spent = sum(here) + external
     cap = terms.cap_usd if terms else None
@@ -189,9 +191,8 @@ def _deferred(found: Sequence[DecisionView]) -> dict[str, list[int]]:
 
 
 def _days(db: Database, night: Night, terms: Policy | None) -> list[DayMoney]:
-    """Plan and use of the local days that the night touches."""
-    zone = zone_named(terms.zone if terms else None)
-    touched = dict.fromkeys(local_day(moment, zone) for moment in (night.begin, night.end))
+    """Plan and use of the local days that the night touches: its evening's and its morning's."""
+    touched = (night.day - datetime.timedelta(days=1), night.day)
     views = [ledger.day_view(db, day, night.end) for day in touched]
     return [
         DayMoney(

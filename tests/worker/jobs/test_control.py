@@ -10,9 +10,11 @@ from typing import Any
 import pytest
 from sqlalchemy import update
 
-from engine.contract.run_dir import AbortReason, RunDir, complete_checkpoints
+from engine.contract.run_dir import Abort, AbortReason, RunDir, complete_checkpoints
 from tests.deadline import eventually
 from tests.worker.jobs.verbs import begin, by_hand
+from worker.attempt.settlement import Ending, Verdict, settle, settle_lost
+from worker.attempt.writing import write_verdict
 from worker.database import Database
 from worker.drain import drain
 from worker.jobs import control, pausing, views
@@ -80,6 +82,37 @@ def test_a_cancel_outlives_whatever_ends_the_attempt_first(db: Database) -> None
 
     assert settled.state is State.CANCELLED
     assert views.get_job(db, number).stop_requested is None
+
+
+@pytest.mark.parametrize(
+    ("verdict", "why"),
+    [
+        (settle(Ending(75, Abort(reason=AbortReason.REQUEUE), None, "")), "cancelled"),
+        (
+            settle(Ending(-9, Abort(reason=AbortReason.REQUEUE), None, "", killed=True)),
+            "cancelled; killed, its checkpoint did not come in time",
+        ),
+        (settle(Ending(75, Abort(reason=AbortReason.WINDOW), None, "")), "cancelled"),
+        (
+            settle(Ending(75, Abort(reason=AbortReason.MEMORY, headroom_gb=3.9), None, "")),
+            "cancelled; stopped for memory at 3.9 GB",
+        ),
+        (settle_lost(0, 5), "cancelled; its supervisor or the machine died"),
+    ],
+)
+def test_a_cancel_that_came_first_is_told_as_a_cancel(
+    db: Database, verdict: Verdict, why: str
+) -> None:
+    """How the attempt ended stays; nobody reads that a cancelled job is put back or resumes."""
+    number = put(db)
+    with by_hand(db) as hand:
+        taken = hand.claim()
+        assert taken is not None
+        control.cancel(db, number, actor="test")
+        write_verdict(hand.lease, number, taken.attempt, verdict)
+
+    last = views.audit(db, number)[-1]
+    assert (last.to_state, last.why) == (State.CANCELLED, why)
 
 
 def test_a_job_that_was_faster_than_its_cancel_keeps_its_result(db: Database) -> None:

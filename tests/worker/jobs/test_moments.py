@@ -72,6 +72,9 @@ def test_numbers_are_unix_seconds_and_nothing_is_no_start_time() -> None:
     ("given_time", "words"),
     [
         (NOW - 90, "is 90 s in the past"),
+        (NOW - 900, "is 15 min in the past"),
+        (NOW - 23472, "is 6.5 h in the past"),
+        (NOW - 3 * 86400, "is 3 d in the past"),
         ("2020-01-01", "is long past"),
         (-1e300, "is long past"),
         (NOW * 1000, "is too far away"),

@@ -32,9 +32,9 @@ if (table.parent / "refuses").exists():
 if sys.argv[1] == "-l":
     if not table.exists():
         sys.exit("no crontab for ada")
-    print(table.read_text(), end="")
+    sys.stdout.buffer.write(table.read_bytes())
 else:
-    table.write_text(sys.stdin.read())
+    table.write_bytes(sys.stdin.buffer.read())
 """
 
 OTHERS = "MAILTO=ada\n0 4 * * * backup  # nightly\n"
@@ -69,6 +69,43 @@ def test_on_installs_one_line_and_off_takes_it_out(db: Database, table: Path) ->
     assert " drain --scheduled " in line
     assert off.line_removed
     assert table.read_text() == OTHERS
+
+
+@pytest.mark.requirement("LN-01")
+@pytest.mark.parametrize(
+    "others",
+    [
+        "0 4 * * * echo a\u2028b\n",
+        "0 4 * * * echo a\x0cb\x1c\x85c\n",
+        "0 4 * * * backup\r\n\r\n\n# end\r\n",
+        "MAILTO=jörg\n".encode("latin-1"),
+        "# nightlane other /elsewhere\n\n\n",
+    ],
+)
+def test_lines_of_others_come_back_byte_for_byte(
+    db: Database, table: Path, others: str | bytes
+) -> None:
+    """Only \\n ends a line; whatever else a person wrote, in whatever encoding, is theirs."""
+    theirs = others if isinstance(others, bytes) else others.encode()
+    table.write_bytes(theirs)
+
+    switch_on(db, {"interval_min": 30}, actor="test", now=NOON, install=True)
+    switch_on(db, {"interval_min": 20}, actor="test", now=NOON, install=True)
+    installed = table.read_bytes()
+    switch_off(db, actor="test", now=NOON)
+
+    assert installed.startswith(theirs)
+    assert installed.removeprefix(theirs).count(b"\n") == 1
+    assert table.read_bytes() == theirs
+
+
+def test_a_last_line_without_an_end_is_not_joined_with_ours(db: Database, table: Path) -> None:
+    """Two lines in one would be a broken crontab."""
+    table.write_text("0 4 * * * backup")
+
+    switch_on(db, {"interval_min": 30}, actor="test", now=NOON, install=True)
+
+    assert table.read_text().startswith("0 4 * * * backup\n*/30 ")
 
 
 @pytest.mark.requirement("LN-01")

@@ -167,6 +167,21 @@ def test_a_spend_that_is_none_is_refused_and_nothing_is_written(db: Database, us
     assert ledger.day_view(db, None, NOON).rows == []
 
 
+@pytest.mark.parametrize("day", ["0001-01-01", "2019-12-31", "2026-06-03", "9999-12-31"])
+def test_a_spend_of_a_day_that_no_report_shows_is_refused(
+    db: Database, armed: Armed, day: str
+) -> None:
+    """A year mistyped; tomorrow is the last day, as in the report."""
+    armed()
+
+    with pytest.raises(ConfigError) as refused:
+        ledger.spend_elsewhere(db, {"usd": 1, "day": day}, actor="test", now=NOON)
+
+    said = f"day: is no day of the lane (got '{day}'); give a day from 2020-01-01 to tomorrow"
+    assert str(refused.value) == said
+    assert spent(db, datetime.date.fromisoformat(day)) == (0.0, 0.0)
+
+
 def test_a_negative_price_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """The lane would earn money by running."""
     monkeypatch.setenv("NIGHTLANE_PRICE_USD_H", "-1")

@@ -372,6 +372,21 @@ def test_the_money_is_told_for_each_local_day_with_its_cap(
     assert found.spent_usd == pytest.approx(2.0)
 
 
+def test_money_of_another_day_that_was_written_tonight_is_not_tonights(
+    db: Database, armed: Armed
+) -> None:
+    """The headline stands before the days' table, and both must tell the same."""
+    armed(cap_usd=5)
+    for day, usd in (("2026-05-20", 16), ("2026-06-01", 1), ("2026-06-02", 2), ("2026-06-03", 8)):
+        ledger.spend_elsewhere(db, {"usd": usd, "day": day}, actor="test", now=at("02:00"))
+
+    found = report(db)
+
+    assert found.external_usd == found.spent_usd == 3.0
+    assert sum(day.spent_usd for day in found.days) == 3.0
+    assert found.sentence.endswith("$3.00 of $5")
+
+
 # --- proposals ---
 
 
