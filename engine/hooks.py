@@ -69,11 +69,16 @@ def current_rl_hooks() -> Hooks:
     return _AMBIENT.get(_SILENT)
 
 
+def stop_asked() -> bool:
+    """Whether the ambient hooks ask for an abort."""
+    should_abort = _AMBIENT.get(_SILENT).should_abort
+    return should_abort is not None and should_abort()
+
+
 def check_abort() -> None:
     """Raises Aborted when the ambient hooks ask for it.
 
     Called before each decode step, micro-batch, verifier batch, warm-up step and held-out batch.
     """
-    should_abort = _AMBIENT.get(_SILENT).should_abort
-    if should_abort is not None and should_abort():
+    if stop_asked():
         raise Aborted

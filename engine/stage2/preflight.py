@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from engine.contract.errors import ConfigProblem
 from engine.contract.stage2.ground_truth import GroundTruthError
 from engine.contract.stage2.records import Record
-from engine.hooks import check_abort
+from engine.hooks import stop_asked
 from engine.stage2.channel_a import answer_length
 from engine.stage2.pictures import UNREADABLE, size_of
 from engine.stage2.prompts import PromptReader, unreadable
@@ -48,11 +48,13 @@ class Finding:
 def look(records: Sequence[Record], reader: PromptReader, longest: int | None) -> Iterator[Finding]:
     """In the order of the records. `longest`: tokens of a sequence; None where there is no limit.
 
-    Pictures are decoded by as many threads as there are cores. Raises Aborted.
+    Pictures are decoded by as many threads as there are cores. Ends early when the run is asked to
+    stop, which then stops where it always does; the next attempt looks again.
     """
     with ThreadPoolExecutor(len(os.sched_getaffinity(0)), "preflight") as pool:
         for first in range(0, len(records), BATCH):
-            check_abort()
+            if stop_asked():
+                return
             batch = records[first : first + BATCH]
             for record, sizes in zip(batch, pool.map(_sizes, batch), strict=True):
                 yield from _findings(record, sizes, reader, longest)

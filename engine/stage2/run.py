@@ -30,7 +30,7 @@ from engine.contract.stage2.heldout import VAL_TRAINED, val_alert
 from engine.contract.stage2.records import Record, read_records
 from engine.contract.stage2.rollout_matching import DecodingConfig
 from engine.evaluate.verdicts import Verdict, published_step
-from engine.hooks import Aborted, rl_hooks
+from engine.hooks import Aborted, rl_hooks, stop_asked
 from engine.models.qwen3_vl import VisionModel, add_coord_tokens_command, load
 from engine.stage2 import checkpoints, embedded
 from engine.stage2.adapters import with_adapter
@@ -170,6 +170,8 @@ class _Run:
             raise ConfigError(problems)
         if self.alerts:
             self.events.write("progress", alerts=self.alerts)
+        if stop_asked():
+            return
         count = len(self.train) + len(self.val) + len(self.report_records)
         text = f"looked at {count} records in {time.perf_counter() - began:.0f} s"
         self.events.write("note", level="info", code="RECORDS", text=text)
