@@ -273,8 +273,8 @@ def _check(config: RLRunConfig) -> Sequence[ConfigProblem]:
         found += _check_folder("base", Path(config.base), "config.json", "model")
     if config.adapter_init:
         folder = Path(config.adapter_init)
-        found += _check_folder("adapter_init", folder, "adapter_config.json", "PEFT adapter")
-        found += _check_tuning(config, folder) if not found else []
+        wrong = _check_folder("adapter_init", folder, "adapter_config.json", "PEFT adapter")
+        found += wrong or _check_tuning(config, folder)
     found += template_problems(config.prompting, config.base)
     found += format_problems(
         config.format, max_steps=config.max_steps, success_threshold=config.success_threshold
@@ -353,7 +353,8 @@ def _check_tuning(config: RLRunConfig, folder: Path) -> Sequence[ConfigProblem]:
     if config.tuning == tuning:
         return []
     problem = f"does not fit adapter_init, which holds a {'DoRA' if is_dora else 'LoRA'} adapter"
-    return [ConfigProblem("tuning", config.tuning, problem, f"set tuning: {tuning}")]
+    remedy = f"set tuning: {tuning}, or adapter_init to another adapter (null for none)"
+    return [ConfigProblem("tuning", config.tuning, problem, remedy)]
 
 
 def _check_corpus(config: RLRunConfig) -> Sequence[ConfigProblem]:
