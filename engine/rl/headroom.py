@@ -11,7 +11,8 @@ FORCE = "or set force_headroom to train all the same"
 def check_headroom(baseline: float, config: GuardConfig, failure: str | None = None) -> None:
     """Raises Declined (NO_HEADROOM, NO_SIGNAL) for a baseline at or beyond the limits.
 
-    `failure`: how the verifier broke; where that is why nothing was solved, VERIFIER_FAILED.
+    `failure`: that the verifier broke on many rows, and how; it may be why so few were solved, and
+    is to be mended first: VERIFIER_FAILED.
     """
     if baseline >= config.headroom_ceiling:
         raise Declined(
@@ -22,8 +23,9 @@ def check_headroom(baseline: float, config: GuardConfig, failure: str | None = N
     if baseline <= config.headroom_floor and failure is not None:
         raise Declined(
             "VERIFIER_FAILED",
-            f"{failure}; correct the answers of the rows, or choose the verifier that reads them, "
-            f"{FORCE}",
+            f"the policy solves only {baseline:.1%} of the held-out rows before its first step, "
+            f"and {failure}; correct the answers of the rows, or choose the verifier that reads "
+            f"them, {FORCE}",
         )
     if baseline <= config.headroom_floor:
         raise Declined(
