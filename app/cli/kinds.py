@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from typing import Annotated
 
 import typer
@@ -43,4 +44,4 @@ def _explain(schema: dict[str, object], *, as_json: bool) -> None:
         kind = " | ".join(leaf.choices) or leaf.type
         default = "required" if leaf.required else f"default {setting(leaf.default)}"
         facts = ", ".join(filter(None, (kind, leaf.limits, default)))
-        typer.echo(f"{leaf.name}  ({facts})\n    {leaf.help}")
+        typer.echo(f"{leaf.name}  ({facts})\n{textwrap.indent(leaf.help, '    ')}")

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import typer
+from rich.cells import cell_len, set_cell_size
 
 
 def print_json(value: Any) -> None:
@@ -17,9 +18,9 @@ def print_json(value: Any) -> None:
 def print_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Columns as wide as their widest cell; the last one is not padded."""
     clean = [[plain(cell) for cell in row] for row in (head, *rows)]
-    widths = [max(len(row[index]) for row in clean) for index in range(len(head))]
+    widths = [max(cell_len(row[index]) for row in clean) for index in range(len(head))]
     for row in clean:
-        cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=True)]
+        cells = [set_cell_size(cell, width) for cell, width in zip(row, widths, strict=True)]
         typer.echo("  ".join(cells).rstrip())
 
 

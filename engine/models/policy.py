@@ -23,6 +23,7 @@ from engine.contract.errors import RLLoopError
 from engine.models import adapters, tiny
 from engine.models import precision as precisions
 from engine.models.precision import Precision
+from engine.models.vocabulary import readable
 
 WEIGHTS = "model.safetensors"
 
@@ -51,6 +52,11 @@ class Policy:
         found = getattr(self.model.config, "max_position_embeddings", None)
         return found if isinstance(found, int) and found > 0 else None
 
+    @property
+    def known_tokens(self) -> int:
+        """Ids below this have an embedding."""
+        return int(self.model.get_input_embeddings().weight.shape[0])
+
     def computing(self) -> AbstractContextManager[Any]:
         """The block each pass through the model stands in; no weight changes inside it."""
         return precisions.computing(self.precision, self.device)
@@ -62,13 +68,14 @@ class Policy:
     def encode(self, prompt: str) -> tuple[int, ...]:
         """Prompt ids as the tokenizer makes them by default."""
         ids: Sequence[int] = self.tokenizer(prompt)["input_ids"]
-        return tuple(ids)
+        return tuple(readable(ids, self.known_tokens, self.tokenizer))
 
     def encode_answer(self, answer: str) -> tuple[int, ...]:
         """Ids of a text that continues a prompt, with the end token behind it."""
         ids: Sequence[int] = self.tokenizer(answer, add_special_tokens=False)["input_ids"]
         own = self.tokenizer.eos_token_id
-        return (*ids, min(self.eos_ids) if own is None else own)
+        whole = (*ids, min(self.eos_ids) if own is None else own)
+        return tuple(readable(whole, self.known_tokens, self.tokenizer))
 
     def decode(self, completion_ids: Sequence[int]) -> str:
         """Text of a completion without its end token."""

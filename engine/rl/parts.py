@@ -57,7 +57,7 @@ def build_prompts(
     Raises RLLoopError for a chat template that the tokenizer does not have.
     """
     examples = fading_examples(shown, config.format, config.max_steps)
-    return PromptBuilder(policy.tokenizer, config.prompting, examples)
+    return PromptBuilder(policy.tokenizer, config.prompting, examples, policy.known_tokens)
 
 
 def build_sampler(

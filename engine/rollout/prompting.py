@@ -7,6 +7,7 @@ model gets. Knows no reward and no run; how many examples a step shows is told f
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +18,7 @@ from engine.contract.errors import RLLoopError
 from engine.contract.rl.format import ANSWER, FormatConfig
 from engine.contract.rl.prompting import PLACEHOLDER, PromptingConfig, no_template
 from engine.data import Question
+from engine.models.vocabulary import readable
 
 Examples = Callable[[Question], Sequence[tuple[Question, str]]]
 """The worked examples in front of a question: each a question with its answer written out."""
@@ -35,13 +37,16 @@ def no_examples(_question: Question) -> Sequence[tuple[Question, str]]:
 class PromptBuilder:
     """`builder(question)` are the prompt's ids; `builder.text(question)` what they say.
 
-    Raises RLLoopError when a chat template is asked of a tokenizer without one.
+    Raises RLLoopError when a chat template is asked of a tokenizer without one, and for a prompt
+    with a token that the model does not know.
     """
 
     tokenizer: Any
     """Of transformers; typed loosely because its stubs are."""
     config: PromptingConfig
     examples: Examples = no_examples
+    known: int = sys.maxsize
+    """Ids below this have an embedding in the model that reads the prompts."""
 
     def __post_init__(self) -> None:
         if not (self.config.skip_chat_template or self.tokenizer.chat_template):
@@ -49,7 +54,7 @@ class PromptBuilder:
 
     def __call__(self, question: Question) -> tuple[int, ...]:
         """A chat template writes its own special tokens; else the tokenizer adds its usual ones."""
-        return tuple(self._ids(self.text(question)))
+        return tuple(readable(self._ids(self.text(question)), self.known, self.tokenizer))
 
     def lengths(self, questions: Sequence[Question], enough: float) -> list[int]:
         """Tokens of each prompt; where that cannot be above `enough`, the characters will do."""

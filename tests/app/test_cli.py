@@ -16,8 +16,10 @@ from typing import Any
 import httpx
 import pytest
 import yaml
+from rich.cells import cell_len
 from sqlalchemy import update
 
+from app.cli.output import print_table
 from tests.app.conftest import Said
 from tests.app.night import CONFIG, night, queue
 from worker.database import Database
@@ -203,6 +205,23 @@ def test_a_terminal_is_not_moved_by_what_others_wrote(cockpit: Cockpit, db: Data
         conn.execute(update(job).values(name="\x1b[2Jgone"))
 
     assert "\x1b" not in cockpit("jobs").out + cockpit("show", "1").out
+
+
+def test_a_table_stays_in_its_columns_under_wide_characters(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """A name of two cells a character moves nothing behind it."""
+    print_table(("name", "state"), [("夜間の実行", "queued"), ("plain", "done")])
+
+    head, wide, plain = capsys.readouterr().out.splitlines()
+    assert cell_len(wide.partition("queued")[0]) == head.index("state") == plain.index("done")
+
+
+def test_every_line_of_a_setting_is_indented_under_its_name(cockpit: Cockpit) -> None:
+    """A second paragraph is no setting of its own."""
+    lines = cockpit("kinds", "rl_run").out.splitlines()
+
+    assert all(line.startswith("    ") or "  (" in line for line in lines if line)
 
 
 def test_a_second_drain_is_refused_with_who_holds_the_lane(cockpit: Cockpit, db: Database) -> None:

@@ -40,9 +40,10 @@ QUEUING = {
 """Proposals that an approval queues a job for, with what the job has other than its original."""
 BY_HAND = {
     "OUT_OF_MEMORY-6": "job 6 ran out of memory",
+    "REFUSED-7": "job 7 was refused (NO_SIGNAL), and the same settings would be again",
     "RESIDENT": "the resident model needs a look",
 }
-"""Nothing to halve any more; a process that does not end."""
+"""Nothing to halve any more; a finding about the work; a process that does not end."""
 CAP = "CAP_MET"
 
 
@@ -53,6 +54,7 @@ def day(db: Database) -> datetime.date:
     for seed, name in enumerate(("crash", "large", "by heart", "worse", "few")):
         queue(db, name=name, seed=seed)
     queue(db, name="smallest", micro_batch=1, rollout_batch=1)
+    queue(db, name="hopeless", seed=7)
     with night(db) as lane:
         lane.start().settle(Verdict(State.FAILED, "it crashed", "CRASH", "the engine crashed"))
         memory = Verdict(State.ABORTED, "memory ran short", "MEMORY", "memory ran short at 3.1 GB")
@@ -61,6 +63,8 @@ def day(db: Database) -> datetime.date:
         lane.start().finish(0.55, 0.47, "loss")
         judged_on_few_rows(lane.start())
         lane.start().settle(memory)
+        declined = Verdict(State.FAILED, "the engine declined", "NO_SIGNAL", "nothing is solved")
+        lane.start().settle(declined)
     decided(db, decisions.DEFER, 5, "OVER_DAILY_CAP", expected_usd=1.5, spent_usd=4.6, cap_usd=5.0)
     decided(db, decisions.DEFER, 4, "OVER_DAILY_CAP", expected_usd=2.1, spent_usd=4.6, cap_usd=5.0)
     decided(db, "resident-stuck", None, None)
@@ -138,7 +142,7 @@ def test_a_proposed_job_is_queued_as_it_was_shown(
     assert "Approve" not in words(offered(client, day, key))
 
 
-@pytest.mark.parametrize("key", [*QUEUING, "OUT_OF_MEMORY-6"])
+@pytest.mark.parametrize("key", [*QUEUING, "OUT_OF_MEMORY-6", "REFUSED-7"])
 def test_a_proposal_about_a_run_is_edited_in_the_form(
     client: TestClient, db: Database, day: datetime.date, key: str
 ) -> None:
@@ -188,6 +192,22 @@ def test_every_proposal_can_be_dropped(
     standing = policy.standing(db)
     assert standing is not None
     assert standing.cap_usd == 5
+
+
+@pytest.mark.parametrize("key", ["FAILED-1", "RESIDENT", CAP])
+def test_what_was_approved_is_not_dropped_from_a_page_that_is_behind(
+    client: TestClient, db: Database, day: datetime.date, key: str
+) -> None:
+    """The job or the cap stands: the refusal names it, and the first word stays the last one."""
+    press(client, day, key, "approve")
+    made = [job.id for job in views.next_jobs(db)]
+
+    refused = press(client, day, key, "drop")
+
+    assert refused.status_code == 409
+    came = f"job {made[0]} came of it" if made else "it is done"
+    assert f"browser decided this proposal of {day} already, and {came}" in words(refused.text)
+    assert choices_of(db, report_of(db, day, time.time()))[key].what == "proposal-approved"
 
 
 def test_an_approved_cap_is_what_the_jobs_that_met_it_need(

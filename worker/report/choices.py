@@ -64,6 +64,19 @@ class Choice(BaseModel):
     """What was done in place of the proposal, where that is no job."""
 
 
+class DecidedError(QueueRefusedError):
+    """Something was done about a proposal, so that dropping it would hide that."""
+
+    code = "decided"
+
+    def __init__(self, report: Report, last: Choice) -> None:
+        came = f"job {last.job_id} came of it" if last.job_id else "it is done"
+        super().__init__(
+            f"{last.actor} decided this proposal of {report.day} already, and {came}; "
+            "reload the report, and cancel or change that instead"
+        )
+
+
 def choices_of(db: Database, report: Report) -> dict[str, Choice]:
     """What was decided about each proposal of a night, by its key."""
     statement = (
@@ -137,8 +150,15 @@ def edit(db: Database, report: Report, key: str, given: Mapping[str, str], *, ac
 
 
 def drop(db: Database, report: Report, key: str, *, actor: str) -> None:
-    """Remember that the proposal is not wanted. Raises NoProposalError."""
-    _record(db, report, proposal_of(report, key), DROPPED, actor=actor, job_id=None)
+    """Remember that the proposal is not wanted.
+
+    Raises NoProposalError, and DecidedError where something was done about it already.
+    """
+    proposal = proposal_of(report, key)
+    last = choices_of(db, report).get(key)
+    if last is not None and last.what != DROPPED:
+        raise DecidedError(report, last)
+    _record(db, report, proposal, DROPPED, actor=actor, job_id=None)
 
 
 def _queue(db: Database, report: Report, proposal: Proposal, actor: str) -> int:

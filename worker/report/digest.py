@@ -22,6 +22,8 @@ from worker.report.standup import Report, build
 from worker.settings import WorkerSettings
 
 SENT, FAILED = "digest-sent", "digest-failed"
+_MOST_REASONS = 500
+"""Characters of what Apprise says about addresses that did not take a message."""
 _LOG = logging.getLogger(__name__)
 
 
@@ -55,8 +57,12 @@ def send(settings: WorkerSettings, title: str, body: str) -> int:
     addresses = len(messenger)
     if addresses == 0:
         raise NotifyError(f"{path} holds no address that Apprise can read; correct it")
-    if not messenger.notify(title=title, body=body):
-        raise NotifyError(f"not every address of {path} took the message; see the log")
+    with apprise.LogCapture(level=logging.WARNING, fmt="%(message)s") as said:  # type: ignore[no-untyped-call]
+        taken = messenger.notify(title=title, body=body)
+        reasons = "; ".join(dict.fromkeys(said.getvalue().split("\n"))).strip("; ")
+    if not taken:
+        why = reasons[:_MOST_REASONS] or "Apprise gives no reason"
+        raise NotifyError(f"not every address of {path} took the message: {why}")
     return addresses
 
 

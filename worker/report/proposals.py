@@ -18,7 +18,10 @@ from worker.jobs.deferral import Reason
 from worker.jobs.states import State
 from worker.jobs.submission import MAX_NAME
 from worker.lane.decisions import DEFER, DecisionView
-from worker.report.runs import LOSS, MEMORY, POOL_ONLY, UNJUDGED, UNPROVEN, RunLine
+from worker.report.runs import LOSS, LOST, MEMORY, POOL_ONLY, UNJUDGED, UNPROVEN, RunLine
+
+BROKEN = frozenset({"CRASH", LOST, "NO_RESULT"})
+"""Causes that say nothing against the job; every other failure is a finding about its work."""
 
 FEW_ROWS = 300
 """Under so many report rows only a large difference can be told from none."""
@@ -105,9 +108,16 @@ def _of_run(run: RunLine, config: Mapping[str, Any] | None) -> Iterator[Proposal
     def propose(rule: str, text: str, tried: Rule) -> Proposal:
         return _proposal(run, rule, text, config, tried)
 
-    if run.state is State.FAILED:
+    if run.state is State.FAILED and run.cause in BROKEN:
         text = f"job {run.job_id} failed ({run.cause}): mend that, then cockpit retry {run.job_id}"
         yield propose("FAILED", text, AGAIN)
+    elif run.state is State.FAILED:
+        text = (
+            f"job {run.job_id} was refused ({run.cause}), and the same settings would be again: "
+            "edit them in the form, or mend the file that the refusal names, "
+            f"then cockpit retry {run.job_id}"
+        )
+        yield Proposal(rule="REFUSED", job_id=run.job_id, text=text)
     if any(entry.cause == MEMORY for entry in run.attempts) or run.cause == MEMORY:
         text = f"job {run.job_id} ran out of memory: halve its micro_batch or rollout_batch"
         yield propose("OUT_OF_MEMORY", text, SMALLER)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 from safetensors.torch import load_file
+from transformers import AutoTokenizer
 
 from engine.attempt import Attempt
 from engine.contract.errors import RLLoopError
@@ -482,6 +484,26 @@ def test_a_folder_that_is_no_model_is_one_line_with_field_value_and_remedy(
 
     assert "\n" not in str(caught.value)
     assert not run.checkpoints.exists()
+
+
+def test_a_prompt_with_a_token_that_the_model_does_not_know_names_the_token(
+    recipe: dict[str, Any], new_attempt: NewAttempt, open_newest: OpenNewest, tmp_path: Any
+) -> None:
+    """A tokenizer that was extended beside its model: a token that no row has does not matter."""
+    folder = tmp_path / "extended"
+    shutil.copytree(recipe["base"], folder)
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    tokenizer.add_tokens(["Ω", "Ψ"])
+    tokenizer.save_pretrained(folder)
+    rows = [{"prompt": f"Ω{number:03d}=", "answer": "7"} for number in range(120)]
+    corpus = tmp_path / "omega.jsonl"
+    corpus.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
+    extended = recipe | {"base": str(folder)}
+    told = rf"base: .*writes 'Ω' as token {len(tokenizer) - 2}, .*resize the model's embeddings"
+
+    assert rl_run(open_newest(new_attempt(extended)))["steps"] == recipe["max_steps"]
+    with pytest.raises(RLLoopError, match=told):
+        rl_run(open_newest(new_attempt(extended | {"data": {"source": str(corpus)}}, name="b")))
 
 
 @pytest.fixture

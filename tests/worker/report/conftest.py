@@ -65,8 +65,10 @@ def ran(db: Database, tally: Callable[..., int]) -> Callable[..., int]:
             outcome=outcome or state,
             cause=cause,
         )
+        last = cause if state in {"failed", "aborted"} else None
         with db.write_tx() as conn:
-            conn.execute(update(job).where(job.c.id == job_id).values(state=state, **columns))
+            settled = update(job).where(job.c.id == job_id)
+            conn.execute(settled.values(state=state, cause=last, **columns))
         return job_id
 
     return write

@@ -528,6 +528,17 @@ def test_a_digest_that_cannot_be_sent_stands_in_the_audit(
     assert whats == ["digest-sent", "digest-failed"]
 
 
+@ALL_SERVICES
+def test_a_message_that_was_not_taken_says_why(settings: WorkerSettings, post: Post) -> None:
+    """Apprise's own words, on the one line that a person sees."""
+    post.works = False
+
+    with pytest.raises(digest.NotifyError, match=r"took the message: .*JSON.*error=500") as refused:
+        digest.send(settings, "title", "body")
+
+    assert "\n" not in str(refused.value)
+
+
 def test_without_an_address_or_a_run_nothing_is_sent(db: Database, ran: Ran) -> None:
     """Silence is the default."""
     assert not digest.send_once(db, at("23:01"))
