@@ -19,7 +19,7 @@ from types import FrameType
 from typing import Any
 
 from engine.attempt import Attempt, open_attempt, read_newest_job
-from engine.contract.errors import ConfigError, ConfigProblem, NightlaneError
+from engine.contract.errors import ConfigError, ConfigProblem, NightlaneError, UnfitError
 from engine.contract.events import EventLog
 from engine.contract.kinds import get_kind
 from engine.contract.run_dir import Abort, AbortReason, AttemptDir, ExitCode, RunDir, RunDirError
@@ -62,7 +62,7 @@ def run_newest_attempt(run: RunDir) -> int:
     try:
         attempt = open_attempt(run, directory, job, events)
         return _run(attempt)
-    except ConfigError as error:
+    except (ConfigError, UnfitError) as error:
         _explain(events, "CONFIG", str(error))
         return ExitCode.CONFIG
     except NightlaneError as error:

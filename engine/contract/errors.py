@@ -62,6 +62,10 @@ def _shortened(value: Any) -> Any:
     return value
 
 
+class UnfitError(NightlaneError):
+    """A model or tokenizer that a config names and no run can work with: it ends as `CONFIG`."""
+
+
 class ConfigError(NightlaneError):
     """A config that cannot run, with every problem found in it."""
 

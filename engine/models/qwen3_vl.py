@@ -17,7 +17,7 @@ import torch
 from safetensors import SafetensorError
 from torch import Tensor
 
-from engine.contract.errors import NightlaneError
+from engine.contract.errors import UnfitError
 
 FORWARD_KEYS = frozenset(
     {
@@ -29,7 +29,7 @@ FORWARD_KEYS = frozenset(
 _SLICING = ("logits_to_keep", "num_logits_to_keep")
 
 
-class ModelError(NightlaneError):
+class ModelError(UnfitError):
     """A checkpoint or a forward pass that stage-2 cannot work with: what, and what to do."""
 
 

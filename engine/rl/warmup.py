@@ -21,11 +21,10 @@ from typing import Any
 import torch
 
 from engine import checkpoint
-from engine.contract.errors import NightlaneError
 from engine.contract.kinds.rl_run import RLRunConfig, WarmupConfig
 from engine.contract.rl.format import FormatConfig, FormatPretrainConfig
 from engine.data import Question
-from engine.hooks import check_abort
+from engine.hooks import Declined, check_abort
 from engine.models.policy import Policy
 from engine.rl.gate import Gate
 from engine.rl.losses import masked_mean
@@ -47,8 +46,11 @@ Listener = Callable[[int, str, float], None]
 """`(step, series, value)`."""
 
 
-class WarmupError(NightlaneError):
+class WarmupError(Declined):
     """The target was not reached."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__("WARMUP_SHORT", message)
 
 
 @dataclass(frozen=True)

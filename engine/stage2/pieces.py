@@ -17,7 +17,7 @@ from typing import Any
 
 from tokenizers import Tokenizer
 
-from engine.contract.errors import NightlaneError
+from engine.contract.errors import UnfitError
 from engine.contract.stage2 import coords
 from engine.contract.stage2.ground_truth import STOP_TEXT
 from engine.stage2.words import Words, cuts_behind_words
@@ -33,7 +33,7 @@ _WORD_PROBES = (
 """Letters, spaces, contractions and combining marks beside coord tokens and each other."""
 
 
-class TokenizerError(NightlaneError):
+class TokenizerError(UnfitError):
     """A tokenizer that stage-2 cannot work with."""
 
 

@@ -27,11 +27,10 @@ from torch import Tensor
 
 from engine import checkpoint
 from engine.checkpoint import Warn
-from engine.contract.errors import NightlaneError
 from engine.contract.stage2 import coords
 from engine.contract.stage2.config import Stage2Config, WarmupConfig
 from engine.contract.stage2.records import Record
-from engine.hooks import check_abort
+from engine.hooks import Declined, check_abort
 from engine.models.qwen3_vl import VisionModel, forward
 from engine.stage2.channel_a import build_segment, slot_places
 from engine.stage2.layout import Layout, Shown, padded
@@ -43,8 +42,11 @@ _RAMP = 20
 """Steps over which the learning rate rises."""
 
 
-class WarmupError(NightlaneError):
+class WarmupError(Declined):
     """The warm-up did not get the model to where AB training can begin."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__("WARMUP_SHORT", message)
 
 
 @dataclass(frozen=True, slots=True)

@@ -164,7 +164,7 @@ def test_the_run_page_leads_with_the_figures_of_the_result(
 
     assert "held-out, before → after 55.2 % → 81.0 %" in text
     assert "lift +25.8 points 95 % interval +21.8 to +29.8, 500 rows verdict gain" in text
-    assert "selected step 30 steps 40 time 3 min 4 s peak memory 2.3 GB" in text
+    assert "selected step 30 steps 40 time 3 min 4 s engine's peak memory 2.3 GB" in text
 
 
 def test_the_run_page_says_how_far_the_warm_up_is(client: TestClient, db: Database) -> None:

@@ -29,9 +29,9 @@ DEADLINE_S = 240
 KIND = """
 import os, signal
 from pydantic import BaseModel
-from engine.contract.errors import ConfigError, ConfigProblem, NightlaneError
+from engine.contract.errors import ConfigError, ConfigProblem, NightlaneError, UnfitError
 from engine.contract.kinds import Kind
-from engine.hooks import check_abort
+from engine.hooks import Declined, check_abort
 
 class Config(BaseModel, extra="forbid"):
     do: str
@@ -44,6 +44,10 @@ def run(attempt):
             raise ZeroDivisionError("by hand")
         case "fail":
             raise NightlaneError("the target was not reached; aim lower")
+        case "decline":
+            raise Declined("NO_SIGNAL", "nothing is solved; choose easier rows")
+        case "unfit":
+            raise UnfitError("the model has no eyes; name one that has")
         case "signal":
             os.kill(os.getpid(), signal.SIGTERM)
             check_abort()
@@ -96,6 +100,8 @@ def wait_for(condition: Callable[[], bool], what: str) -> None:
         ("finish", ExitCode.DONE, None),
         ("crash", 1, "CRASH"),
         ("fail", 1, "FAILED"),
+        ("decline", ExitCode.DECLINED, "NO_SIGNAL"),
+        ("unfit", ExitCode.CONFIG, "CONFIG"),
         ("signal", ExitCode.ABORTED, None),
         ("wrong config", ExitCode.CONFIG, "CONFIG"),
     ],
@@ -103,7 +109,7 @@ def wait_for(condition: Callable[[], bool], what: str) -> None:
 def test_how_an_entry_ends_is_the_exit_code(
     do: str, code: int, note: str | None, start: Start, new_attempt: NewAttempt, events: Events
 ) -> None:
-    """A supervisor reads 0, 75, 78 or a crash, and the reason stands in the events."""
+    """A supervisor reads 0, 75, 76, 78 or a crash, and the reason stands in the events."""
     run = new_attempt({"do": do}, kind="try_out", valid=False)
 
     process = start(run)
