@@ -62,7 +62,7 @@ def run(attempt):
         events.write("metric", step=step, values={"pool/score": step / 10, "train/loss": None})
         events.write("progress", step=step, pool_score=step / 10)
         folder = attempt.run.checkpoint(step)
-        folder.mkdir(parents=True)
+        folder.mkdir(parents=True, exist_ok=True)  # a kill may have left it half-written
         write_json(folder / "complete.json", {"step": step, "files": {}})
         while config.pace and not Path(config.pace).exists():
             if attempt.should_abort() and not config.deaf:
