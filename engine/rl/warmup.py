@@ -128,6 +128,7 @@ def cached(
         shutil.rmtree(folder)
     report = learn()
     temporary = folder.with_name(f".{folder.name}.{os.getpid()}")
+    shutil.rmtree(temporary, ignore_errors=True)  # a killed one had this number before
     temporary.mkdir(parents=True)
     policy.save(temporary)
     checkpoint.seal(temporary, asdict(report))

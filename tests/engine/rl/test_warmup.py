@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -109,6 +110,21 @@ def test_the_same_recipe_is_learnt_once(policy: Policy, tmp_path: Path) -> None:
     assert third.cached is False
     assert [code for code, _ in warnings] == ["CHECKPOINT_CORRUPT"]
     assert cached(folder, policy, learn, lambda *w: warnings.append(w)).cached is True
+
+
+def test_a_recipe_is_kept_where_a_killed_process_of_the_same_number_was_keeping_it(
+    policy: Policy, tmp_path: Path
+) -> None:
+    """In a container the numbers begin anew with every start."""
+    folder = tmp_path / "cache" / "warmup-x"
+    left = folder.with_name(f".{folder.name}.{os.getpid()}")
+    (left / "model").mkdir(parents=True)
+
+    report = cached(folder, policy, lambda: WarmupReport(9, 0.6, cached=False), print)
+
+    assert not report.cached
+    assert not left.exists()
+    assert cached(folder, policy, pytest.fail, print).cached
 
 
 @pytest.mark.parametrize(
