@@ -21,7 +21,6 @@ from worker import autonomy
 from worker.admission import memory_of
 from worker.database import Database
 from worker.jobs import views
-from worker.jobs.deferral import Reason
 from worker.jobs.pausing import Pause
 from worker.jobs.states import State
 from worker.jobs.views import JobView
@@ -128,8 +127,7 @@ def _level(free_gb: float | None, warn_gb: float, floor_gb: float) -> str:
 
 
 def _autonomy(status: autonomy.Status, *, runs: bool) -> Autonomy:
-    # A policy that ran out, or that too many failures have stopped, starts nothing any more.
-    if not status.armed or status.reason == Reason.NOT_ARMED:
+    if not status.armed:
         return Autonomy.OFF
     return Autonomy.RUNNING if runs else Autonomy.ARMED
 

@@ -17,7 +17,7 @@ from worker.admission import Admission
 from worker.attempt.rescue import rescue
 from worker.attempt.writing import Settled
 from worker.database import Database
-from worker.jobs.deferral import Deferral
+from worker.jobs.deferral import Deferral, Reason
 from worker.lane import cron, governor, policy
 from worker.lane.arbiter import owed
 from worker.lane.governor import Terms
@@ -54,6 +54,9 @@ class Status(BaseModel):
 
     lane: str
     armed: bool
+    """Whether its terms hold; not after their last moment, nor behind too many failures."""
+    over: bool
+    """It was armed, and ended by itself: the terms ran out, or too many runs failed."""
     may_start: bool
     """Whether a scheduled drain would start jobs now."""
     reason: str | None
@@ -116,9 +119,12 @@ def status(db: Database, now: float) -> Status:
         today = governor.spent_today(conn, Terms(db.settings, found, now))
     line = found.cron_line if found else None
     described = policy.described(found) if found else "nothing starts jobs by itself"
+    set_once = bool(found and found.armed)
+    over = set_once and held is not None and held.reason is Reason.NOT_ARMED
     return Status(
         lane=db.settings.lane,
-        armed=bool(found and found.armed),
+        armed=set_once and not over,
+        over=over,
         may_start=held is None,
         reason=None if held is None else held.reason,
         detail=described if held is None else held.detail,

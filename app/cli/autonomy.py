@@ -152,7 +152,7 @@ def _print_status(found: Status) -> None:
     most_hours = f" of {hours:g} h" if hours is not None else ""
     facts = [
         ("lane", found.lane),
-        ("autonomy", "armed" if found.armed else "off"),
+        ("autonomy", "armed" if found.armed else "off, by itself" if found.over else "off"),
         ("now", found.detail if found.reason is None else f"{found.reason}: {found.detail}"),
         ("next", wording.clock(found.next_eligible_at) if found.next_eligible_at else None),
         ("set", f"{wording.clock(found.changed_at)} by {found.changed_by}" if terms else None),

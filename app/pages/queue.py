@@ -137,6 +137,7 @@ def answer(
         "terms": terms,
         "hours": hours_in_words(terms) if terms else None,
         "hours_now": now_in_words(terms, now) if terms and stand.armed else None,
+        "until": terms.changes_at(now) if terms and stand.armed else None,
         "plan": plan,
         "by_hand": by_hand,
         "running": [(job, Headline.of(job)) for job in running],

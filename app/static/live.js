@@ -198,6 +198,14 @@
         ? `fresh: heartbeat ${duration(age)} ago`
         : `stale: no heartbeat for ${duration(age)}; the next drain takes the job over`;
     }
+    // What is true only until a moment is asked for again then; no event tells that it has come.
+    for (const told of document.querySelectorAll("[data-until]")) {
+      const until = told.dataset.until;
+      const region = told.closest("[data-live]");
+      if (region.dataset.asked === until || Date.now() / 1000 < Number(until) + 0.5) continue;
+      region.dataset.asked = until;
+      refresh(region);
+    }
     for (const left of document.querySelectorAll("[data-done-at]")) {
       const seconds = Number(left.dataset.doneAt) - Date.now() / 1000;
       const apart = Math.abs(seconds);

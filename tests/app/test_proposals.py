@@ -277,6 +277,20 @@ def test_a_lane_that_is_not_armed_has_no_cap_to_raise(
     assert choices_of(db, report_of(db, day, time.time())) == {}
 
 
+def test_raising_a_cap_does_not_arm_a_lane_whose_terms_have_run_out(
+    client: TestClient, db: Database, day: datetime.date
+) -> None:
+    """Its last moment was a person's word too."""
+    over = Policy(zone=MORNING, cap_usd=5, expires_at=time.time() - 60)
+    policy.arm(db, over, actor="cli:ada", now=time.time() - 7200)
+
+    assert press(client, day, CAP, "approve").status_code == 409
+
+    standing = policy.standing(db)
+    assert standing is not None
+    assert standing.cap_usd == 5
+
+
 @pytest.mark.parametrize("key", BY_HAND)
 def test_what_only_hands_can_do_is_marked_as_done(
     client: TestClient, db: Database, day: datetime.date, key: str

@@ -89,13 +89,34 @@ def test_what_holds_a_lane_back_is_told_in_whole_sentences(
 
 @pytest.mark.requirement("UI-04")
 def test_a_policy_that_gave_up_says_so_in_a_sentence(client: TestClient, db: Database) -> None:
-    """Behind the terms, and before the word for machines."""
+    """In the heading, the title and the strip alike: nobody goes to bed under the word armed."""
     terms = Policy(zone="UTC", expires_at=time.time() - 60)
     policy.arm(db, terms, actor="t", now=time.time() - 3600)
 
-    text = words(client.get("/queue").text)
+    page = client.get("/queue").text
 
-    assert ". The policy has run out; set it again with: cockpit autonomy on. NOT_ARMED" in text
+    text = words(page)
+    assert "0 queued · off" in text
+    assert "No longer armed lane" in text
+    assert "No job starts by itself any more: the policy has run out; set it again" in text
+    assert "open now" not in text
+    assert "Switch it off" in text
+    assert "autonomy OFF" in text
+    assert client.get("/api/v1/autonomy").json() | {"armed": False, "over": True} == (
+        client.get("/api/v1/autonomy").json()
+    )
+
+
+def test_an_armed_page_names_the_moment_until_which_it_is_true(
+    client: TestClient, db: Database
+) -> None:
+    """No event tells that hours have begun or ended: the page asks again by itself."""
+    ends = time.time() + 3600
+    policy.arm(db, Policy(zone="UTC", expires_at=ends), actor="t", now=time.time())
+    assert f'data-until="{ends}"' in client.get("/queue").text
+
+    policy.arm(db, Policy(zone="UTC"), actor="t", now=time.time())
+    assert "data-until" not in client.get("/queue").text
 
 
 @pytest.mark.requirement("UI-04")

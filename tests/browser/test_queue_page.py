@@ -15,6 +15,7 @@ from tests.deadline import eventually
 from worker.jobs import views
 from worker.jobs.queue import enqueue
 from worker.lane import policy
+from worker.lane.policy import Policy
 from worker.lane.window import zone_named
 from worker.report.snapshot import latest_morning
 
@@ -137,6 +138,21 @@ def test_the_lane_is_armed_by_typing_its_name_and_disarmed_by_one_button(
     after = policy.standing(house.db)
     assert after is not None
     assert not after.armed
+
+
+@pytest.mark.requirement("UI-04")
+def test_an_armed_lane_that_runs_out_says_so_on_a_page_that_nobody_touches(
+    visit: Visits, house: House
+) -> None:
+    """Nothing in the database changes at that moment."""
+    ends = time.time() + 6
+    policy.arm(house.db, Policy(zone="UTC", expires_at=ends), actor="t", now=time.time())
+    page = visit(house).open("/queue")
+    expect(page.get_by_role("heading", name="Armed lane")).to_be_visible()
+
+    expect(page.get_by_role("heading", name="No longer armed")).to_be_visible(timeout=30_000)
+
+    assert time.time() >= ends
 
 
 @pytest.mark.requirement("UI-04")

@@ -33,6 +33,7 @@ from sqlalchemy import (
 
 from engine.contract.errors import ConfigError, ConfigProblem
 from engine.contract.kinds import problems_of
+from worker.amounts import Amount, Day
 from worker.database import Database
 from worker.jobs.changes import announce
 from worker.jobs.states import State
@@ -94,9 +95,9 @@ class ExternalSpend(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
-    usd: float = Field(gt=0, le=1_000_000)
+    usd: Amount = Field(gt=0, le=1_000_000)
     note: str = Field("", max_length=200)
-    day: datetime.date | None = None
+    day: Day | None = None
 
 
 def zone_of(conn: Connection, lane: str) -> zoneinfo.ZoneInfo:

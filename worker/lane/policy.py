@@ -26,6 +26,7 @@ from sqlalchemy import (
 
 from engine.contract.errors import ConfigError, ConfigProblem
 from engine.contract.kinds import problems_of
+from worker.amounts import Amount, Count
 from worker.database import Database
 from worker.jobs.deferral import Deferral, Reason
 from worker.jobs.moments import start_time
@@ -51,7 +52,7 @@ class Policy(BaseModel):
         extra="forbid", frozen=True, use_attribute_docstrings=True, allow_inf_nan=False
     )
 
-    interval_min: float = Field(30.0, gt=0, le=7 * 24 * 60)
+    interval_min: Amount = Field(30.0, gt=0, le=7 * 24 * 60)
     """Minutes between two looks at the queue."""
     window: str | None = None
     """Hours in which jobs may run, e.g. 22:00-07:00; all hours by default."""
@@ -59,13 +60,13 @@ class Policy(BaseModel):
     """Weekdays on which the window begins, e.g. mon-fri,sun; every day by default."""
     zone: str = Field("", validate_default=True)
     """Time zone of window, days and caps, e.g. Europe/Berlin; the machine's by default."""
-    cap_usd: float | None = Field(None, ge=0)
+    cap_usd: Amount | None = Field(None, ge=0)
     """Most US dollars for one local day; 0 lets only free runs start; no cap by default."""
-    cap_gpu_hours: float | None = Field(None, ge=0)
+    cap_gpu_hours: Amount | None = Field(None, ge=0)
     """Most hours of the lane for one local day; no cap by default."""
-    max_failures: int | None = Field(None, ge=1)
+    max_failures: Count | None = Field(None, ge=1)
     """Failures in a row after which nothing more is started; no limit by default."""
-    expires_at: float | None = None
+    expires_at: Amount | None = None
     """Moment after which nothing more is started, Unix seconds; never by default."""
 
     @field_validator("zone")
@@ -105,6 +106,13 @@ class Policy(BaseModel):
             ends.append(moment if span is None else span.closes)
         return min(ends, default=None)
 
+    def changes_at(self, moment: float) -> float | None:
+        """When jobs may run and may no more change places next; None = never."""
+        opens = self.opens_at(moment)
+        ends = [] if self.expires_at is None else [self.expires_at]
+        turn = opens if opens > moment else self.closes_at(moment)
+        return min((at for at in (*ends, turn) if at is not None and at > moment), default=None)
+
 
 class Standing(Policy):
     """A policy as it stands in the database."""
@@ -129,6 +137,9 @@ def parse(raw: Mapping[str, Any], now: float) -> Policy:
     given = {key: value for key, value in raw.items() if value is not None}
     expires = given.pop("expires", None)
     problems: list[ConfigProblem] = []
+    if expires is not None and "expires_at" in given:
+        remedy = "keep one of expires and expires_at"
+        problems.append(ConfigProblem("expires_at", None, "is said twice", remedy))
     terms: Policy | None = None
     try:
         terms = Policy.model_validate(given)
@@ -138,6 +149,9 @@ def parse(raw: Mapping[str, Any], now: float) -> Policy:
         ends = None if expires is None else _expiry(expires, now, terms.zone if terms else None)
     except ConfigError as error:
         problems += error.problems
+    if terms and terms.expires_at is not None and terms.expires_at <= now:
+        remedy = "give a later moment, in Unix seconds, or leave it out"
+        problems.append(ConfigProblem("expires_at", terms.expires_at, "is over already", remedy))
     if terms is None or problems:
         raise ConfigError(problems)
     return terms if expires is None else terms.model_copy(update={"expires_at": ends})

@@ -14,6 +14,7 @@ from sqlalchemy import delete, insert, select
 
 from engine.contract.errors import ConfigError
 from engine.contract.kinds import problems_of
+from worker.amounts import Amount
 from worker.database import Database
 from worker.lane import decisions
 from worker.lane.tables import lane_price
@@ -26,7 +27,7 @@ class Price(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
-    usd_h: float = Field(ge=0, le=10_000)
+    usd_h: Amount = Field(ge=0, le=10_000)
 
 
 def set_price(db: Database, raw: Mapping[str, Any], *, actor: str, now: float) -> Price:

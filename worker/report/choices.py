@@ -187,12 +187,13 @@ def _still_larger(db: Database, proposal: Proposal) -> dict[str, Any]:
 
 def _set_terms(db: Database, wanted: Mapping[str, Any], actor: str) -> None:
     """Change the armed lane's terms; what is not wanted stays as it is."""
+    now = time.time()
     standing = policy.standing(db)
-    if standing is None or not standing.armed:
+    if standing is None or not autonomy.status(db, now).armed:
         raise NotArmedError(db.settings.lane)
     if wanted:
         terms = {**standing.terms().model_dump(), **wanted}
-        autonomy.switch_on(db, terms, actor=actor, now=time.time())
+        autonomy.switch_on(db, terms, actor=actor, now=now)
 
 
 def _checked_terms(proposal: Proposal, given: Mapping[str, str]) -> dict[str, str]:

@@ -36,6 +36,20 @@ def test_the_terms_name_the_machines_zone_when_nobody_chose_one() -> None:
     assert told == f"22:00-07:00 ({zone_named(None).key})"
 
 
+def test_the_terms_say_when_what_they_allow_changes_next() -> None:
+    """The opening, the closing, or the last moment, whichever comes first."""
+    hours = policy.Policy(window="22:00-07:00", zone="Europe/Berlin")
+    opens = hours.opens_at(NOON)
+    closes = hours.closes_at(opens)
+    soon = hours.model_copy(update={"expires_at": NOON + 60})
+
+    assert hours.changes_at(NOON) == opens > NOON
+    assert hours.changes_at(opens) == closes
+    assert soon.changes_at(NOON) == NOON + 60
+    assert soon.changes_at(NOON + 61) == opens
+    assert policy.Policy(zone="UTC").changes_at(NOON) is None
+
+
 @pytest.mark.requirement("LN-01")
 def test_an_armed_lane_keeps_its_terms_and_who_set_them(db: Database, armed: Armed) -> None:
     """They stand in the database, so no crontab line can lose the cap."""

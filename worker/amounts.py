@@ -1,0 +1,29 @@
+"""Amounts as people write them at a door: a form's text is read, `true` and `false` are none.
+
+Pydantic takes `false` for 0: "no cap" would be a cap that nothing passes under.
+"""
+
+from __future__ import annotations
+
+import datetime
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator
+
+
+def _no_truth(value: Any) -> Any:
+    if isinstance(value, bool):
+        raise ValueError("is no number; write a number, or leave it out")  # noqa: TRY004 - pydantic's
+    return value
+
+
+def _no_number(value: Any) -> Any:
+    if isinstance(value, bool | int | float):
+        raise ValueError("is no day; write it like 2026-12-01")  # noqa: TRY004 - pydantic's
+    return value
+
+
+Amount = Annotated[float, BeforeValidator(_no_truth)]
+Count = Annotated[int, BeforeValidator(_no_truth)]
+Day = Annotated[datetime.date, BeforeValidator(_no_number)]
+"""Pydantic takes a number for seconds since 1970."""
