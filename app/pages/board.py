@@ -199,12 +199,21 @@ def _drawn(row: BoardRow, view: View, lease_s: float) -> Markup:
     return drawn
 
 
-def _chips(view: View, counts: Mapping[State, int]) -> list[tuple[str, str, int, bool]]:
-    """(words, address, jobs, whether it is shown) of each view by state."""
+def _chips(view: View, counts: Mapping[State, int]) -> list[tuple[str, str, int | None, bool]]:
+    """(words, address, jobs, whether it is shown) of each view by state.
+
+    The counters know all jobs: under a filter no number is said, instead of one of other jobs.
+    """
+    narrowed = any((view.kind, view.tag, view.q))
     sums = {name: sum(counts[state] for state in states) for name, states in STATES.items()}
     sums |= {state.value: counts[state] for state in State}
     return [
-        (name, view.address(state=None if name == "runs" else name), n, name == view.state)
+        (
+            name,
+            view.address(state=None if name == "runs" else name),
+            None if narrowed else n,
+            name == view.state,
+        )
         for name, n in sums.items()
         if n or name in STATES or name == view.state
     ]

@@ -32,6 +32,7 @@ from worker.jobs.submission import LARGEST_ID, Submission, submission
 from worker.jobs.views import JobView
 from worker.report import choices
 from worker.report.snapshot import report_of
+from worker.report.standup import Report
 
 router = APIRouter(prefix="/new", include_in_schema=False)
 
@@ -65,7 +66,7 @@ def new_job(
     if clone is not None and not raw:
         job = views.get_job(database, clone)
         kind, raw = job.kind, _shortened(job.kind, job.config)
-        typed["name"] = "" if job.name == job.kind else job.name
+        typed |= _placed(job)
     wanted = get_kind(kind or DEFAULT_KIND)
     if clone is not None:
         typed["clone"] = str(clone)
@@ -97,6 +98,8 @@ def _create(request: Request, database: Database, kind: Kind, typed: Mapping[str
     wish = typed.get("do", "queue")
     if wish in {YAML_EDITOR, FORM_EDITOR}:
         return _switched(request, database, kind, typed, wish)
+    if wish != "force" and (came := _came_of_proposal(database, typed)):
+        return _page(request, database, kind, typed, tried=came, sent=True)
     try:
         wanted = _wanted(kind, typed, _original(database, typed), force=wish == "force")
         return RedirectResponse(_enqueue(database, wanted, typed), HTTPStatus.SEE_OTHER)
@@ -119,14 +122,39 @@ def _enqueue(database: Database, wanted: Submission, typed: Mapping[str, str]) -
 
 def _remember_edit(database: Database, typed: Mapping[str, str], job_id: int) -> None:
     """The report's proposal that this job came from is answered by it."""
+    if found := _proposed(database, typed):
+        report, key = found
+        choices.edited(database, report, key, job_id, actor=BROWSER)
+
+
+def _proposed(database: Database, typed: Mapping[str, str]) -> tuple[Report, str] | None:
+    """The report and the key of the proposal that the form began from.
+
+    None also for hidden fields that were tampered with: the job itself can be queued.
+    """
     key, day = typed.get("proposal"), typed.get("date")
     if not key or not day:
-        return
+        return None
     try:
         report = report_of(database, datetime.date.fromisoformat(day), time.time())
-        choices.edited(database, report, key, job_id, actor=BROWSER)
+        return report, choices.proposal_of(report, key).key
     except (ValueError, ConfigError, choices.NoProposalError):
-        return  # a hidden field that was tampered with; the job itself is queued
+        return None
+
+
+def _came_of_proposal(database: Database, typed: Mapping[str, str]) -> str | None:
+    """What another tab, or another person, has queued from the same proposal already."""
+    found = _proposed(database, typed)
+    if found is None:
+        return None
+    report, key = found
+    last = choices.choices_of(database, report).get(key)
+    if last is None or last.job_id is None:
+        return None
+    return (
+        f"{last.actor} has answered this proposal of the report of {report.day} already: "
+        f"job {last.job_id} came of it"
+    )
 
 
 def _switched(
@@ -200,6 +228,16 @@ def _original(database: Database, typed: Mapping[str, str]) -> JobView | None:
         return None
 
 
+def _placed(job: JobView) -> dict[str, str]:
+    """What a job had beside its settings; a start time is not asked for again."""
+    had = {
+        "name": "" if job.name == job.kind else job.name,
+        "priority": str(job.priority or ""),
+        "tags": ", ".join(job.tags),
+    }
+    return {name: text for name, text in had.items() if text}
+
+
 def _shortened(kind: str, config: Mapping[str, Any]) -> dict[str, Any]:
     """A resolved config without its defaults, where that stands for the same."""
     try:
@@ -250,6 +288,7 @@ def _page(
         "oob": False,
         "fields": [],
         "refused": tried,
+        "posted": request.method == "POST",
     }
     status = HTTPStatus.OK
     if sent and problems:

@@ -60,6 +60,17 @@
 
   document.addEventListener("nightlane:zoom", ({ detail }) => show(detail.from, detail.to));
 
+  // A search among the series keeps what the charts show; its hidden fields say what they showed first.
+  const find = document.querySelector("#series form.find");
+  find?.addEventListener("formdata", ({ formData }) => {
+    const words = formData.get("find");
+    for (const name of [...formData.keys()]) formData.delete(name);
+    for (const [name, value] of new URLSearchParams(location.search)) {
+      if (name !== "find") formData.append(name, value);
+    }
+    if (words) formData.append("find", words);
+  });
+
   addEventListener("popstate", () => {
     if (location.search === told) return; // only to another place on the page
     told = location.search;

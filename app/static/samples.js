@@ -4,6 +4,7 @@
 
 (() => {
   const WAIT_MS = 350; // arrow keys step through quickly; only the last step is asked for
+  const HELD = "nightlane-samples-slider"; // the page that its slider is about to leave
   let waiting = null;
 
   const isSlider = (element) => element.id === "step";
@@ -19,8 +20,15 @@
   document.addEventListener("change", ({ target }) => {
     if (!isSlider(target)) return;
     clearTimeout(waiting);
-    waiting = setTimeout(() => target.form.requestSubmit(), WAIT_MS);
+    waiting = setTimeout(() => {
+      sessionStorage.setItem(HELD, location.pathname);
+      target.form.requestSubmit();
+    }, WAIT_MS);
   });
+
+  // The next step is another page: whoever goes by arrow keys stays on the slider.
+  if (sessionStorage.getItem(HELD) === location.pathname) document.getElementById("step")?.focus();
+  sessionStorage.removeItem(HELD);
 
   // The form is left alone when the page is drawn again; what its slider can reach is not.
   document.addEventListener("htmx:after:swap", () => {

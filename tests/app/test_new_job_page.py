@@ -233,6 +233,25 @@ def test_a_clone_begins_as_the_original_and_shows_what_is_different(
 
 
 @pytest.mark.requirement("UI-06")
+def test_a_run_leads_to_another_like_it_with_its_place_and_its_tags(
+    client: TestClient, db: Database
+) -> None:
+    """One click from the run's page; the start time alone is not asked for again."""
+    place = {"name": "mine", "priority": "7", "tags": "ada, seeds", "not_before": "+2h"}
+    client.post("/new", data=TYPED | place | {"do": "queue"})
+    [made] = views.next_jobs(db)
+    assert (
+        f'<a href="/new?clone={made.id}">Another like it</a>' in client.get(f"/jobs/{made.id}").text
+    )
+
+    page = client.get(f"/new?clone={made.id}").text
+
+    fields = dict(re.findall(r'name="((?:set:)?[\w.]+)" value="([^"]*)"', page))
+    assert {name: fields[name] for name in place} == place | {"not_before": ""}
+    assert fields["set:lr"] == "0.0003"
+
+
+@pytest.mark.requirement("UI-06")
 def test_a_sweep_from_a_job_shows_every_value_that_each_setting_gets(
     client: TestClient, done: int
 ) -> None:

@@ -180,6 +180,30 @@ def test_a_proposal_that_is_sent_as_a_sweep_is_answered_by_the_first_of_its_jobs
     assert f"job {first.id}" in words(offered(client, day, key))
 
 
+def test_a_second_job_from_one_proposal_is_asked_about(
+    client: TestClient, db: Database, day: datetime.date
+) -> None:
+    """Two tabs with the form open: the later one is told which job came of it."""
+    key = next(iter(QUEUING))
+    original = views.get_job(db, int(key.rpartition("-")[2]))
+    proposed = {"kind": original.kind, "proposal": key, "date": f"{day}"}
+    first, second = (
+        proposed | {"yaml": yaml.safe_dump(original.config | {"lr": lr})} for lr in (7e-5, 8e-5)
+    )
+    client.post("/new", data=first | {"do": "queue"}, follow_redirects=False)
+    [made] = views.next_jobs(db)
+
+    asked = client.post("/new", data=second | {"do": "queue"}, follow_redirects=False)
+    assert asked.status_code == 409
+    assert f"job {made.id} came of it. Queue it all the same" in words(asked.text)
+    assert "lr: 8.0e-05" in asked.text, "what was typed is kept"
+    assert len(views.next_jobs(db)) == 1
+
+    sent = client.post("/new", data=second | {"do": "force"}, follow_redirects=False)
+    assert sent.status_code == 303
+    assert len(views.next_jobs(db)) == 2
+
+
 @pytest.mark.parametrize("key", [*QUEUING, *BY_HAND, CAP])
 def test_every_proposal_can_be_dropped(
     client: TestClient, db: Database, day: datetime.date, key: str

@@ -156,6 +156,9 @@ def test_the_address_narrows_the_list_and_every_link_keeps_it(week: Week) -> Non
     seeds = week.client.get("/?tag=seeds&q=seed+3").text
     assert len(re.findall(r'<tr id="run-', seeds)) == 3
     assert 'href="/?state=succeeded&amp;tag=seeds&amp;q=seed+3"' in seeds
+    chips = re.compile(r'class="chip"[^>]*>(\w+)&nbsp;<span class="quiet">(\d+)')
+    assert len(chips.findall(week.client.get("/").text)) > 4
+    assert chips.findall(boxes) == chips.findall(seeds) == [], "numbers of jobs that are not shown"
     number = week.client.get(f"/?q=%23{week.made.ids['gain']}").text
     assert re.findall(r'<tr id="run-(\d+)"', number) == [str(week.made.ids["gain"])]
     assert "No job is like that" in words(week.client.get("/?q=never+queued").text)

@@ -233,6 +233,51 @@ def test_a_check_that_takes_its_time_says_so(visit: Visits, house: House) -> Non
     expect(looking).to_be_hidden()
 
 
+@pytest.mark.requirement("UI-06")
+def test_what_was_typed_outlives_a_reload_another_page_and_another_kind(
+    visit: Visits, house: House
+) -> None:
+    """Back, reload and a switch of kind bring it again; a visit by a link begins empty."""
+    seen = visit(house)
+    page = seen.open("/new")
+    name, rate, tuning = page.locator("#name"), page.locator("#f-lr"), page.get_by_label("tuning")
+    name.fill("X1")
+    rate.fill("0.5")
+    tuning.select_option("full")
+    shots = page.locator("[name='set:format.shots']")
+    shots.evaluate("field => { field.closest('details').open = true; }")
+    shots.fill("3")
+
+    page.reload()
+    expect(rate).to_have_value("0.5")
+    expect(shots).to_be_visible()
+    page.get_by_role("link", name="Help").first.click()
+    page.wait_for_url("**/help")
+    page.go_back()
+    expect(name).to_have_value("X1")
+    expect(tuning).to_have_value("full")
+    expect(page.locator("#check")).to_contain_text("base")
+
+    page.get_by_role("link", name="stage2_ab").click()
+    page.wait_for_url("**kind=stage2_ab")
+    expect(name).to_have_value("X1")
+    page.get_by_role("link", name="rl_run", exact=True).click()
+    page.wait_for_url("**kind=rl_run")
+    expect(name).to_have_value("X1")
+    rate.fill("0.25")
+    page.get_by_role("link", name="stage2_ab").click()
+    page.wait_for_url("**kind=stage2_ab")
+    page.get_by_role("link", name="rl_run", exact=True).click()
+    page.wait_for_url("**kind=rl_run")
+    expect(rate).to_have_value("0.25")
+
+    page.get_by_role("link", name="New job").first.click()
+    page.wait_for_url("**/new")
+    expect(name).to_have_value("")
+    expect(rate).to_have_value("")
+    assert seen.complaints == []
+
+
 @pytest.mark.requirement("UI-05")
 def test_the_report_file_opens_from_a_folder_and_asks_nobody(
     chromium: Browser, visit: Visits, house: House, tmp_path: Path

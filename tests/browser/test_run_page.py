@@ -311,6 +311,29 @@ def test_a_series_is_drawn_when_it_is_opened_and_stays_open_through_a_live_updat
 
 
 @pytest.mark.requirement("UI-02")
+def test_a_search_among_the_series_keeps_what_the_charts_show(
+    visit: Visits, house: House, attempt: Attempt
+) -> None:
+    """Also what was chosen since the page came; without script, what it came with."""
+    seen = visit(house)
+    page = seen.open(f"/jobs/{attempt.job_id}?axis=time&from=3")
+    _drawn(page)
+    page.get_by_label("smoothing").select_option("0.9")
+    page.get_by_label("name holds").fill("entropy")
+    page.get_by_label("name holds").press("Enter")
+    page.wait_for_url("**find=entropy**")
+    assert "axis=time&from=3&smooth=0.9&find=entropy" in page.url
+
+    plain = visit(house, java_script_enabled=False).page
+    plain.goto(f"{house.server.url}/jobs/{attempt.job_id}?axis=time&from=3&show=train%2Fkl")
+    plain.get_by_label("name holds").fill("entropy")
+    plain.get_by_label("name holds").press("Enter")
+    plain.wait_for_url("**find=entropy**")
+    assert "axis=time&from=3&show=train%2Fkl&find=entropy" in plain.url
+    assert seen.complaints == []
+
+
+@pytest.mark.requirement("UI-02")
 def test_every_tab_fits_a_phone_and_leads_to_the_first_error(
     visit: Visits, house: House, attempt: Attempt
 ) -> None:

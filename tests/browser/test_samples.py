@@ -147,6 +147,11 @@ def test_steps_and_filters_are_reached_by_keyboard_and_stand_in_the_address(
     expect(page.locator("#step-now")).to_have_text("2")
     page.wait_for_url("**step=2**")
     expect(page.locator(".group").first).to_contain_text("said at 2")
+    expect(slider).to_be_focused()
+    page.keyboard.press("ArrowLeft")
+    page.wait_for_url("**step=1**")
+    page.keyboard.press("ArrowRight")
+    page.wait_for_url("**step=2**")
 
     page.get_by_label("Reward from").focus()
     page.keyboard.type("1")
