@@ -5,6 +5,7 @@ Knows which error means which status; the sentence itself comes from where the e
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from typing import Any
@@ -91,8 +92,27 @@ def _answer(
 ) -> Response:
     if request.url.path.startswith("/api/") or "text/html" not in request.headers.get("accept", ""):
         return problem_response(status, detail, problems, headers, facts)
-    context = {"status": status, "detail": detail, "title": status.phrase}
+    context = {
+        "status": status,
+        "detail": detail,
+        "title": status.phrase,
+        "near": _near(status, request.url.path, (facts or {}).get("job_id")),
+    }
     return page(request, "error.html", context, status=status, headers=headers)
+
+
+def _near(status: HTTPStatus, path: str, job_id: Any) -> tuple[str, str] | None:
+    """(words, address) of the page that a person came from or is told about."""
+    if status is HTTPStatus.NOT_FOUND:
+        return None
+    if job_id is None and (found := re.match(r"/jobs/(\d+)/", path)):
+        job_id = found[1]
+    if job_id is not None:
+        return f"job {job_id}", f"/jobs/{job_id}"
+    for first, words in (("/queue/", "the queue"), ("/report/", "the report")):
+        if path.startswith(first):
+            return words, first.rstrip("/")
+    return None
 
 
 def _explained(request: Request, error: Exception) -> Response:
@@ -123,7 +143,9 @@ def _bad_request(request: Request, error: Exception) -> Response:
         ConfigProblem(
             field=".".join(str(part) for part in detail["loc"][1:]) or "(request)",
             value=_shortened(detail.get("input")),
-            problem=detail["msg"][:1].lower() + detail["msg"][1:],
+            problem=_NOT_WRITTEN_SO
+            if detail["type"] == "string_pattern_mismatch"
+            else detail["msg"][:1].lower() + detail["msg"][1:],
             remedy="correct it",
         )
         for detail in error.errors()
@@ -133,6 +155,10 @@ def _bad_request(request: Request, error: Exception) -> Response:
         return _answer(request, HTTPStatus.NOT_FOUND, detail)
     lines = "\n".join(problem.line() for problem in found)
     return _answer(request, HTTPStatus.UNPROCESSABLE_ENTITY, lines, found)
+
+
+_NOT_WRITTEN_SO = "is no value that this can have"
+"""A regular expression is no word for a person."""
 
 
 def _shortened(value: Any) -> Any:

@@ -3,6 +3,7 @@
 "use strict";
 
 (() => {
+  const NO_ANSWER = "the cockpit does not answer";
   const SETTLED_MS = 1000; // so long after the last answer the page surely shows what it did
   const said = document.getElementById("said");
   let drag = null; // {job, over, side}
@@ -10,6 +11,8 @@
   let order = []; // the jobs as they will stand when all that was asked for is done
   let waiting = []; // moves that were asked for: one is sent when the one before is answered
   let answeredAt = 0;
+  let silent = false; // what is said is that the cockpit does not answer
+  let lost = false; // nor did it when the page was to be drawn again: its next answer takes that back
   document.body.dataset.moves = "";
 
   function rows() {
@@ -17,6 +20,8 @@
   }
 
   function say(words, refused = false) {
+    silent = words.endsWith(NO_ANSWER);
+    lost = false;
     said.className = refused ? "cause" : "unseen";
     said.textContent = words;
   }
@@ -61,12 +66,16 @@
       });
       return answer.type === "opaqueredirect" ? null : (await answer.json()).detail;
     } catch {
-      return "the cockpit does not answer";
+      return NO_ANSWER;
     }
   }
 
   // Redrawn, the row may have other buttons: the one that was pressed is never left as another one.
+  document.addEventListener("htmx:error", () => {
+    lost = silent;
+  });
   document.addEventListener("htmx:after:swap", () => {
+    if (lost) say("");
     const row = keep && document.getElementById(`q-${keep.job}`);
     const focused = document.activeElement;
     if (!row || (focused !== document.body && !row.contains(focused))) return;

@@ -248,6 +248,23 @@ def test_overlaid_charts_keep_every_spike_of_every_run(client: TestClient, db: D
 
 
 @pytest.mark.requirement("UI-03")
+def test_any_run_of_a_comparison_can_be_the_one_that_the_others_are_held_against(
+    client: TestClient, db: Database
+) -> None:
+    """One click turns it round; the board's ticks come in the table's order, newest first."""
+    old, new, third = (
+        ran(db, heldout(rows), seed=seed) for seed, rows in enumerate((WEAK, STRONG, WEAK))
+    )
+
+    page = client.get(f"/compare?job={new}&job={old}&job={third}").text
+
+    link = f"/compare?job={old}&job={new}&job={third}"
+    assert f'<a href="{link.replace("&", "&amp;")}">Hold the others against #{old}</a>' in page
+    assert f"against #{new}</a>" not in page
+    assert "better" in words(client.get(link).text)
+
+
+@pytest.mark.requirement("UI-03")
 def test_a_sweep_is_a_table_sorted_by_its_address(client: TestClient, db: Database) -> None:
     """Swept settings as columns; the best first where the address asks for it."""
     body = {"kind": "rl_run", "config": CONFIG, "sweep": {"lr": [1e-4, 1e-3, 1e-2]}}

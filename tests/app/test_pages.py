@@ -278,6 +278,35 @@ def test_a_page_that_does_not_exist_is_a_page_that_says_so(
     assert "<script>" not in answer.text
 
 
+@pytest.mark.parametrize(
+    ("method", "path", "status", "link"),
+    [
+        ("POST", "/jobs/1/retry", 409, '<a href="/jobs/1">To job 1</a>'),
+        ("GET", "/queue/arm", 405, '<a href="/queue">To the queue</a>'),
+        ("POST", "/report/2026-01-01/proposals/FAILED-9/drop", 409, '<a href="/report">To the rep'),
+    ],
+)
+def test_a_refusal_leads_back_to_what_it_is_about(
+    client: TestClient, db: Database, method: str, path: str, status: int, link: str
+) -> None:
+    """A stale button, or the address of one."""
+    queue(db)
+
+    answer = client.request(method, path, headers=HTML)
+
+    assert answer.status_code == status
+    assert link in answer.text
+
+
+def test_a_pattern_is_no_word_for_a_person(client: TestClient, db: Database) -> None:
+    """What an address cannot hold is said, not the expression that it was held against."""
+    number = queue(db)
+
+    text = client.get(f"/jobs/{number}?smooth=2", headers=HTML).text
+
+    assert "smooth: is no value that this can have (got &#39;2&#39;); correct it" in text
+
+
 def test_vendored_files_are_the_ones_that_were_taken() -> None:
     """Name, version, hash and licence of each; a changed byte or a stray file fails."""
     folder = STATIC_FOLDER / "vendor"

@@ -231,6 +231,20 @@ def test_a_run_without_completions_says_why_and_what_comes_next(
     assert "cockpit retry 1 --fresh" in client.get("/jobs/1/samples").text
 
 
+def test_a_step_without_a_completion_says_so_of_itself(
+    client: TestClient, db: Database, run: RunDir
+) -> None:
+    """Not that there is none yet, of a run that is over; and no sentence is left without words."""
+    write(run, "train-000003", [])
+    with db.write_tx() as conn:
+        conn.execute(job.update().values(state="succeeded"))
+
+    text = words(client.get("/jobs/1/samples").text)
+
+    assert "0 completions This step has no completion of this split." in text
+    assert " . " not in text
+
+
 def test_a_filter_that_keeps_nothing_says_so(client: TestClient, run: RunDir) -> None:
     """And how to see all again."""
     write(run, "train-000001", [row("a")])

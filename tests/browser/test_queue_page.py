@@ -98,6 +98,28 @@ def test_an_escaped_drag_changes_nothing(visit: Visits, house: House) -> None:
 
 
 @pytest.mark.requirement("UI-04")
+def test_a_move_that_nobody_heard_is_said_until_the_cockpit_answers_again(
+    visit: Visits, house: House
+) -> None:
+    """The words of a lost connection do not outlive it."""
+    one, two = queue(house.db, name="one"), queue(house.db, name="two")
+    page = visit(house).open("/queue")
+    shows(page, one, two)
+    page.route("**/queue**", lambda route: route.abort())
+    page.locator(f"#grip-{two}").press("ArrowUp")
+    told = page.get_by_text("was not moved: the cockpit does not answer")
+    expect(told).to_be_visible()
+    expect(page.locator("#connection")).to_contain_text("stale since")
+
+    page.unroute("**/queue**")
+    three = queue(house.db, name="three")
+
+    shows(page, one, two, three)
+    expect(told).to_have_count(0)
+    empty(house)
+
+
+@pytest.mark.requirement("UI-04")
 def test_without_script_the_buttons_do_the_same(visit: Visits, house: House) -> None:
     """No grip is shown then, and Up moves the job."""
     one, two = queue(house.db), queue(house.db)
