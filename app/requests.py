@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from fastapi import Request
+from pydantic import BaseModel
 from starlette.datastructures import UploadFile
 from starlette.exceptions import HTTPException
 
@@ -109,6 +110,17 @@ def wanted_job(body: dict[str, Any]) -> Submission:
     if "sweep" not in rest and "sweep" in config:
         rest["sweep"] = config.pop("sweep")
     return submission({**rest, "config": config})
+
+
+def takes(model: type[BaseModel], *, required: bool = True, keyed: bool = False) -> dict[str, Any]:
+    """The body, and the key, of a route that reads them itself, for the OpenAPI document."""
+    content = {"application/json": {"schema": model.model_json_schema()}}
+    found: dict[str, Any] = {"requestBody": {"required": required, "content": content}}
+    if keyed:
+        said = "The same request under the same key is done once, and answered alike."
+        header = {"name": KEY_HEADER, "in": "header", "required": False, "description": said}
+        found["parameters"] = [header | {"schema": {"type": "string"}}]
+    return found
 
 
 def key_of(request: Request) -> str | None:

@@ -163,14 +163,14 @@ def iso(moment: float | None) -> str:
 def number(value: float | None) -> str:
     """Four significant digits, without an exponent where a person would not write one.
 
-    >>> [number(v) for v in (3.0, 0.12345, 1234567, 1e-6)]
-    ['3', '0.1235', '1234567', '1e-06']
+    >>> [number(v) for v in (3.0, 0.12345, 1234567, 1e-6, 1e29)]
+    ['3', '0.1235', '1234567', '1e-06', '1e+29']
     """
     if value is None:
         return UNKNOWN
     if value == int(value) and abs(value) < 1e12:
         return str(int(value))
-    return f"{value:.0f}" if abs(value) >= 1e4 else f"{value:.4g}"
+    return f"{value:.0f}" if 1e4 <= abs(value) < 1e12 else f"{value:.4g}"
 
 
 def gigabytes(value: float | None) -> str:

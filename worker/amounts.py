@@ -19,7 +19,7 @@ def _no_truth(value: Any) -> Any:
 
 def _no_number(value: Any) -> Any:
     if isinstance(value, bool | int | float):
-        raise ValueError("is no day; write it like 2026-12-01")  # noqa: TRY004 - pydantic's
+        raise ValueError("is no day; write it like 2030-12-01")  # noqa: TRY004 - pydantic's
     return value
 
 

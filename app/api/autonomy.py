@@ -9,14 +9,22 @@ import anyio.to_thread
 from fastapi import APIRouter, Request
 
 from app.parts import DatabasePart
-from app.requests import REST, json_object
+from app.requests import REST, json_object, takes
 from engine.contract.errors import ConfigError, ConfigProblem
 from worker import autonomy
 from worker.admission import memory_of
 from worker.database import Database
+from worker.lane.policy import Policy
 from worker.lane.preview import Preview, preview
 
 router = APIRouter(prefix="/api/v1/autonomy", tags=["autonomy"])
+
+
+class Terms(Policy):
+    """The body of a PUT: the terms, whose end may be said as a person would."""
+
+    expires: str | None = None
+    """Instead of `expires_at`: a time, or one from now on, e.g. +7d."""
 
 
 @router.get("")
@@ -31,7 +39,7 @@ def get_preview(database: DatabasePart) -> Preview:
     return preview(database, time.time(), lambda: memory_of(database))
 
 
-@router.put("")
+@router.put("", openapi_extra=takes(Terms))
 async def arm(request: Request, database: DatabasePart) -> autonomy.Status:
     """Arm the lane; the body holds the terms. The crontab belongs to the command line."""
     terms = await json_object(request, '{"interval_min": 30, "cap_usd": 5}')

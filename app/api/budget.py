@@ -9,7 +9,7 @@ import anyio.to_thread
 from fastapi import APIRouter, Request
 
 from app.parts import DatabasePart
-from app.requests import REST, json_object
+from app.requests import REST, json_object, takes
 from worker.database import Database
 from worker.lane import ledger
 from worker.lane.ledger import DayView, ExternalSpend
@@ -23,7 +23,7 @@ def get_budget(database: DatabasePart, day: datetime.date | None = None) -> DayV
     return ledger.day_view(database, day, time.time())
 
 
-@router.post("", status_code=201)
+@router.post("", status_code=201, openapi_extra=takes(ExternalSpend))
 async def add_spend(request: Request, database: DatabasePart) -> ExternalSpend:
     """Count money that was spent elsewhere against a day's cap."""
     body = await json_object(request, '{"usd": 1.5, "note": "…"}')

@@ -12,7 +12,7 @@ from starlette.responses import JSONResponse, Response
 
 from app.drawings import View
 from app.parts import DatabasePart, DrawingsPart, JobId
-from app.requests import REST, json_object, key_of, optional_body, wanted_job
+from app.requests import REST, json_object, key_of, optional_body, takes, wanted_job
 from engine.contract.errors import ConfigError, ConfigProblem
 from engine.contract.kinds import cautions, problems_of
 from worker.database import Database
@@ -73,12 +73,6 @@ class DrawnSeries(BaseModel):
     """[last step, lowest, highest, last value], …, values with seven digits."""
 
 
-def takes(model: type[BaseModel], *, required: bool = True) -> dict[str, Any]:
-    """The body of a route that reads it itself, for the OpenAPI document."""
-    content = {"application/json": {"schema": model.model_json_schema()}}
-    return {"requestBody": {"required": required, "content": content}}
-
-
 @router.get("")
 def list_jobs(
     database: DatabasePart,
@@ -96,7 +90,7 @@ def list_jobs(
     return JobPage(jobs=found, next_before=found[-1].id if len(found) == limit else None)
 
 
-@router.post("", status_code=201, openapi_extra=takes(NewJob))
+@router.post("", status_code=201, openapi_extra=takes(NewJob, keyed=True))
 async def create_job(request: Request, database: DatabasePart) -> JSONResponse:
     """Validate and enqueue; the answer is the queued job, where to look at it, and `cautions`.
 

@@ -8,9 +8,8 @@ import anyio.to_thread
 from fastapi import APIRouter, Query, Request
 from pydantic import BaseModel, ConfigDict
 
-from app.api.jobs import takes
 from app.parts import DatabasePart
-from app.requests import REST, optional_body
+from app.requests import REST, optional_body, takes
 from worker.database import Database
 from worker.jobs import pausing, views
 from worker.jobs.pausing import MAX_WHY, PauseRequest

@@ -6,9 +6,9 @@ import anyio.to_thread
 from fastapi import APIRouter, Request
 from starlette.responses import JSONResponse
 
-from app.api.jobs import NewJob, takes
+from app.api.jobs import NewJob
 from app.parts import DatabasePart, JobId
-from app.requests import REST, json_object, key_of, wanted_job
+from app.requests import REST, json_object, key_of, takes, wanted_job
 from worker.database import Database
 from worker.jobs import control, sweeps, views
 from worker.jobs.submission import Submission
@@ -16,7 +16,7 @@ from worker.jobs.submission import Submission
 router = APIRouter(prefix="/api/v1/sweeps", tags=["sweeps"])
 
 
-@router.post("", status_code=201, openapi_extra=takes(NewJob))
+@router.post("", status_code=201, openapi_extra=takes(NewJob, keyed=True))
 async def create_sweep(request: Request, database: DatabasePart) -> JSONResponse:
     """Queue a job for every combination of the values in `sweep`.
 

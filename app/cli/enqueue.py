@@ -45,7 +45,7 @@ def enqueue(
     not_before: Annotated[
         str | None,
         typer.Option(
-            help="Earliest start: +2h, or 2026-11-22 22:00, in the lane's zone or with one."
+            help="Earliest start: +2h, or 2030-11-22 22:00, in the lane's zone or with one."
         ),
     ] = None,
     after: Annotated[

@@ -143,7 +143,7 @@ def _arm(database: Database, typed: Mapping[str, str]) -> list[ConfigProblem]:
         shown = typed.get("lane", "")[:40] or None
         problems.append(ConfigProblem("lane", shown, "is not the lane's name", remedy))
     if not typed.get("expires", "").strip():
-        remedy = "write +12h, +7d, or 2026-12-01 07:00"
+        remedy = "write +12h, +7d, or 2030-12-01 07:00"
         problems.append(ConfigProblem("expires", None, "says no end", remedy))
     raw: dict[str, Any] = {
         name: text.strip()

@@ -20,7 +20,8 @@ from app.pages.run import Tab
 from app.parts import DatabasePart, JobId
 from app.templating import page
 from app.visible import Visible, visible
-from engine.contract.errors import ConfigError, ConfigProblem
+from engine.contract.errors import ConfigError
+from engine.contract.kinds import problems_of
 from worker.jobs import views
 from worker.samples.files import Split, picture_file, rollout_files
 from worker.samples.query import SamplePage, Wanted, find_history, find_samples
@@ -205,11 +206,7 @@ def _wanted(given: Mapping[str, str]) -> Wanted:
     try:
         return Wanted.model_validate(asked)
     except ValidationError as error:
-        problems = [
-            ConfigProblem(".".join(map(str, one["loc"])), None, one["msg"].lower(), "correct it")
-            for one in error.errors()
-        ]
-        raise ConfigError(problems) from None
+        raise ConfigError(problems_of(error, Wanted)) from None
 
 
 def _groups(job_id: int, found: Iterable[Sample]) -> list[Group]:

@@ -239,3 +239,19 @@ def test_no_yaml_breaks_the_door(client: TestClient, text: str) -> None:
     answer = client.post("/api/v1/jobs", content=body, headers={"content-type": "application/json"})
 
     assert answer.status_code == (201 if says_nothing else 422)
+
+
+def test_the_openapi_document_knows_every_body_and_the_key(client: TestClient) -> None:
+    """Also of routes that read theirs themselves: a generated client can arm, spend and queue."""
+    paths = client.get("/api/v1/openapi.json").json()["paths"]
+
+    for path, verb, field in (
+        ("/api/v1/autonomy", "put", "expires"),
+        ("/api/v1/budget", "post", "usd"),
+        ("/api/v1/jobs", "post", "yaml"),
+    ):
+        body = paths[path][verb]["requestBody"]["content"]["application/json"]["schema"]
+        assert field in body["properties"], path
+    for path in ("/api/v1/jobs", "/api/v1/sweeps"):
+        names = [known["name"] for known in paths[path]["post"]["parameters"]]
+        assert names == ["idempotency-key"]

@@ -231,6 +231,16 @@ def test_a_run_without_completions_says_why_and_what_comes_next(
     assert "cockpit retry 1 --fresh" in client.get("/jobs/1/samples").text
 
 
+def test_a_wrong_condition_is_named_with_its_value(client: TestClient, run: RunDir) -> None:
+    """As every page says it."""
+    write(run, "train-000003", [row("1+1", 0, "2", 1.0)])
+
+    answer = client.get("/jobs/1/samples?step=abc")
+
+    assert answer.status_code == 422
+    assert [found["value"] for found in answer.json()["problems"]] == ["abc"]
+
+
 def test_a_step_without_a_completion_says_so_of_itself(
     client: TestClient, db: Database, run: RunDir
 ) -> None:

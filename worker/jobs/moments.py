@@ -1,6 +1,6 @@
 """Start times as people and programs write them → Unix seconds.
 
-    +90m · 1795298400 · 2026-11-22T22:00+01:00 · 2026-11-22 22:00 · 2026-11-22 22:00 Europe/Berlin
+    +90m · 1795298400 · 2030-11-22T22:00+01:00 · 2030-11-22 22:00 · 2030-11-22 22:00 Europe/Berlin
 
 Without offset and zone the lane's is meant, in which pages tell their times. A local time that a
 change of clocks makes ambiguous, or leaves out, means the later of its two readings: "not before"
@@ -22,7 +22,7 @@ FURTHEST_DAYS = 3660
 _RELATIVE = re.compile(r"\+\s*(\d{1,9}(?:\.\d{1,6})?)\s*(s|m|min|h|d)")
 _SECONDS = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
 _WITH_ZONE = re.compile(r"(\S+(?: \S+)?) ([A-Za-z]\w*(?:[/+-]\w+)*)")
-_REMEDY = "write 2026-11-22T22:00+01:00, '2026-11-22 22:00 Europe/Berlin', Unix seconds, or +2h"
+_REMEDY = "write 2030-11-22T22:00+01:00, '2030-11-22 22:00 Europe/Berlin', Unix seconds, or +2h"
 
 
 def start_time(

@@ -35,7 +35,7 @@ def _time_or_text(given: object) -> object:
     number = isinstance(given, int | float) and not isinstance(given, bool) and abs(given) < 1e15
     if number or given is None or isinstance(given, str):
         return given
-    raise ValueError("is no time; write 2026-11-22T22:00+01:00, Unix seconds, or +2h")
+    raise ValueError("is no time; write 2030-11-22T22:00+01:00, Unix seconds, or +2h")
 
 
 StartTime = Annotated[float | str | None, BeforeValidator(_time_or_text)]

@@ -131,7 +131,7 @@ class Standing(Policy):
 def parse(raw: Mapping[str, Any], now: float) -> Policy:
     """The one way from what people write to a policy.
 
-    `expires` may be a moment like a job's start time: `2026-12-01 07:00`, `+10h`; without a zone
+    `expires` may be a moment like a job's start time: `2030-12-01 07:00`, `+10h`; without a zone
     of its own it is one of the policy's. Raises ConfigError with every problem found.
     """
     given = {key: value for key, value in raw.items() if value is not None}
