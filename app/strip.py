@@ -66,6 +66,8 @@ class Strip:
     autonomy: Autonomy
     why: str
     """The policy in words, or why it starts nothing now."""
+    lease_s: float
+    """Seconds without a heartbeat after which a job is stale."""
 
 
 class Strips:
@@ -117,6 +119,7 @@ def read_strip(database: Database, now: float) -> Strip:
         pause=views.paused(database),
         autonomy=_autonomy(status, runs=job is not None),
         why=status.detail,
+        lease_s=database.settings.lease_s,
     )
 
 

@@ -47,3 +47,23 @@ def test_time_left_counts_down_between_two_words_of_the_engine(
         for address in PAGES:
             assert re.search(says, words(client.get(address).text)), address
         attempt.finish()
+
+
+@pytest.mark.requirement("UI-11")
+def test_nobody_expects_anything_of_a_run_without_a_sign_of_life(
+    client: TestClient, db: Database
+) -> None:
+    """Its drain died: minutes that count down would say that it goes on."""
+    queue(db)
+    with night(db) as lane:
+        attempt = lane.start()
+        attempt.step(12, 0.6)
+        _said(db, attempt, 21)
+        silent = time.time() - db.settings.lease_s - 60
+        with db.write_tx() as conn:
+            conn.execute(update(job).values(heartbeat_at=silent))
+        for address in PAGES:
+            text = words(client.get(address).text)
+            assert "stale" in text, address
+            assert not re.search(r"min left|overdue", text), address
+        attempt.finish()
