@@ -5,15 +5,27 @@ Knows the run directory and the process it lives in; not what trains.
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from pydantic import BaseModel
 
+from engine.contract.errors import ConfigError, ConfigProblem
 from engine.contract.events import EventLog
-from engine.contract.kinds import validate
-from engine.contract.run_dir import AttemptDir, JobFile, RunDir, RunDirError
+from engine.contract.kinds import get_kind, validate
+from engine.contract.run_dir import (
+    AttemptDir,
+    InputFile,
+    JobFile,
+    RunDir,
+    RunDirError,
+    write_json,
+)
 
 
 @dataclass(frozen=True)
@@ -35,6 +47,73 @@ class Attempt:
     def should_abort(self) -> bool:
         """Whether the sentinel stands or nobody supervises any more. Two system calls."""
         return self.dir.abort.exists() or self.orphaned()
+
+    @cached_property
+    def inputs(self) -> Mapping[str, str]:
+        """Path → SHA-256 of every file that the kind reads, what no loader reads left out."""
+        paths = get_kind(self.job.kind).inputs(self.config)
+        told = {one.path: one for one in self.job.inputs}
+        return {str(p): self._hash(p, told.get(str(p))) for p in paths if not _idle(p)}
+
+    def _hash(self, path: Path, told: InputFile | None) -> str:
+        """As job.json says, unless the file was written since: an attempt may be run again."""
+        now = path.stat()
+        if (
+            told is not None
+            and told.size == now.st_size
+            and now.st_mtime_ns < self.dir.job_file.stat().st_mtime_ns
+        ):
+            return told.sha256
+        return InputFile.of(path).sha256
+
+    def content(self, place: str | None) -> str | None:
+        """A name for what stands at a path of the config: the same for the same files elsewhere.
+
+        What is no file or folder here (an embedded model, a hub id) is a name by itself.
+        """
+        if place is None:
+            return None
+        found = sorted(
+            [Path(path).name, digest]
+            for path, digest in self.inputs.items()
+            if place in {path, str(Path(path).parent)}
+        )
+        return hashlib.sha256(json.dumps(found).encode()).hexdigest() if found else place
+
+    def freeze_inputs(self, *, but: Collection[str] = ()) -> None:
+        """Write down what a run reads as it begins; what is in `but` is proven in another way."""
+        write_json(self.run.inputs, {"files": self._held(but)})
+
+    def require_inputs(self, *, but: Collection[str] = ()) -> None:
+        """Raises ConfigError when a run would go on with other files than it began with."""
+        try:
+            began = json.loads(self.run.inputs.read_bytes())["files"]
+        except FileNotFoundError:
+            return  # begun before there was such a file
+        now = self._held(but)
+        changed = [path for path in sorted({*began, *now}) if began.get(path) != now.get(path)]
+        if not changed:
+            return
+        first = changed[0]
+        problem = "is not what this run began with"
+        if first not in now:
+            problem = "is gone since this run began"
+        elif first not in began:
+            problem = "was not there when this run began"
+        more = f" (and {len(changed) - 1} more files)" if len(changed) > 1 else ""
+        remedy = (
+            "put things back as they were, or run it again from the beginning: "
+            f"cockpit retry {self.job.job_id} --fresh"
+        )
+        raise ConfigError([ConfigProblem("inputs", first, problem + more, remedy)])
+
+    def _held(self, but: Collection[str]) -> dict[str, str]:
+        return {path: digest for path, digest in self.inputs.items() if path not in but}
+
+
+def _idle(path: Path) -> bool:
+    """Beside a model, and never part of it: notes, and what tools leave hidden."""
+    return path.name.startswith(".") or path.suffix == ".md"
 
 
 def read_newest_job(run: RunDir) -> tuple[AttemptDir, JobFile]:

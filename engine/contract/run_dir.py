@@ -3,8 +3,10 @@
     runs/<job id>/
       events.jsonl          append-only, written by the engine alone
       attempts/001/         job.json (worker) · engine.log · serving.log · abort (the sentinel)
+      inputs.json           hashes of the files that the run began with
       rollouts/*.jsonl      every completion
       checkpoints/step-…    complete.json last
+      base/                 the warmed-up model that low-rank checkpoints of stage-2 belong to
       selected              symlink to the checkpoint that held-out picked
       split.json            ids of the training, select and report rows, frozen
       lineage.json  report.json
@@ -119,12 +121,20 @@ class RunDir:
         return self.root / "events.jsonl"
 
     @property
+    def inputs(self) -> Path:
+        return self.root / "inputs.json"
+
+    @property
     def rollouts(self) -> Path:
         return self.root / "rollouts"
 
     @property
     def checkpoints(self) -> Path:
         return self.root / "checkpoints"
+
+    @property
+    def base(self) -> Path:
+        return self.root / "base"
 
     @property
     def selected(self) -> Path:

@@ -100,6 +100,7 @@ class _Run:
             seed=config.seed,
         )
         self.resumed = self._find_checkpoint()
+        self._settle_inputs()
         self._announce()
         self.peaks = memory.PeakMeter()
         self.policy: Policy = build_policy(config)
@@ -211,6 +212,17 @@ class _Run:
         state.aborted_after = sorted({*state.aborted_after, *self._earlier_stops(found.step)})
         return _Resumed(state, found.path, found.state["warmup"], found.state.get("serving"))
 
+    def _settle_inputs(self) -> None:
+        """A run is one model's. Its rows are proven by the frozen split, whatever stands beside
+        them in the file.
+        """
+        rows = {str(Path(self.config.data.source))}
+        if self.resumed.state is not None:
+            self.attempt.require_inputs(but=rows)
+            return
+        self.attempt.freeze_inputs(but=rows)
+        self.run_dir.report.unlink(missing_ok=True)  # of weights that are gone
+
     def _earlier_stops(self, last_step: int) -> Sequence[int]:
         """Steps after which earlier attempts were stopped, from the run card."""
         try:
@@ -251,7 +263,7 @@ class _Run:
         started = time.monotonic()
         self.events.write("progress", phase="warmup", step=0)
         self.peaks.begin()
-        name = warmup.recipe_hash(self.config, self.split)
+        name = warmup.recipe_hash(self.config, self.split, self.attempt.content)
         report = warmup.cached(
             Path(self.attempt.job.cache_dir) / f"warmup-{name}",
             self.policy,

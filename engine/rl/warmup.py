@@ -33,7 +33,7 @@ from engine.rl.split import Split
 from engine.rollout import Rollout
 from engine.rollout.prompting import demonstration
 
-_RECIPE_VERSION = 2
+_RECIPE_VERSION = 3
 """Raised when this file changes what it produces, so that old cache entries no longer match."""
 
 
@@ -75,11 +75,9 @@ class WarmupReport:
 _RECIPE: Any = {
     **dict.fromkeys(
         (
-            "base",
             "tuning",
             "lora_rank",
             "lora_alpha",
-            "adapter_init",
             "seed",
             "warmup",
             "verifier",
@@ -94,7 +92,8 @@ _RECIPE: Any = {
     "format": {"pretrain", "demonstration", "shape", "pattern"},
     "optim": {"precision"},
 }
-"""Settings that the weights of step 0 depend on, through training or through when it stops."""
+"""Settings that the weights of step 0 depend on, through training or through when it stops.
+Base and `adapter_init` count too, by what stands at their paths."""
 
 
 def needed(config: RLRunConfig) -> bool:
@@ -102,11 +101,16 @@ def needed(config: RLRunConfig) -> bool:
     return config.warmup is not None or config.format.pretrain is not None
 
 
-def recipe_hash(config: RLRunConfig, split: Split) -> str:
-    """Whatever the weights of step 0 depend on, as a name."""
+def recipe_hash(
+    config: RLRunConfig, split: Split, content: Callable[[str | None], str | None]
+) -> str:
+    """Whatever the weights of step 0 depend on, as a name.
+
+    `content` names what stands at a path: a model that was written over is another one.
+    """
     settings = config.model_dump(include=_RECIPE)
-    solutions = [question.solution for question in split.train]
-    recipe = [_RECIPE_VERSION, split.hash, solutions, settings]
+    begins = [content(config.base), content(config.adapter_init)]
+    recipe = [_RECIPE_VERSION, split.hash, split.solutions_hash, begins, settings]
     return hashlib.sha256(json.dumps(recipe, sort_keys=True).encode()).hexdigest()[:24]
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -96,6 +99,36 @@ def test_a_frozen_split_accepts_itself_and_refuses_another(tmp_path: Path) -> No
         freeze(carve(questions(20), heldout_frac=0.2, select_frac=0.5, seed=2), path)
 
     assert path.read_bytes() == before
+
+
+def test_a_frozen_split_refuses_other_worked_answers_of_training_rows_alone(
+    tmp_path: Path,
+) -> None:
+    """They are shown as examples and taught; nobody looks at those of held-out rows."""
+    split = carve(questions(20), heldout_frac=0.2, select_frac=0.5, seed=1)
+    freeze(split, tmp_path / "split.json")
+
+    freeze(replace(split, select=worked(split.select)), tmp_path / "split.json")
+    with pytest.raises(RLLoopError, match="no longer those"):
+        freeze(replace(split, train=worked(split.train)), tmp_path / "split.json")
+
+
+def test_a_split_that_was_frozen_without_its_worked_answers_is_still_accepted(
+    tmp_path: Path,
+) -> None:
+    """A run that an older version began goes on."""
+    path = tmp_path / "split.json"
+    split = carve(questions(20), heldout_frac=0.2, select_frac=0.5, seed=1)
+    freeze(split, path)
+    document = json.loads(path.read_bytes())
+    del document["solutions"]
+    path.write_text(json.dumps(document))
+
+    freeze(replace(split, train=worked(split.train)), path)
+
+
+def worked(rows: Sequence[Question]) -> list[Question]:
+    return [replace(row, solution="so 7") for row in rows]
 
 
 @pytest.mark.requirement("EX-09")

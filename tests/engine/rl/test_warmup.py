@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -127,6 +128,11 @@ def test_a_recipe_is_kept_where_a_killed_process_of_the_same_number_was_keeping_
     assert cached(folder, policy, pytest.fail, print).cached
 
 
+def name_of(config: RLRunConfig, split: Split = SPLIT, stands: Mapping[str, str] = {}) -> str:
+    """`stands`: what is to be found at a path."""
+    return recipe_hash(config, split, lambda place: stands.get(str(place), place))
+
+
 @pytest.mark.parametrize(
     ("change", "same"),
     [
@@ -148,7 +154,7 @@ def test_the_recipe_is_what_the_weights_depend_on(change: dict[str, Any], same: 
     base = {"base": "embedded:qwen3-tiny", "tuning": "full", "warmup": {}}
     one, other = RLRunConfig(**base), RLRunConfig(**{**base, **change})
 
-    assert (recipe_hash(one, SPLIT) == recipe_hash(other, SPLIT)) is same
+    assert (name_of(one) == name_of(other)) is same
 
 
 def test_other_rows_or_other_worked_answers_are_another_recipe() -> None:
@@ -157,7 +163,19 @@ def test_other_rows_or_other_worked_answers_are_another_recipe() -> None:
     elsewhere = carve(ROWS, heldout_frac=0.2, select_frac=0.5, seed=1)
     worked = replace(SPLIT, train=[replace(q, solution="so 7") for q in SPLIT.train])
 
-    assert len({recipe_hash(config, split) for split in (SPLIT, elsewhere, worked)}) == 3
+    assert len({name_of(config, split) for split in (SPLIT, elsewhere, worked)}) == 3
+
+
+@pytest.mark.parametrize("setting", ["base", "adapter_init"])
+def test_a_model_that_was_written_over_is_another_recipe_and_its_copy_is_not(setting: str) -> None:
+    """What counts is what stands at the path."""
+    given = {"base": "/m/base", "tuning": "lora", "adapter_init": "/m/adapter", "warmup": {}}
+    config = RLRunConfig(**given)
+    copied = RLRunConfig(**{**given, setting: "/m/copy"})
+    place = str(given[setting])
+
+    assert name_of(config, stands={place: "a"}) != name_of(config, stands={place: "b"})
+    assert name_of(config, stands={place: "a"}) == name_of(copied, stands={"/m/copy": "a"})
 
 
 def small_run(base: Path, **settings: Any) -> RLRunConfig:
