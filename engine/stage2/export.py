@@ -13,9 +13,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from engine.checkpoint import verified
 from engine.contract.errors import NightlaneError
 from engine.models.qwen3_vl import ModelError, load
 from engine.stage2.adapters import older_names
+from engine.stage2.warmed_base import base_beside
 
 _ADAPTER = "adapter_config.json"
 
@@ -57,8 +59,21 @@ def _base_of(checkpoint: Path) -> str | None:
     path = checkpoint / _ADAPTER
     if not path.is_file():
         return None
+    beside = base_beside(checkpoint)
+    if beside is not None:
+        return str(_unharmed(beside))
     try:
         found = json.loads(path.read_bytes())["base_model_name_or_path"]
     except (ValueError, KeyError):
         raise ModelError(f"{path} names no base model; save the adapter again") from None
     return str(found)
+
+
+def _unharmed(base: Path) -> Path:
+    """Raises ModelError for a base that is no longer what the adapter was trained on."""
+    wrong: list[str] = []
+    if verified(base, lambda _, text: wrong.append(text)) is None:
+        raise ModelError(
+            f"{base} is damaged ({wrong[0]}); bring it back from a copy, or run the job again"
+        )
+    return base

@@ -25,14 +25,14 @@ from engine.checkpoint import Checkpoint
 from engine.contract.errors import ConfigError, ConfigProblem, NightlaneError
 from engine.contract.intervals import compare
 from engine.contract.run_dir import write_json
-from engine.contract.stage2.config import EMBEDDED_MODELS, Stage2Config
+from engine.contract.stage2.config import EMBEDDED_MODELS, Stage2Config, WarmupConfig
 from engine.contract.stage2.heldout import VAL_TRAINED, val_alert
 from engine.contract.stage2.records import Record, read_records
 from engine.contract.stage2.rollout_matching import DecodingConfig
 from engine.evaluate.verdicts import Verdict, published_step
 from engine.hooks import Aborted, rl_hooks, stop_asked
 from engine.models.qwen3_vl import VisionModel, add_coord_tokens_command, load
-from engine.stage2 import checkpoints, embedded
+from engine.stage2 import checkpoints, embedded, warmed_base
 from engine.stage2.adapters import with_adapter
 from engine.stage2.arguments import evaluation_rhythm, require_arguments, training_arguments
 from engine.stage2.bridge import RunBridge, recorded_scores
@@ -58,7 +58,7 @@ from engine.stage2.prompts import PromptReader
 from engine.stage2.ranks import Ranks
 from engine.stage2.target import CEWeights
 from engine.stage2.trainer import Stage2Parts, Stage2Trainer
-from engine.stage2.warmup import Warmup, WarmupReport, cached, recipe_hash
+from engine.stage2.warmup import Warmup, WarmupReport, cached, load_kept, recipe_hash
 
 Made = TypeVar("Made")
 
@@ -85,6 +85,7 @@ class _Run:
         self.cache = Path(attempt.job.cache_dir)
         self.peaks = memory.PeakMeter()
         self.resumed = self._find_checkpoint()
+        self._settle_inputs()
         self._announce()
         self._read_data()
         self.alerts = self._judge_data()
@@ -98,10 +99,11 @@ class _Run:
     def execute(self) -> dict[str, Any]:
         """Warm-up → Trainer → report."""
         warmup = self._warm_up()
+        facts = {"warmup": warmup, **self._keep_base()}
         self.vlm = with_adapter(self.vlm, self.config.model, self.config.training.seed)
         self.reader = PromptReader(self.vlm, self.pieces, self.config.data.prompt)
         self._check_packing()
-        bridge = self._bridge(warmup)
+        bridge = self._bridge(facts)
         trainer = self._trainer(bridge)
         bridge.trainer = trainer
         try:
@@ -125,6 +127,14 @@ class _Run:
                 checkpoints.discard_after(self.run_dir, found.step)
         self.ranks.wait()
         return found
+
+    def _settle_inputs(self) -> None:
+        """A run is one model's and one corpus's."""
+        if self.resumed is not None:
+            self.attempt.require_inputs()
+        elif self.ranks.is_first:
+            self.attempt.freeze_inputs()
+            self.run_dir.report.unlink(missing_ok=True)  # of weights that are gone
 
     def _announce(self) -> None:
         step = None if self.resumed is None else self.resumed.step
@@ -199,11 +209,11 @@ class _Run:
         return {"code": code, "step": 0, "text": text}
 
     def _load_model(self) -> VisionModel:
-        path = self.config.model.path
-        assert path is not None, "the kind asks for a model"
-        if path in EMBEDDED_MODELS:
-            seed = self.config.training.seed
-            path = str(self._first_alone(lambda: embedded.model_folder(self.cache, seed)))
+        if self.resumed is not None and self._keeps_base:
+            return self._load(self._base_of(self.resumed))
+        return self._load(self._model_folder())
+
+    def _load(self, path: str) -> VisionModel:
         found = load(
             path,
             dtype=self.config.model.dtype,
@@ -211,6 +221,49 @@ class _Run:
         )
         found.model.to("cuda" if torch.cuda.is_available() else "cpu")
         return found
+
+    def _model_folder(self) -> str:
+        """What the config names."""
+        path = self.config.model.path
+        assert path is not None, "the kind asks for a model"
+        if path in EMBEDDED_MODELS:
+            seed = self.config.training.seed
+            path = str(self._first_alone(lambda: embedded.model_folder(self.cache, seed)))
+        return path
+
+    @property
+    def _keeps_base(self) -> bool:
+        """Whether checkpoints belong to a model that only the warm-up of this run made."""
+        return self.config.warmup is not None and self.config.model.tuning != "full"
+
+    def _base_of(self, resumed: Checkpoint) -> str:
+        """The warmed-up model that a checkpoint's adapter was trained on. Raises ConfigError."""
+        weights = resumed.state.get("base", {})
+
+        def stands() -> bool:
+            if warmed_base.is_whole(self.run_dir, weights, self._warn):
+                return True
+            return bool(weights) and self.ranks.is_first and self._rebuilt_base(weights)
+
+        if self._first_alone(stands):
+            return str(self.run_dir.base)
+        problem = "does not hold the warmed-up model that this run's adapter was trained on"
+        remedy = (
+            "bring it back from a copy, or run it again from the beginning: "
+            f"cockpit retry {self.attempt.job.job_id} --fresh"
+        )
+        raise ConfigError([ConfigProblem("base", str(self.run_dir.base), problem, remedy)])
+
+    def _rebuilt_base(self, weights: Mapping[str, str]) -> bool:
+        """Whether the cache of warm-ups still had these weights; then they are kept again."""
+        vlm = self._load(self._model_folder())
+        if load_kept(self._warmup_folder, vlm, self._warn) is None:
+            return False
+        if warmed_base.keep(self.run_dir, vlm) != weights:
+            return False
+        text = f"{self.run_dir.base} was gone or damaged and is taken from the cache of warm-ups"
+        self._warn("BASE_RESTORED", text)
+        return True
 
     def _pieces(self) -> TokenPieces:
         try:
@@ -231,23 +284,26 @@ class _Run:
         if self.resumed is not None:
             kept: dict[str, Any] = self.resumed.state["warmup"]
             return kept
+        return asdict(self._warmed_up(self.config.warmup))
+
+    def _warmed_up(self, config: WarmupConfig) -> WarmupReport:
+        """Teach the model that was loaded, or give it what an equal recipe came to."""
         self.events.write("progress", phase="warmup", step=0)
         self.peaks.begin()
         evaluation = self._evaluation(Ranks())
         warmup = Warmup(
             self.vlm,
             self.reader,
-            self.config.warmup,
+            config,
             torch.tensor(self.pieces.coord_ids, device=self.vlm.device),
             self._pad_id,
             evaluate=lambda: evaluation(self.val).f1,
             on_step=lambda step, loss: self._metric(step, "warmup/loss", loss),
             on_score=lambda step, score: self._metric(step, "warmup/heldout", score),
         )
-        name = recipe_hash(self.config, str(self.files.train))
         report = self._first_alone(
             lambda: cached(
-                self.cache / f"stage2-warmup-{name}",
+                self._warmup_folder,
                 self.vlm,
                 lambda: warmup(self.train, self.config.training.seed),
                 self._warn,
@@ -255,7 +311,26 @@ class _Run:
         )
         self.peaks.end("warmup")
         self._say_warmed_up(report)
-        return asdict(report)
+        return report
+
+    @property
+    def _warmup_folder(self) -> Path:
+        """Where the cache keeps what this recipe's warm-up came to."""
+        model = self.attempt.content(self.config.model.path)
+        name = recipe_hash(self.config, model, self.train, self.val)
+        return self.cache / f"stage2-warmup-{name}"
+
+    def _keep_base(self) -> dict[str, Any]:
+        """What a checkpoint says of the model it belongs to; it stands before the first of them."""
+        if not self._keeps_base:
+            return {}
+        if self.resumed is None:
+            if self.ranks.is_first:
+                warmed_base.keep(self.run_dir, self.vlm)
+            self.ranks.wait()
+        model: Any = self.vlm.model
+        model.name_or_path = str(self.run_dir.base)  # PEFT writes it into each adapter's config
+        return {"base": warmed_base.weights_of(self.run_dir.base)}
 
     def _say_warmed_up(self, report: WarmupReport) -> None:
         source = "taken from the cache" if report.cached else f"done in {report.seconds:.0f} s"
@@ -273,7 +348,7 @@ class _Run:
 
     # --- the parts ---
 
-    def _bridge(self, warmup: dict[str, Any] | None) -> RunBridge:
+    def _bridge(self, facts: dict[str, Any]) -> RunBridge:
         bridge = RunBridge(
             self.run_dir,
             self.events,
@@ -285,7 +360,7 @@ class _Run:
             ),
             peaks=self.peaks,
         )
-        bridge.facts = {"warmup": warmup}
+        bridge.facts = facts
         bridge.is_new = self.resumed is None
         return bridge
 

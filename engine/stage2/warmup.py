@@ -26,7 +26,7 @@ from safetensors.torch import load_model, save_model
 from torch import Tensor
 
 from engine import checkpoint
-from engine.checkpoint import Warn
+from engine.checkpoint import Checkpoint, Warn
 from engine.contract.stage2 import coords
 from engine.contract.stage2.config import Stage2Config, WarmupConfig
 from engine.contract.stage2.records import Record
@@ -38,6 +38,13 @@ from engine.stage2.prompts import PromptReader
 from engine.stage2.target import Segment
 
 _WEIGHTS = "weights.safetensors"
+_RECIPE_VERSION = 2
+"""Raised when this file changes what it produces, so that old cache entries no longer match."""
+_SCORED = {
+    *("max_new_tokens", "repetition_penalty", "repeat_terminate", "candidate_top_k"),
+    *("iou_gate", "fp_cost", "fn_cost"),
+}
+"""Settings of rollouts and matching that the F1 depends on at which it stops."""
 _RAMP = 20
 """Steps over which the learning rate rises."""
 
@@ -153,27 +160,56 @@ def _bins(like: Tensor) -> Tensor:
     return coords.decode_tensor(torch.arange(coords.BIN_COUNT, device=like.device)).to(like)
 
 
-def recipe_hash(config: Stage2Config, data: str) -> str:
-    """Names a warmed-up model: model, records, warm-up and seed; nothing that comes later."""
+def recipe_hash(
+    config: Stage2Config, model: str | None, train: Sequence[Record], val: Sequence[Record]
+) -> str:
+    """Names a warmed-up model: model, records, warm-up and seed; nothing that comes later.
+
+    `model` says what stands at its path, and the records are those in use: whatever was written
+    over is another recipe.
+    """
+    rollouts = config.custom.extra.rollout_matching
     recipe = {
-        "model": config.model.model_dump(),
+        "version": _RECIPE_VERSION,
+        "model": model,
+        "loaded": config.model.model_dump(include={"dtype", "attn_implementation"}),
         "warmup": config.warmup.model_dump() if config.warmup else None,
         "prompt": config.data.prompt,
         "seed": config.training.seed,
-        "matching": config.custom.extra.rollout_matching.iou_gate,
-        "max_new_tokens": config.custom.extra.rollout_matching.max_new_tokens,
-        "data": data,
+        "scored": rollouts.model_dump(include=_SCORED),
+        "records": [_content(train), _content(val)],
     }
     return hashlib.sha256(json.dumps(recipe, sort_keys=True).encode()).hexdigest()[:20]
+
+
+def _content(records: Sequence[Record]) -> str:
+    """Everything that is asked and taught; of a picture not its bytes: there are too many."""
+    found = hashlib.sha256()
+    for record in records:
+        pictures = [(str(path), path.stat()) for path in record.images]
+        shown = [[path, known.st_size, known.st_mtime_ns] for path, known in pictures]
+        objects = [[one.desc, one.box] for one in record.objects]
+        line = [shown, objects, record.size, list(record.messages)]
+        found.update(json.dumps(line, sort_keys=True).encode() + b"\n")
+    return found.hexdigest()
+
+
+def load_kept(folder: Path, vlm: VisionModel, warn: Warn) -> Checkpoint | None:
+    """Give the model what an equal recipe came to; None, and it stays as it is, without a whole
+    entry.
+    """
+    found = checkpoint.verified(folder, warn) if folder.is_dir() else None
+    if found is not None:
+        load_model(vlm.model, str(folder / _WEIGHTS))
+    return found
 
 
 def cached(
     folder: Path, vlm: VisionModel, train: Callable[[], WarmupReport], warn: Warn
 ) -> WarmupReport:
     """Load what an equal recipe came to, else train and keep it."""
-    found = checkpoint.verified(folder, warn) if folder.is_dir() else None
+    found = load_kept(folder, vlm, warn)
     if found is not None:
-        load_model(vlm.model, str(folder / _WEIGHTS))
         return WarmupReport(**{**found.state, "cached": True})
     report = train()
     temporary = folder.with_name(f".{folder.name}.tmp")

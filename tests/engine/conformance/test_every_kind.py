@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -33,6 +35,45 @@ def next_attempt(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> N
     """Adds an attempt to one run of the kind."""
     recipe: dict[str, Any] = request.getfixturevalue(_RECIPES[kind])
     return lambda: add_attempt(tmp_path, recipe, kind=kind)
+
+
+Own = Callable[[], tuple[NewAttempt, Path, Path]]
+
+
+@pytest.fixture
+def own(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> Own:
+    """Attempts of a run on a model and data of its own, and the weights and rows it reads."""
+    recipe: dict[str, Any] = copy.deepcopy(request.getfixturevalue(_RECIPES[kind]))
+    data = recipe["data"]
+    if kind == "rl_run":
+        model = Path(recipe["base"])
+        recipe["base"] = str(tmp_path / "model")
+        rows = Path(data["source"])
+        data["source"] = str(tmp_path / "data" / rows.name)
+    else:
+        model = Path(recipe["model"]["path"])
+        recipe["model"]["path"] = str(tmp_path / "model")
+        rows = Path(data["train_jsonl"])
+        data["train_jsonl"] = data["val_jsonl"] = str(tmp_path / "data" / rows.name)
+    shutil.copytree(model, tmp_path / "model")
+    shutil.copytree(rows.parent, tmp_path / "data")
+    return lambda: (
+        lambda: add_attempt(tmp_path, recipe, kind=kind),
+        tmp_path / "model" / "model.safetensors",
+        tmp_path / "data" / rows.name,
+    )
+
+
+def other_weights(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-1] + b"\x01")
+
+
+def other_rows(path: Path) -> None:
+    """Still rows that can be trained on, taught otherwise."""
+    rows = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+    for row in rows:
+        row["solution"] = "It is 7."
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
 
 
 def start(run: RunDir) -> int:
@@ -126,3 +167,41 @@ def test_a_stopped_run_says_so_and_goes_on_where_it_was(
     (whole.attempt(1).abort).unlink()
     assert start(whole) == ExitCode.DONE
     assert series(broken) == series(events(whole))
+
+
+@pytest.mark.parametrize("changed", ["model", "data"])
+def test_a_run_does_not_go_on_with_another_model_or_other_rows(
+    changed: str, own: Own, events: Events
+) -> None:
+    """It is refused as often as it is tried, with what to do; as things were, it goes on."""
+    next_attempt, weights, rows = own()
+    run = next_attempt()
+    run.attempt(1).request_abort(Abort(reason=AbortReason.OPERATOR))
+    assert start(run) == ExitCode.ABORTED
+    path = weights if changed == "model" else rows
+    before = path.read_bytes()
+    (other_weights if changed == "model" else other_rows)(path)
+
+    for _ in range(2):
+        next_attempt()
+        assert start(run) == ExitCode.CONFIG
+        said = events(run, "note")[-1]["text"]
+        assert "this run" in said
+        assert "restore the data file" in said or "cockpit retry 1 --fresh" in said
+        assert str(path) in said or "data.source" in said
+
+    path.write_bytes(before)
+    next_attempt()
+    assert start(run) == ExitCode.DONE
+
+
+def test_a_run_without_a_checkpoint_begins_anew_with_what_stands_there_now(own: Own) -> None:
+    """Nothing of the earlier model is in it; what it began with is written down again."""
+    next_attempt, weights, _ = own()
+    run = next_attempt()
+    run.root.mkdir(exist_ok=True)
+    run.inputs.write_text(json.dumps({"files": {str(weights): "another"}}))
+
+    assert start(run) == ExitCode.DONE
+
+    assert json.loads(run.inputs.read_bytes())["files"][str(weights)] != "another"

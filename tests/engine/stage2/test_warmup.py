@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
-from engine.contract.stage2.config import WarmupConfig
+from engine.contract.stage2.config import WarmupConfig, read_config
 from engine.contract.stage2.records import Record
 from engine.models.qwen3_vl import VisionModel
 from engine.stage2.prompts import PromptReader
-from engine.stage2.warmup import Warmup, WarmupError, WarmupReport, cached, softened
+from engine.stage2.warmup import Warmup, WarmupError, WarmupReport, cached, recipe_hash, softened
+from tests.engine.stage2.conftest import changed
 
 NewWarmup = Callable[..., Warmup]
 
@@ -63,6 +66,75 @@ def test_a_target_that_is_not_reached_fails_with_what_to_do(
     """AB training of a model that cannot write a box would learn nothing."""
     with pytest.raises(WarmupError, match="raise max_steps, or lower the target"):
         new_warmup([0.1, 0.2], [])(records, seed=1)
+
+
+def other_object(records: list[Record]) -> list[Record]:
+    [first, *rest] = records
+    return [replace(first, objects=(replace(first.objects[0], desc="other"),)), *rest]
+
+
+def shorter(records: list[Record]) -> list[Record]:
+    return records[:-1]
+
+
+@pytest.mark.parametrize("change", [other_object, shorter])
+@pytest.mark.parametrize("split", ["train", "val"])
+def test_other_records_are_another_recipe(
+    change: Callable[[list[Record]], list[Record]],
+    split: str,
+    ab_recipe: dict[str, Any],
+    records: list[Record],
+) -> None:
+    """By what they hold and how many are in use; the path of their file says neither."""
+    config = read_config(changed(ab_recipe, warmup={}))
+    given = {"train": records, "val": records[:4]}
+
+    one = recipe_hash(config, "model", **given)
+    other = recipe_hash(config, "model", **(given | {split: change(given[split])}))
+
+    assert one != other
+    assert one == recipe_hash(config, "model", **given)
+
+
+@pytest.mark.parametrize(
+    ("change", "same"),
+    [
+        ({"model__tuning": "lora"}, True),
+        ({"model__path": "elsewhere/model"}, True),
+        ({"training__learning_rate": 1.0}, True),
+        ({"custom__extra__rollout_matching__decoding": {"temperature": 1.0}}, True),
+        ({"custom__extra__rollout_matching__fp_cost": 1.0}, False),
+        ({"model__dtype": "bfloat16"}, False),
+        ({"training__seed": 3}, False),
+        ({"warmup": {"lr": 0.5}}, False),
+    ],
+)
+def test_a_recipe_is_what_the_warmed_up_weights_depend_on(
+    change: dict[str, Any], same: bool, ab_recipe: dict[str, Any], records: list[Record]
+) -> None:
+    """Of the model what stands at its path, said beside the config."""
+    raw = changed(ab_recipe, warmup={})
+    one, other = read_config(raw), read_config(changed(raw, **change))
+
+    found = [recipe_hash(config, "model", records, records) for config in (one, other)]
+
+    assert (found[0] == found[1]) is same
+    assert found[0] != recipe_hash(one, "another model", records, records)
+
+
+def test_an_overwritten_picture_is_another_recipe(
+    ab_recipe: dict[str, Any], records: list[Record], tmp_path: Path
+) -> None:
+    """Told by size and time: to read every picture would take longer than the warm-up."""
+    config = read_config(changed(ab_recipe, warmup={}))
+    picture = tmp_path / "a.png"
+    picture.write_bytes(records[0].images[0].read_bytes())
+    own = [replace(records[0], images=(picture,))]
+    before = recipe_hash(config, "model", own, own)
+
+    picture.write_bytes(records[1].images[0].read_bytes() + b"\n")
+
+    assert recipe_hash(config, "model", own, own) != before
 
 
 def test_an_equal_recipe_is_trained_once(vlm: VisionModel, tmp_path: Path) -> None:
