@@ -94,6 +94,27 @@ def verified(path: Path, warn: Warn) -> Checkpoint | None:
     return Checkpoint(marker.step, path, marker.state)
 
 
+def best_whole(
+    scores: Mapping[int, float], folder_of: Callable[[int], Path], warn: Warn
+) -> Checkpoint | None:
+    """The checkpoint of the best score, the earliest of equals, among those that stand unharmed."""
+    for step in sorted(scores, key=lambda step: (-scores[step], step)):
+        if folder_of(step).is_dir():
+            found = verified(folder_of(step), warn)
+            if found is not None:
+                return found
+    return None
+
+
+def stand_in(picked: int, found: int) -> dict[str, Any]:
+    """The alert where a report is on another checkpoint than the one that held-out picked."""
+    text = (
+        f"the checkpoint of step {picked}, which held-out picked, is damaged or gone and was not "
+        f"scored; step {found}, the best of those that are whole, stands in for it"
+    )
+    return {"code": "CHECKPOINT_CORRUPT", "step": picked, "text": text}
+
+
 def recorded_hashes(path: Path) -> Mapping[str, str]:
     """Relative path → SHA-256 as the marker says; empty when there is no readable marker."""
     try:

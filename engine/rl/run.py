@@ -21,6 +21,7 @@ import torch
 
 from engine import checkpoint, memory
 from engine.attempt import Attempt
+from engine.contract.errors import NightlaneError
 from engine.contract.kinds.rl_run import RLRunConfig
 from engine.contract.rl.cautions import cautions
 from engine.contract.run_dir import write_json
@@ -149,9 +150,10 @@ class _Run:
         loop = self._loop(trainer, recorder, self.resumed.state)
         try:
             loop, refusal = self._train(loop, trainer, recorder)
-            result = self._result(loop, warmup)
+            report = {}
             if refusal is None or (isinstance(refusal, Collapsed) and refusal.final):
-                result |= self._report(loop, recorder)
+                report = self._report(loop, recorder)
+            result = self._result(loop, warmup) | report
         except Aborted as stop:
             stop.result = self._result(loop, warmup) | {"aborted": True}
             write_json(self.run_dir.lineage, loop.lineage().as_dict() | recorder.card)
@@ -345,22 +347,45 @@ class _Run:
         if self.run_dir.report.exists():
             report: dict[str, Any] = json.loads(self.run_dir.report.read_bytes())
         else:
-            reported = self._score_reported(loop, recorder) if self.split.report else {}
-            report = report_fields(loop.state, reported, self.config)
+            picked = self._whole_pick(loop)
+            reported = self._score_reported(loop, recorder, picked) if self.split.report else {}
+            report = report_fields(loop.state, reported, self.config, picked)
+            if picked != (loop.selected_step or 0):
+                report |= {
+                    "selected_step": picked,
+                    "selected_heldout_score": loop.heldout_scores[picked],
+                }
             write_json(self.run_dir.report, report | {"diagnosis": loop.state.diagnosis})
         checkpoint.select(self.run_dir, report["published_step"])
+        best = loop.selected_step or 0
+        picked = report.get("selected_step", best)
+        if picked != best:
+            alert = checkpoint.stand_in(best, picked)
+            loop.state.alerts.append(alert)
+            recorder.alerted(**alert)
         return report
 
-    def _score_reported(self, loop: RLLoop, recorder: Recorder) -> dict[int, Outcomes]:
+    def _whole_pick(self, loop: RLLoop) -> int:
+        """The step that held-out picked, or the best of those whose checkpoint is not damaged."""
+        found = checkpoint.best_whole(loop.heldout_scores, self.run_dir.checkpoint, self._warn)
+        return 0 if found is None else found.step
+
+    def _score_reported(self, loop: RLLoop, recorder: Recorder, picked: int) -> dict[int, Outcomes]:
         recorder.phase("heldout-gate", loop.state.step)
-        picked = loop.selected_step or 0
         results = {step: self._report_gate(step) for step in sorted({0, picked})}
         for step, result in results.items():
             recorder.record_gate("report", result, selected=step == picked)
         return {step: result.outcomes for step, result in results.items()}
 
     def _report_gate(self, step: int) -> GateResult:
-        self.policy.load(self.run_dir.checkpoint(step), version=step)
+        """Raises NightlaneError for a checkpoint that is damaged: it is never scored."""
+        whole = checkpoint.verified(self.run_dir.checkpoint(step), self._warn)
+        if whole is None:
+            raise NightlaneError(
+                f"{self.run_dir.checkpoint(step)} is damaged and was not scored; "
+                f"cockpit retry {self.attempt.job.job_id} goes on from the last whole checkpoint"
+            )
+        self.policy.load(whole.path, version=step)
         return self.gate(step, self.split.report)
 
     def _result(self, loop: RLLoop, warmup: dict[str, Any] | None) -> dict[str, Any]:

@@ -14,11 +14,12 @@ from safetensors.torch import load_file
 from transformers import AutoTokenizer
 
 from engine.attempt import Attempt
-from engine.contract.errors import RLLoopError
+from engine.contract.errors import NightlaneError, RLLoopError
 from engine.contract.events import Event
 from engine.contract.run_dir import RunDir, complete_checkpoints
 from engine.contract.trace import read_trace
 from engine.hooks import Aborted, rl_hooks
+from engine.rl.loop import RLLoop
 from engine.rl.run import run as rl_run
 from tests.engine.conftest import add_attempt, opened
 
@@ -584,3 +585,71 @@ def test_the_result_traces_memory_by_phase(
     assert set(trace["phase_used_gb"]) == {"lane-bringup", "sampling", "training", "heldout-gate"}
     assert 0.05 < max(trace["phase_used_gb"].values()) <= trace["peak_used_gb"]
     assert trace["peak_used_gb"] == result["peak_gb"]
+
+
+@pytest.fixture
+def harm_when_trained(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Flip a byte in a step's weights once the loop is through and before the report."""
+
+    def arrange(run: RunDir, which: Callable[[RLLoop], int | None]) -> None:
+        whole = RLLoop.run
+
+        def harmed(loop: RLLoop) -> Any:
+            card = whole(loop)
+            path = run.checkpoint(which(loop) or 0) / "model" / "model.safetensors"
+            path.write_bytes(path.read_bytes()[:-1] + b"\x01")
+            return card
+
+        monkeypatch.setattr(RLLoop, "run", harmed)
+
+    return arrange
+
+
+def test_a_picked_checkpoint_that_is_damaged_is_never_scored(
+    recipe: dict[str, Any],
+    new_attempt: NewAttempt,
+    open_newest: OpenNewest,
+    events: Events,
+    harm_when_trained: Callable[..., None],
+) -> None:
+    """The best gate whose checkpoint is whole stands in for it, and the result says so."""
+    run = new_attempt(recipe)
+    harm_when_trained(run, lambda loop: loop.selected_step)
+
+    result = rl_run(open_newest(run))
+
+    scores = {int(step): score for step, score in result["heldout_scores"].items()}
+    best = min(scores, key=lambda step: (-scores[step], step))
+    standing = {step for step, _ in complete_checkpoints(run)} & scores.keys() - {best}
+    expected = min(standing, key=lambda step: (-scores[step], step))
+    assert 0 not in {best, expected}
+    assert result["selected_step"] == expected
+    assert result["selected_heldout_score"] == scores[expected]
+    assert [e["step"] for e in events(run, "gate") if e["split"] == "report"] == [0, expected]
+    assert result["published_step"] in {0, expected}
+    [alert] = [one for one in result["alerts"] if one["code"] == "CHECKPOINT_CORRUPT"]
+    assert f"step {best}, which held-out picked" in alert["text"]
+    assert f"step {expected}, the best of those that are whole" in alert["text"]
+    assert alert["text"] in events(run, "note")[-1]["text"]
+
+
+def test_without_a_whole_step_0_nothing_is_reported_and_another_attempt_makes_it_anew(
+    recipe: dict[str, Any],
+    new_attempt: NewAttempt,
+    open_newest: OpenNewest,
+    monkeypatch: pytest.MonkeyPatch,
+    harm_when_trained: Callable[..., None],
+) -> None:
+    """What was trained is not thrown away: the second attempt trains nothing, and reports."""
+    expected = rl_run(open_newest(new_attempt(recipe, name="whole")))
+    run = new_attempt(recipe)
+    harm_when_trained(run, lambda _: 0)
+    with pytest.raises(NightlaneError, match=r"step-000000 is damaged and was not scored"):
+        rl_run(open_newest(run))
+    assert not run.report.exists()
+    monkeypatch.undo()
+
+    result = rl_run(open_newest(new_attempt(recipe)))
+
+    assert result["heldout_before"] == expected["heldout_before"]
+    assert (result["verdict"], result["lift"]) == (expected["verdict"], expected["lift"])
