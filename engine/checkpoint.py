@@ -94,16 +94,17 @@ def verified(path: Path, warn: Warn) -> Checkpoint | None:
     return Checkpoint(marker.step, path, marker.state)
 
 
-def best_whole(
-    scores: Mapping[int, float], folder_of: Callable[[int], Path], warn: Warn
-) -> Checkpoint | None:
-    """The checkpoint of the best score, the earliest of equals, among those that stand unharmed."""
-    for step in sorted(scores, key=lambda step: (-scores[step], step)):
-        if folder_of(step).is_dir():
-            found = verified(folder_of(step), warn)
-            if found is not None:
-                return found
-    return None
+def whole_pick(
+    picked: int, scores: Mapping[int, float], folder_of: Callable[[int], Path], warn: Warn
+) -> int:
+    """The picked step, or where its checkpoint is harmed or gone the best of those that stand
+    whole, the earliest of equals; 0 where none does.
+    """
+    others = sorted(scores.keys() - {picked}, key=lambda step: (-scores[step], step))
+    for step in (picked, *others):
+        if folder_of(step).is_dir() and verified(folder_of(step), warn) is not None:
+            return step
+    return 0
 
 
 def stand_in(picked: int, found: int) -> dict[str, Any]:

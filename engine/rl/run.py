@@ -347,7 +347,12 @@ class _Run:
         if self.run_dir.report.exists():
             report: dict[str, Any] = json.loads(self.run_dir.report.read_bytes())
         else:
-            picked = self._whole_pick(loop)
+            picked = checkpoint.whole_pick(
+                loop.selected_step or 0,
+                loop.heldout_scores,
+                self.run_dir.checkpoint,
+                self._warn,
+            )
             reported = self._score_reported(loop, recorder, picked) if self.split.report else {}
             report = report_fields(loop.state, reported, self.config, picked)
             if picked != (loop.selected_step or 0):
@@ -364,11 +369,6 @@ class _Run:
             loop.state.alerts.append(alert)
             recorder.alerted(**alert)
         return report
-
-    def _whole_pick(self, loop: RLLoop) -> int:
-        """The step that held-out picked, or the best of those whose checkpoint is not damaged."""
-        found = checkpoint.best_whole(loop.heldout_scores, self.run_dir.checkpoint, self._warn)
-        return 0 if found is None else found.step
 
     def _score_reported(self, loop: RLLoop, recorder: Recorder, picked: int) -> dict[int, Outcomes]:
         recorder.phase("heldout-gate", loop.state.step)

@@ -7,8 +7,10 @@ sentinel. Only the first rank writes; all of them agree on stopping. Knows no gr
 from __future__ import annotations
 
 import json
+import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ from engine.contract.events import EventLog, EventReader
 from engine.contract.run_dir import RunDir, write_json
 from engine.contract.stage2.records import Record
 from engine.lineage import snapshot
+from engine.models.qwen3_vl import VisionModel
 from engine.stage2 import checkpoints, shown
 from engine.stage2.evaluation import Evaluation
 from engine.stage2.judge import JudgedRollout
@@ -49,16 +52,52 @@ _LIVE = {
 """Name in the live result → series."""
 
 
-def recorded_scores(run: RunDir, last_step: int | None) -> dict[int, float]:
-    """F1 by step of earlier attempts that still counts for a run resumed after `last_step`."""
-    found: dict[int, float] = {}
-    for event, _ in EventReader(run.events).read():
-        if event["type"] == "started":
-            kept = event["resumed_from"]
-            found = {s: score for s, score in found.items() if kept is not None and s <= kept}
-        elif event["type"] == "gate" and event["split"] == "select":
-            found[event["step"]] = event["score"]
-    return {s: score for s, score in found.items() if last_step is not None and s <= last_step}
+@dataclass(frozen=True)
+class Earlier:
+    """What the attempts before this one measured, as far as the run goes on from it."""
+
+    scores: Mapping[int, float] = field(default_factory=dict)
+    """F1 on the validation records by step."""
+    f1_of_rollouts: Mapping[int, float] = field(default_factory=dict)
+    seconds: float = 0.0
+    aborted_after: Sequence[int] = ()
+
+    @classmethod
+    def of(cls, run: RunDir, last_step: int | None) -> Earlier:
+        """For a run resumed after `last_step`; nothing counts of one that begins anew."""
+        if last_step is None:
+            return cls()
+        scores: dict[int, float] = {}
+        rollouts: dict[int, float] = {}
+        seconds: dict[int, float] = {}
+        for event, _ in EventReader(run.events).read():
+            if event["type"] == "started":
+                kept = event["resumed_from"]
+                for found in (scores, rollouts, seconds):
+                    _forget_after(found, kept)
+            elif event["type"] == "gate" and event["split"] == "select":
+                scores[event["step"]] = event["score"]
+            elif event["type"] == "metric":
+                for found, series in ((rollouts, "rollout/f1"), (seconds, "time/step_s")):
+                    if series in event["values"]:
+                        found[event["step"]] = event["values"][series]
+        for found in (scores, rollouts, seconds):
+            _forget_after(found, last_step)
+        return cls(scores, rollouts, sum(seconds.values()), _stops(run, last_step))
+
+
+def _forget_after(found: dict[int, float], step: int | None) -> None:
+    for later in [one for one in found if step is None or one > step]:
+        del found[later]
+
+
+def _stops(run: RunDir, last_step: int) -> Sequence[int]:
+    """Steps after which earlier attempts were stopped, from the run card."""
+    try:
+        trials = json.loads(run.lineage.read_bytes())["trials"]
+    except FileNotFoundError:
+        return []
+    return [t["step"] for t in trials if t["kind"] == "aborted" and t["step"] <= last_step]
 
 
 class RunBridge(TrainerCallback):
@@ -74,7 +113,7 @@ class RunBridge(TrainerCallback):
         ranks: Ranks,
         should_abort: Callable[[], bool],
         keep: int,
-        scores: Mapping[int, float],
+        earlier: Earlier,
         peaks: memory.PeakMeter,
     ) -> None:
         self._run = run
@@ -83,16 +122,17 @@ class RunBridge(TrainerCallback):
         self._should_abort = should_abort
         self._keep = keep
         self._peaks = peaks
-        self.scores = dict(scores)
+        self.scores = dict(earlier.scores)
         """F1 on the validation records by step."""
-        self.f1_of_rollouts: dict[int, float] = {}
+        self.f1_of_rollouts = dict(earlier.f1_of_rollouts)
         """F1 of the training rollouts by Channel-B step."""
         self.is_new = True
         """Nothing was resumed: the same on every rank, whatever the disk says by now."""
         self.aborted = False
         self.facts: dict[str, Any] = {}
         """Goes into every checkpoint's complete.json."""
-        self.seconds = 0.0
+        self.seconds = earlier.seconds
+        self.aborted_after = list(earlier.aborted_after)
         self._began = time.monotonic()
         self._live: dict[str, Any] = {}
         self._thumbnails = Thumbnails(run.rollouts / PICTURES)
@@ -224,9 +264,9 @@ class RunBridge(TrainerCallback):
         ]
         _write_lines(self._run.rollouts / f"heldout-{split}-{step:06d}.jsonl", rows)
 
-    def card(self, aborted_after: Sequence[int] = ()) -> dict[str, Any]:
+    def card(self) -> dict[str, Any]:
         """The run card, also written down."""
-        found = snapshot(self.scores, self.f1_of_rollouts, aborted_after).as_dict()
+        found = snapshot(self.scores, self.f1_of_rollouts, self.aborted_after).as_dict()
         if self._ranks.is_first:
             write_json(self._run.lineage, found)
         return found
@@ -290,13 +330,25 @@ class RunBridge(TrainerCallback):
             "entries": shown.entries(one),
         }
 
+    def seal_weights(self, step: int, vlm: VisionModel) -> None:
+        """A checkpoint to score and to publish, which no training goes on from."""
+        folder = checkpoints.folder_of(self._run, step)
+        shutil.rmtree(folder, ignore_errors=True)
+        model: Any = vlm.model
+        model.save_pretrained(folder)
+        vlm.tokenizer.save_pretrained(folder)
+        vlm.image_processor.save_pretrained(folder)
+        checkpoints.seal(self._run, step, self._state(step))
+
+    def _state(self, step: int) -> dict[str, Any]:
+        return {"heldout": self.scores.get(step), "selected_step": self.best_step, **self.facts}
+
     def _seal(self, step: int) -> None:
         began = time.monotonic()
-        state = {"heldout": self.scores.get(step), "selected_step": self.best_step, **self.facts}
         # the Trainer saves model and tokenizer; without this the folder would be no whole model
         images = self.trainer.parts.learner.vlm.image_processor
         images.save_pretrained(checkpoints.folder_of(self._run, step))
-        sealed = checkpoints.seal(self._run, step, state)
+        sealed = checkpoints.seal(self._run, step, self._state(step))
         self._events.write(
             "checkpoint",
             step=step,

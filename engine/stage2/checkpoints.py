@@ -16,6 +16,7 @@ from engine import checkpoint
 from engine.checkpoint import Checkpoint, Warn
 from engine.contract.run_dir import COMPLETE, RunDir
 
+_TRAINER_STATE = "trainer_state.json"
 _NAME = re.compile(r"checkpoint-(\d+)")
 
 
@@ -41,6 +42,8 @@ def load_newest(run: RunDir, warn: Warn) -> Checkpoint | None:
         if step not in whole:
             warn("CHECKPOINT_INCOMPLETE", f"{path.name} has no {COMPLETE}; ignored")
     for step in sorted(whole, reverse=True):
+        if not (whole[step] / _TRAINER_STATE).is_file():
+            continue  # weights alone, to score: nothing goes on from them
         found = checkpoint.verified(whole[step], warn)
         if found:
             return found

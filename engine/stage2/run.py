@@ -35,7 +35,7 @@ from engine.models.qwen3_vl import VisionModel, add_coord_tokens_command, load
 from engine.stage2 import checkpoints, embedded, warmed_base
 from engine.stage2.adapters import with_adapter
 from engine.stage2.arguments import evaluation_rhythm, require_arguments, training_arguments
-from engine.stage2.bridge import RunBridge, recorded_scores
+from engine.stage2.bridge import Earlier, RunBridge
 from engine.stage2.channel_a import SoftContext
 from engine.stage2.channel_b import ChannelB
 from engine.stage2.desc_gate import DescGate
@@ -104,17 +104,18 @@ class _Run:
         self.reader = PromptReader(self.vlm, self.pieces, self.config.data.prompt)
         self._check_packing()
         bridge = self._bridge(facts)
+        self._restore_step_zero(bridge)
         trainer = self._trainer(bridge)
         bridge.trainer = trainer
         try:
             self._train(trainer, bridge)
             report = self._report(trainer, bridge)
         except Aborted as stop:
-            card = bridge.card(aborted_after=[trainer.state.global_step])
-            stop.result = self._result(trainer, bridge, warmup, card) | {"aborted": True}
+            bridge.aborted_after = sorted({*bridge.aborted_after, trainer.state.global_step})
+            stop.result = self._result(trainer, bridge, warmup) | {"aborted": True}
             raise
         bridge.phase("teardown", trainer.state.global_step)
-        return self._result(trainer, bridge, warmup, bridge.card()) | report
+        return self._result(trainer, bridge, warmup) | report
 
     # --- where it starts ---
 
@@ -123,8 +124,8 @@ class _Run:
         self.ranks.wait()
         if self.ranks.is_first:
             checkpoints.discard_incomplete(self.run_dir)
-            if found is not None:
-                checkpoints.discard_after(self.run_dir, found.step)
+            # of a run that begins anew, all: the Trainer would write into them again
+            checkpoints.discard_after(self.run_dir, -1 if found is None else found.step)
         self.ranks.wait()
         return found
 
@@ -346,6 +347,26 @@ class _Run:
             self.ranks.wait()
         return made
 
+    def _restore_step_zero(self, bridge: RunBridge) -> None:
+        """The report compares with step 0. A prune or a damage may have taken it meanwhile, and
+        model and warm-up give it again; said if they prove no longer the same.
+        """
+        if self.resumed is None or not self.report_records or self.run_dir.report.exists():
+            return
+        folder = checkpoints.folder_of(self.run_dir, 0)
+        if folder.is_dir() and checkpoint.verified(folder, self._warn) is not None:
+            return
+        if self.config.warmup is not None and not self._keeps_base:
+            self._warmed_up(self.config.warmup)
+        if self.ranks.is_first:
+            before = warmed_base.weights_of(folder)
+            bridge.seal_weights(0, self.vlm)
+            same = before == warmed_base.weights_of(folder)
+            told = "with the same weights" if same else "but not proven to have the same weights"
+            text = f"checkpoint 0 was damaged or gone and is made anew, {told}"
+            self._warn("STEP_ZERO_REBUILT", text)
+        self.ranks.wait()
+
     # --- the parts ---
 
     def _bridge(self, facts: dict[str, Any]) -> RunBridge:
@@ -355,9 +376,7 @@ class _Run:
             ranks=self.ranks,
             should_abort=self.attempt.should_abort,
             keep=self.config.keep_checkpoints,
-            scores=recorded_scores(
-                self.run_dir, None if self.resumed is None else self.resumed.step
-            ),
+            earlier=Earlier.of(self.run_dir, None if self.resumed is None else self.resumed.step),
             peaks=self.peaks,
         )
         bridge.facts = facts
@@ -513,18 +532,34 @@ class _Run:
                 write_json(self.run_dir.report, report)
         if self.ranks.is_first:
             checkpoints.select(self.run_dir, report["published_step"])
+        best = bridge.best_step or 0
+        if report.get("selected_step", best) != best:
+            alert = checkpoint.stand_in(best, report["selected_step"])
+            self._warn(alert["code"], alert["text"])
+            self.alerts.append(alert)
         return report
 
     def _scored(self, trainer: Stage2Trainer, bridge: RunBridge) -> dict[str, Any]:
         """Picture by picture."""
         step = trainer.state.global_step
         bridge.phase("heldout-gate", step, trainer.state.max_steps)
-        selected = bridge.best_step or 0
+        selected = checkpoint.whole_pick(
+            bridge.best_step or 0,
+            bridge.scores,
+            lambda step: checkpoints.folder_of(self.run_dir, step),
+            self._warn,
+        )
         before = self._evaluate_step(trainer, bridge, 0, selected)
         after = (
             before if selected == 0 else self._evaluate_step(trainer, bridge, selected, selected)
         )
-        return report_fields(before, after, self.config.report_min, selected)
+        report = report_fields(before, after, self.config.report_min, selected)
+        if selected != (bridge.best_step or 0):
+            report |= {
+                "selected_step": selected,
+                "selected_heldout_score": bridge.scores.get(selected),
+            }
+        return report
 
     def _evaluate_step(
         self, trainer: Stage2Trainer, bridge: RunBridge, step: int, selected: int
@@ -532,8 +567,8 @@ class _Run:
         folder = checkpoint.verified(checkpoints.folder_of(self.run_dir, step), self._warn)
         if folder is None:
             raise NightlaneError(
-                f"checkpoint-{step} of {self.run_dir.root} is damaged; "
-                "remove the run's checkpoints to start it over"
+                f"{checkpoints.folder_of(self.run_dir, step)} is damaged and was not scored; "
+                f"cockpit retry {self.attempt.job.job_id} goes on from the last whole checkpoint"
             )
         trainer.load_weights(folder.path)
         found = trainer.parts.evaluation(self.report_records)
@@ -553,7 +588,6 @@ class _Run:
         trainer: Stage2Trainer,
         bridge: RunBridge,
         warmup: dict[str, Any] | None,
-        card: Mapping[str, Any],
     ) -> dict[str, Any]:
         best = bridge.best_step
         return {
@@ -566,7 +600,7 @@ class _Run:
             "selected_on": None if best is None else "eval_rollout_f1",
             "heldout_scores": {str(s): score for s, score in sorted(bridge.scores.items())},
             "pool_scores": {str(s): f1 for s, f1 in sorted(bridge.f1_of_rollouts.items())},
-            "lineage_card": card,
+            "lineage_card": bridge.card(),
             "upstream": {
                 "corpus": {"source": self.config.data.train_jsonl, "records": len(self.train)},
                 "sft_init": warmup,

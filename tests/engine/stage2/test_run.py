@@ -19,6 +19,7 @@ from engine.contract.events import Event
 from engine.contract.kinds import parse_yaml, validate
 from engine.contract.run_dir import Abort, RunDir
 from engine.contract.stage2.config import Stage2Config
+from engine.contract.stage2.records import Record
 from engine.data import shapes
 from engine.hooks import Aborted, rl_hooks
 from engine.models import tiny_vl
@@ -27,8 +28,9 @@ from engine.stage2 import checkpoints, export
 from engine.stage2.adapters import older_names
 from engine.stage2.bridge import RunBridge
 from engine.stage2.pieces import TokenizerError
-from engine.stage2.run import report_fields
+from engine.stage2.run import _Run, report_fields
 from engine.stage2.run import run as stage2_run
+from engine.stage2.warmup import Warmup, WarmupReport
 from tests.engine.conftest import add_attempt, opened
 from tests.engine.stage2.conftest import changed
 from tests.engine.stage2.test_desc_gate import model_folder
@@ -236,6 +238,15 @@ def test_a_run_that_was_stopped_and_resumed_equals_an_unbroken_one(
         assert values(events(run), series) == values(events(whole), series), series
     assert result["heldout_scores"] == expected["heldout_scores"]
     assert len(events(run, "started")) == len(polls) + 1
+    assert result["pool_scores"] == expected["pool_scores"]
+    assert result["seconds"] == pytest.approx(
+        sum(values(events(run), "time/step_s").values()), abs=0.06
+    )
+    assert json.loads(run.lineage.read_bytes()) == result["lineage_card"]
+    trials = result["lineage_card"]["trials"]
+    kept = [trial["name"] for trial in trials if trial["kind"] != "aborted"]
+    assert kept == [trial["name"] for trial in expected["lineage_card"]["trials"]]
+    assert len(kept) < len(trials)
 
 
 def test_the_sentinel_stops_a_run_at_the_end_of_its_step(
@@ -429,6 +440,111 @@ def test_what_the_report_publishes_is_what_the_link_points_at(
 
     assert (result["selected_step"], result["published_step"]) == (3, published)
     assert run.selected.resolve() == checkpoints.folder_of(run, published).resolve()
+
+
+def spoil(run: RunDir, step: int) -> None:
+    path = checkpoints.folder_of(run, step) / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:-1] + b"\x01")
+
+
+def reported(run: RunDir, **kept: Any) -> dict[str, Any]:
+    with opened(run) as attempt:
+        result = stage2_run(attempt)
+    names = ("verdict", "heldout_before", "heldout_after", "published_step", "selected_step")
+    return {name: result[name] for name in names} | kept
+
+
+@pytest.mark.parametrize("warmup", [None, {"target_f1": 1e-9, "max_steps": 1}])
+@pytest.mark.parametrize("harm", ["gone", "damaged"])
+def test_a_lost_step_0_is_made_anew_before_a_run_goes_on(
+    harm: str,
+    warmup: dict[str, Any] | None,
+    ab_recipe: Recipe,
+    tmp_path: Path,
+    new_run: NewRun,
+    events: Events,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """No training that is done is thrown away for it, and the report is that of an unbroken run."""
+    monkeypatch.setattr(Warmup, "__call__", one_update)
+    report = str(drawn(tmp_path, "report", 5))
+    raw = changed(ab_recipe, data__report_jsonl=report, training__max_steps=3, warmup=warmup)
+    expected = reported(new_run(raw, "whole"))
+    run = new_run(raw)
+    with opened(run) as attempt:
+        assert run_aborting_at(attempt, 25)
+    if harm == "gone":
+        shutil.rmtree(checkpoints.folder_of(run, 0))
+    else:
+        spoil(run, 0)
+    new_run(raw)
+
+    assert reported(run) == expected
+
+    assert events(run, "started")[-1]["resumed_from"] > 0
+    [note] = [note for note in events(run, "note") if note["code"] == "STEP_ZERO_REBUILT"]
+    assert ("with the same weights" in note["text"]) == (harm == "damaged")
+    assert same(weights(run, 3), weights(RunDir(tmp_path / "whole"), 3))
+
+
+def one_update(warmup: Warmup, records: list[Record], _seed: int) -> WarmupReport:
+    """A warm-up that moves every weight; what it is worth is not asked here."""
+    warmup._update(records[:4], torch.optim.AdamW(warmup.vlm.model.parameters(), lr=1e-3))
+    return WarmupReport(1, 0.5, 0.0)
+
+
+def test_no_run_goes_on_from_weights_that_were_only_made_to_be_scored(
+    ab_recipe: Recipe, tmp_path: Path, new_run: NewRun, events: Events
+) -> None:
+    """They have no optimizer beside them. A run that begins anew leaves nothing of before."""
+    raw = changed(ab_recipe, data__report_jsonl=str(drawn(tmp_path, "report", 5)))
+    run = new_run(raw)
+    with opened(run) as attempt:
+        assert run_aborting_at(attempt, 25)
+    shutil.rmtree(checkpoints.folder_of(run, 0))
+    new_run(raw)
+    with opened(run) as attempt:
+        assert run_aborting_at(attempt, 1)
+    for step, _ in checkpoints.complete(run):
+        if step:
+            spoil(run, step)
+    new_run(raw)
+
+    reported(run)
+
+    assert events(run, "started")[-1]["resumed_from"] is None
+
+
+def test_a_picked_checkpoint_that_is_damaged_is_never_scored(
+    ab_recipe: Recipe,
+    tmp_path: Path,
+    new_run: NewRun,
+    events: Events,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The best gate whose checkpoint is whole stands in for it, and the result says so."""
+    raw = changed(ab_recipe, data__report_jsonl=str(drawn(tmp_path, "report", 5)))
+    run = new_run(changed(raw, training__eval_steps=1, training__max_steps=3))
+    newest = property(lambda bridge: max(bridge.scores, default=None))
+    monkeypatch.setattr(RunBridge, "best_step", newest)
+    scored = _Run._scored
+
+    def harmed(running: _Run, *given: Any) -> dict[str, Any]:
+        spoil(run, 3)
+        return scored(running, *given)
+
+    monkeypatch.setattr(_Run, "_scored", harmed)
+
+    with opened(run) as attempt:
+        result = stage2_run(attempt)
+
+    expected = result["selected_step"]
+    assert expected != 3
+    assert result["selected_heldout_score"] == result["heldout_scores"][str(expected)]
+    assert {e["step"] for e in events(run, "gate") if e["split"] == "report"} == {0, expected}
+    [alert] = [one for one in result["alerts"] if one["code"] == "CHECKPOINT_CORRUPT"]
+    assert "step 3, which held-out picked" in alert["text"]
+    assert alert["text"] in {note["text"] for note in events(run, "note")}
 
 
 @pytest.mark.parametrize("others", ["train", "val"])
