@@ -276,7 +276,8 @@ def fsync_directory(path: Path) -> None:
 # --- checkpoints: complete when complete.json stands ---
 
 COMPLETE = "complete.json"
-_STEP_NAME = re.compile(r"step-(\d{6,})")
+_STEP_NAME = re.compile(r"step-(\d{6,})|checkpoint-(\d+)")
+"""Ours, and that of Transformers' Trainer; a kind has the one or the other."""
 
 
 class CompleteMarker(BaseModel):
@@ -289,11 +290,19 @@ class CompleteMarker(BaseModel):
     """Small facts about the loop, for people and for `show`."""
 
 
+def step_of(name: str) -> int | None:
+    """The step that a checkpoint's folder is named after; None for any other name.
+
+    >>> step_of("step-000020"), step_of("checkpoint-20"), step_of("runs")
+    (20, 20, None)
+    """
+    match = _STEP_NAME.fullmatch(name)
+    return None if match is None else int(match[1] or match[2])
+
+
 def complete_checkpoints(run: RunDir) -> Sequence[tuple[int, Path]]:
     """Every complete checkpoint of the run as (step, path), oldest first."""
-    found: list[tuple[int, Path]] = []
-    for entry in run.checkpoints.glob("step-*"):
-        match = _STEP_NAME.fullmatch(entry.name)
-        if match and (entry / COMPLETE).is_file():
-            found.append((int(match.group(1)), entry))
-    return sorted(found)
+    found = ((step_of(path.name), path) for path in run.checkpoints.glob("*-*"))
+    return sorted(
+        (step, path) for step, path in found if step is not None and (path / COMPLETE).is_file()
+    )

@@ -14,7 +14,7 @@ from typing import Any
 
 from engine import checkpoint
 from engine.checkpoint import Checkpoint, Warn
-from engine.contract.run_dir import COMPLETE, RunDir
+from engine.contract.run_dir import COMPLETE, RunDir, complete_checkpoints
 
 _TRAINER_STATE = "trainer_state.json"
 _NAME = re.compile(r"checkpoint-(\d+)")
@@ -32,7 +32,7 @@ def seal(run: RunDir, step: int, state: dict[str, Any]) -> Checkpoint:
 
 def complete(run: RunDir) -> list[tuple[int, Path]]:
     """Every complete checkpoint as (step, folder), oldest first."""
-    return sorted((step, path) for step, path in _folders(run) if (path / COMPLETE).is_file())
+    return list(complete_checkpoints(run))
 
 
 def load_newest(run: RunDir, warn: Warn) -> Checkpoint | None:

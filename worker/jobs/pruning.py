@@ -1,8 +1,9 @@
 """Pruning: old runs give their disk space back and keep their numbers.
 
-Gone: checkpoints but the selected one, rollouts, metric rows but the held-out ones. Kept: the row
-with its result, the audit, the attempts with their logs, events, lineage and report. A run that
-another job still reads is left alone. Knows no door.
+Gone: rollouts, metric rows but the held-out ones, and checkpoints but the published one, the one
+that held-out picked, and of a run that can be tried again step 0, which its report compares with.
+Kept: the row with its result, the audit, the attempts with their logs, events, lineage and report.
+A run that another job still reads is left alone. Knows no door.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,7 +20,7 @@ from typing import Any, NamedTuple
 from sqlalchemy import Row, delete, or_, select, update
 
 from engine.contract.errors import NightlaneError
-from engine.contract.run_dir import RunDir
+from engine.contract.run_dir import RunDir, step_of
 from worker.database import Database
 from worker.jobs.refusals import WrongStateError
 from worker.jobs.states import State, note
@@ -140,7 +141,8 @@ def pruned_by(db: Database, job_id: int) -> str | None:
 
 def _prune(db: Database, row: Row[Any], *, actor: str, dry_run: bool, selected_too: bool) -> Pruned:
     run = RunDir(db.settings.runs_dir / str(row.id))
-    heavy = _heavy(run, selected_too=selected_too)
+    kept = set() if selected_too else _kept(run, row)
+    heavy = _heavy(run, kept)
     files = [file for path in heavy for file in _files_in(path)]
     found = Pruned(row.id, sum(file.lstat().st_size for file in files), len(files))
     if dry_run:
@@ -153,19 +155,19 @@ def _prune(db: Database, row: Row[Any], *, actor: str, dry_run: bool, selected_t
         for table in (metric, metric_rollup):
             numbers = table.c.series.not_like(HELDOUT_SERIES)
             conn.execute(delete(table).where(table.c.job_id == row.id, numbers))
-        kept = None if selected_too else _selected(run)
         note(conn, row.id, State(row.state), actor=actor, why=_SAID + _told(found, kept))
         _put_aside(row.id, run, heavy)
     shutil.rmtree(run.root / _ASIDE, ignore_errors=True)
     return found
 
 
-def _told(found: Pruned, kept: str | None) -> str:
+def _told(found: Pruned, kept: Collection[str]) -> str:
     """One sentence: what went and what stays."""
     files = "1 file" if found.files == 1 else f"{found.files} files"
+    named = f"checkpoint{'s' if len(kept) > 1 else ''} {', '.join(sorted(kept))}, " if kept else ""
     return (
         f"{files}, {found.bytes / 1e6:.1f} MB thrown away, and the metrics but the held-out ones; "
-        f"kept: {f'checkpoint {kept}, ' if kept else ''}held-out values, logs, events and report"
+        f"kept: {named}held-out values, logs, events and report"
     )
 
 
@@ -179,21 +181,47 @@ def _put_aside(job_id: int, run: RunDir, heavy: Sequence[Path]) -> None:
         raise PruneError(job_id, error) from error
 
 
-def _heavy(run: RunDir, *, selected_too: bool) -> list[Path]:
+def _heavy(run: RunDir, kept: Collection[str]) -> list[Path]:
     """Checkpoints and rollouts; links are looked at, never followed out of the run directory."""
-    kept = None if selected_too else _selected(run)
-    entries = sorted(run.checkpoints.iterdir()) if run.checkpoints.is_dir() else []
-    found = [entry for entry in entries if kept is None or entry.name != kept]
+    found = [entry for entry in _checkpoints(run) if entry.name not in kept]
     if run.rollouts.is_dir() and not run.rollouts.is_symlink():
         found.append(run.rollouts)
-    if selected_too and run.selected.is_symlink():
-        found.append(run.selected)
+    if not kept:
+        # neither leads to anything any more
+        found += [path for path in (run.selected, run.base) if path.is_symlink() or path.exists()]
     return found
 
 
-def _selected(run: RunDir) -> str | None:
-    """Name of the checkpoint that held-out picked."""
-    return run.selected.readlink().name if run.selected.is_symlink() else None
+def _checkpoints(run: RunDir) -> list[Path]:
+    return sorted(run.checkpoints.iterdir()) if run.checkpoints.is_dir() else []
+
+
+def _kept(run: RunDir, row: Row[Any]) -> set[str]:
+    """Names of the checkpoints that stay."""
+    published = run.selected.readlink().name if run.selected.is_symlink() else None
+    steps = {path.name: step_of(path.name) for path in _checkpoints(run)}
+    picked = _picked(run, row)
+    kept = {
+        name
+        for name, step in steps.items()
+        if name == published or (step is not None and step == picked)
+    }
+    if kept and State(row.state).retryable:
+        kept |= {name for name, step in steps.items() if step == 0}
+    return kept
+
+
+def _picked(run: RunDir, row: Row[Any]) -> int | None:
+    """The step that held-out picked: as the result says, or the run card of a run without one."""
+    step = (row.result or {}).get("selected_step")
+    if isinstance(step, int):
+        return step
+    try:
+        card = json.loads(run.lineage.read_bytes())
+        best = card["current_best"]
+        return next((t["step"] for t in card["trials"] if t["name"] == best), None)
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
 
 
 def _files_in(path: Path) -> Iterator[Path]:

@@ -250,17 +250,18 @@ def test_a_job_that_is_over_is_not_put_back_and_says_what_works(
     (control.retry_fresh if end is State.SUCCEEDED else control.retry)(db, number, actor="test")
 
 
+@pytest.mark.parametrize("name", ["step-000001", "checkpoint-1"])
 @pytest.mark.parametrize(
     ("complete", "begins"), [(True, "its last checkpoint"), (False, "the beginning")]
 )
 def test_the_audit_of_a_retry_says_from_where_it_goes_on(
-    db: Database, complete: bool, begins: str
+    db: Database, complete: bool, begins: str, name: str
 ) -> None:
-    """A checkpoint that is not there, or half there, is nothing to go on from."""
+    """A checkpoint that is not there, or half there, is nothing to go on from, whoever wrote it."""
     number = put(db)
     with by_hand(db) as hand:
         hand.run(State.FAILED)
-    folder = RunDir(db.settings.runs_dir / str(number)).checkpoint(1)
+    folder = RunDir(db.settings.runs_dir / str(number)).checkpoints / name
     folder.mkdir(parents=True)
     if complete:
         (folder / "complete.json").write_text("{}")

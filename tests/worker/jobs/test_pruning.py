@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -22,13 +24,20 @@ from worker.jobs.tables import job, metric
 DAY = 86_400.0
 
 
-def over(db: Database, *, days_ago: float = 40, reads: str | None = None) -> int:
-    """A finished run with three checkpoints (20 selected), rollouts, log, metrics and a result."""
+def over(
+    db: Database,
+    *,
+    days_ago: float = 40,
+    reads: str | None = None,
+    state: State = State.SUCCEEDED,
+    steps: Sequence[int] = (10, 20, 30),
+) -> int:
+    """A run that is over, with checkpoints (20 published), rollouts, log, metrics and a result."""
     number = enqueue(db, "tally", {"reads": reads}, actor="test", force=True)
     with by_hand(db) as hand:
-        assert hand.run() == number
+        assert hand.run(state) == number
     run = RunDir(db.settings.runs_dir / str(number))
-    for step in (10, 20, 30):
+    for step in steps:
         folder = run.checkpoint(step)
         folder.mkdir(parents=True)
         (folder / "model.bin").write_bytes(b"x" * 1000)
@@ -138,6 +147,66 @@ def test_the_selected_checkpoint_goes_when_it_is_asked_for(db: Database) -> None
 
     assert list((db.settings.runs_dir / str(number) / "checkpoints").iterdir()) == []
     assert "selected" not in names(db, number)
+
+
+def standing(db: Database, number: int) -> list[str]:
+    run = RunDir(db.settings.runs_dir / str(number))
+    return sorted(path.name for path in run.checkpoints.iterdir())
+
+
+@pytest.mark.parametrize("said_by", ["result", "run card"])
+def test_what_heldout_picked_stays_beside_what_is_published(db: Database, said_by: str) -> None:
+    """Without a proven gain the base is published; the picked one is still the best there is."""
+    number = over(db)
+    run = RunDir(db.settings.runs_dir / str(number))
+    if said_by == "result":
+        with db.write_tx() as conn:
+            mine = update(job).where(job.c.id == number)
+            conn.execute(mine.values(result={"selected_step": 30}))
+    else:
+        trials = [{"name": "heldout-020", "step": 20}, {"name": "heldout-030", "step": 30}]
+        run.lineage.write_text(json.dumps({"current_best": "heldout-030", "trials": trials}))
+
+    prune_one(db, number, actor="test")
+
+    assert standing(db, number) == ["step-000020", "step-000030"]
+    assert "kept: checkpoints step-000020, step-000030, held-out" in views.audit(db, number)[-1].why
+
+
+@pytest.mark.parametrize("state", [State.SUCCEEDED, State.FAILED])
+def test_step_0_stays_as_long_as_a_retry_would_need_it(db: Database, state: State) -> None:
+    """The report of a run that goes on compares with it; what has succeeded does not go on."""
+    number = over(db, state=state, steps=(0, 10, 20))
+
+    prune_one(db, number, actor="test")
+
+    kept = ["step-000000"] if state is State.FAILED else []
+    assert standing(db, number) == [*kept, "step-000020"]
+
+
+def test_a_run_whose_checkpoint_nobody_picked_keeps_none(db: Database) -> None:
+    """Step 0 alone is nothing to go on from."""
+    number = over(db, state=State.FAILED, steps=(0, 10))
+    (db.settings.runs_dir / str(number) / "selected").unlink()
+
+    prune_one(db, number, actor="test")
+
+    assert standing(db, number) == []
+
+
+@pytest.mark.parametrize("selected_too", [False, True])
+def test_a_warmed_up_model_stays_as_long_as_a_checkpoint_that_belongs_to_it(
+    db: Database, selected_too: bool
+) -> None:
+    """An adapter alone is no model."""
+    number = over(db)
+    base = db.settings.runs_dir / str(number) / "base"
+    base.mkdir()
+    (base / "model.safetensors").write_bytes(b"z" * 3000)
+
+    prune_one(db, number, actor="test", selected_too=selected_too)
+
+    assert base.exists() is not selected_too
 
 
 def test_a_run_that_another_job_is_going_to_read_is_left_alone(db: Database) -> None:
