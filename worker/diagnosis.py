@@ -53,7 +53,7 @@ class Finding(BaseModel):
 
 def diagnose(settings: WorkerSettings) -> list[Finding]:
     """Everything that is looked at, in an order that a person reads."""
-    findings = [_data_directory(settings), _disk(settings), *_sqlite(settings)]
+    findings = [_data_directory(settings), *_disks(settings), *_sqlite(settings)]
     try:
         findings += _database(settings)
     except DatabaseError as error:
@@ -87,19 +87,38 @@ def _writable(path: Path) -> bool:
     return os.access(path, os.W_OK | os.X_OK if path.is_dir() else os.W_OK)
 
 
-def _disk(settings: WorkerSettings) -> Finding:
-    place = settings.data_dir
+def _disks(settings: WorkerSettings) -> Iterator[Finding]:
+    """That of the data directory, and that of the run directories where it is another one."""
+    yield _disk("disk", settings.data_dir)
+    if _device(settings.runs_dir) != _device(settings.data_dir):
+        yield _disk("disk of the runs", settings.runs_dir)
+
+
+def _standing(place: Path) -> Path:
+    """The nearest directory above that exists. Raises OSError where that cannot be told."""
+    while not place.exists():
+        place = place.parent
+    return place
+
+
+def _device(place: Path) -> int | None:
     try:
-        while not place.exists():
-            place = place.parent
+        return _standing(place).stat().st_dev
+    except OSError:
+        return None
+
+
+def _disk(name: str, place: Path) -> Finding:
+    try:
+        place = _standing(place)
         free_gb = shutil.disk_usage(place).free / 1e9
     except OSError as error:
         detail = f"{place} cannot be looked at: {error.strerror}; give this user access"
-        return _found("disk", Level.RISK, detail)
+        return _found(name, Level.RISK, detail)
     if free_gb < ROOM_GB:
         detail = f"{free_gb:.1f} GB free at {place}; make room, or run: cockpit prune"
-        return _found("disk", Level.RISK, detail)
-    return _found("disk", Level.OK, f"{free_gb:.1f} GB free")
+        return _found(name, Level.RISK, detail)
+    return _found(name, Level.OK, f"{free_gb:.1f} GB free")
 
 
 def _sqlite(settings: WorkerSettings) -> Iterator[Finding]:

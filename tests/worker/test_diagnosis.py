@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -85,6 +86,30 @@ def test_a_full_disk_is_a_risk(settings: WorkerSettings, monkeypatch: pytest.Mon
     monkeypatch.setattr(diagnosis, "ROOM_GB", 1e9)
 
     assert finding(settings, "disk").level is Level.RISK
+
+
+def test_the_disk_of_the_runs_is_looked_at_where_it_is_another_one(
+    db: Database, settings: WorkerSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Checkpoints take the most room, and may have a disk of their own."""
+    runs = settings.data_dir.parent / "work" / "runs"
+    apart = settings.model_copy(update={"work_dir": runs})
+    names = {one.name for one in diagnose(apart)}
+    assert "disk of the runs" not in names  # the same disk by another path
+
+    usage = shutil.disk_usage
+    monkeypatch.setattr(diagnosis, "_device", lambda place: int(place == runs))
+    runs.parent.mkdir()
+    full = SimpleNamespace(free=1e9)
+    monkeypatch.setattr(
+        "shutil.disk_usage", lambda place: full if place == runs.parent else usage(place)
+    )
+
+    found = finding(apart, "disk of the runs")
+
+    assert found.level is Level.RISK
+    assert found.detail == f"1.0 GB free at {runs.parent}; make room, or run: cockpit prune"
+    assert finding(apart, "disk").level is Level.OK
 
 
 def test_the_lanes_holder_is_named_and_judged(db: Database, settings: WorkerSettings) -> None:

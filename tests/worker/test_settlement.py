@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from engine.contract.run_dir import Abort, AbortReason, ExitCode
-from worker.attempt.settlement import Ending, settle, settle_lost
+from worker.attempt.settlement import DISK_PAUSE_S, Ending, settle, settle_lost
+from worker.jobs.deferral import Deferral, Reason
 from worker.jobs.states import State
 
 
@@ -80,3 +81,22 @@ def test_a_refused_config_fails_with_the_engines_words() -> None:
 def test_lost_attempts_are_capped(lost_before: int, state: str) -> None:
     """Five by default."""
     assert settle_lost(lost_before, max_attempts=5).to == state
+
+
+def test_a_crash_on_a_full_disk_waits_for_room_and_says_so() -> None:
+    """There was no room for the reason either: the log is empty. An orderly end stays one."""
+    full = "0.0 MB free at /runs/7"
+
+    verdict = settle(ending(1, full_disk=full), now=100.0)
+
+    assert (verdict.to, verdict.cause, verdict.later) == (State.QUEUED, None, True)
+    assert verdict.why == f"the engine crashed (exit 1) on a full disk: {full}; to resume"
+    assert verdict.deferral == Deferral(
+        Reason.DISK_FULL,
+        f"the disk of its run directory is full ({full}); make room",
+        100.0 + DISK_PAUSE_S,
+    )
+    done = ending(0, finished={"status": "done"}, full_disk=full)
+    assert settle(done, now=100.0).to is State.SUCCEEDED
+    refused = ending(ExitCode.CONFIG, full_disk=full)
+    assert settle(refused, now=100.0).cause == "CONFIG"

@@ -40,6 +40,8 @@ class Ending:
     """How often this job was stopped for memory before."""
     killed: bool = False
     """The supervisor killed it, because its checkpoint did not come in time."""
+    full_disk: str = ""
+    """What is left on the disk of its run directory, where that is next to nothing."""
 
 
 @dataclass(frozen=True)
@@ -63,8 +65,8 @@ class Verdict:
     """What it must wait for before anybody may claim it again."""
 
 
-def settle(ending: Ending) -> Verdict:
-    """The job's next state."""
+def settle(ending: Ending, now: float = 0.0) -> Verdict:
+    """The job's next state; `now` in Unix seconds, for one that waits for room on its disk."""
     stopped = ending.exit_status == ExitCode.ABORTED or ending.killed
     if stopped:
         return _stopped(ending)
@@ -75,6 +77,8 @@ def settle(ending: Ending) -> Verdict:
     if ending.exit_status == ExitCode.CONFIG:
         words = ending.last_words or "the engine refused its config; see engine.log"
         return Verdict(State.FAILED, "the engine refused its config", "CONFIG", words)
+    if ending.full_disk:
+        return _out_of_room(ending, now)
     return _crashed(ending)
 
 
@@ -101,6 +105,14 @@ def no_run_directory(error: OSError, now: float) -> Verdict:
     return Verdict(State.QUEUED, why, later=True, deferral=full, ended=why)
 
 
+def _out_of_room(ending: Ending, now: float) -> Verdict:
+    """An engine on a full disk can write neither a checkpoint nor why it died."""
+    why = f"the engine crashed ({_how(ending)}) on a full disk: {ending.full_disk}"
+    detail = f"the disk of its run directory is full ({ending.full_disk}); make room"
+    full = Deferral(Reason.DISK_FULL, detail, now + DISK_PAUSE_S)
+    return Verdict(State.QUEUED, f"{why}; to resume", later=True, deferral=full, ended=why)
+
+
 def _done(ending: Ending) -> Verdict:
     if ending.finished and ending.finished.get("status") == "done":
         return Verdict(State.SUCCEEDED, "the engine finished")
@@ -115,13 +127,17 @@ def _declined(ending: Ending) -> Verdict:
     return Verdict(State.FAILED, f"the engine declined: {cause}", cause, error)
 
 
+def _how(ending: Ending) -> str:
+    if ending.exit_status >= 0:
+        return f"exit {ending.exit_status}"
+    try:
+        return f"killed by {signal.Signals(-ending.exit_status).name}"
+    except ValueError:
+        return f"killed by signal {-ending.exit_status}"
+
+
 def _crashed(ending: Ending) -> Verdict:
-    how = f"exit {ending.exit_status}"
-    if ending.exit_status < 0:
-        try:
-            how = f"killed by {signal.Signals(-ending.exit_status).name}"
-        except ValueError:
-            how = f"killed by signal {-ending.exit_status}"
+    how = _how(ending)
     words = f": {ending.last_words}" if ending.last_words else ""
     error = f"the engine crashed ({how}){words}; see its engine.log"
     return Verdict(State.FAILED, f"the engine crashed ({how})", "CRASH", error)

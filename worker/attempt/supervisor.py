@@ -7,9 +7,11 @@ Knows no other job and no policy.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import logging
 import os
+import shutil
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
@@ -93,7 +95,7 @@ class Supervisor:
                 f"job {self._claim.job_id} is queued"
             ) from error
         try:
-            return self._settle(settle(self._supervise()))
+            return self._settle(settle(self._supervise(), time.time()))
         except (WatchdogError, EngineStartError) as error:
             why = str(error)
             self._settle(Verdict(State.QUEUED, why, later=True, ended=why))
@@ -105,6 +107,7 @@ class Supervisor:
         """The attempt's directory: what the engine is told, and no request of an earlier life."""
         kind = get_kind(self._claim.kind)
         config = self._validated()
+        self._find_room()
         if self._run.latest_attempt() >= self._claim.attempt:
             self._set_aside()
         self._attempt.root.mkdir(parents=True, exist_ok=True)
@@ -123,6 +126,13 @@ class Supervisor:
         )
         write_json(self._attempt.job_file, job_file.model_dump(mode="json"))
         note_provenance(self._attempt)
+
+    def _find_room(self) -> None:
+        """No engine is started that could only crash. Raises OSError."""
+        runs = self._settings.runs_dir
+        runs.mkdir(parents=True, exist_ok=True)
+        if full_disk(runs):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(runs))
 
     def _validated(self) -> BaseModel:
         """To read a long corpus can take longer than a lease lasts: the heart beats on."""
@@ -193,6 +203,7 @@ class Supervisor:
             last_words=last_line(self._attempt.log),
             oom_deferred=self._oom_deferred(),
             killed=killed,
+            full_disk=full_disk(self._run.root),
         )
 
     def _record(self, engine: EngineProcess) -> None:
@@ -287,6 +298,24 @@ class Supervisor:
                     raise
                 self._lease.outage.bear(error)
             time.sleep(self._settings.poll_s)
+
+
+_FULL_BYTES = 64e6
+_FULL_SHARE = 0.01
+
+
+def full_disk(place: Path) -> str:
+    """How little room is left at a place, in words; empty where it is more than a rest.
+
+    A checkpoint that did not fit leaves some: less than 64 MB, on a small disk 1 %, is full.
+    """
+    try:
+        known = shutil.disk_usage(place)
+    except OSError:
+        return ""  # whatever is wrong there is something else
+    if known.free >= min(_FULL_BYTES, _FULL_SHARE * known.total):
+        return ""
+    return f"{known.free / 1e6:.1f} MB free at {place}"
 
 
 def last_line(log: Path) -> str:

@@ -171,3 +171,51 @@ answer["ran"] = [(s.job_id, s.attempt, s.state) for s in report.ran]
     assert "database or disk is full" in answer["said"]
     assert answer["rescued"] == [[1, "queued"]]
     assert answer["ran"] == [[1, 2, "succeeded"]]
+
+
+def test_a_run_whose_disk_is_full_waits_for_room_and_starts_no_engine_before(
+    on_small_disk: Run,
+) -> None:
+    """The run directories have a disk of their own: the database can tell what became of it."""
+    answer = on_small_disk("""
+from worker.attempt.supervisor import RunDirectoryError
+
+elsewhere = settings.lock_dir.parent
+apart = {"data_dir": elsewhere / "data2", "work_dir": disk / "runs"}
+settings = settings.model_copy(update=apart)
+go = elsewhere / "go"
+
+def trouble():
+    with open_database(settings) as db:
+        eventually(lambda: views.get_job(db, 1).result.get("step"), "the first step")
+    fill()
+    go.touch()
+
+with open_database(settings) as db:
+    enqueue(db, "tally", {"pace": str(go)}, actor="test")
+other = threading.Thread(target=trouble)
+other.start()
+drain(settings)
+other.join()
+with open_database(settings) as db:
+    found = views.get_job(db, 1)
+    answer["waits"] = [found.state, found.waits_for.reason, found.waits_for.detail]
+    answer["why"] = views.audit(db, 1)[-1].why
+    with db.write_tx() as conn:
+        conn.exec_driver_sql("UPDATE job SET next_eligible_at = 0")
+    answer["again"] = ""
+    try:
+        drain(settings)
+    except RunDirectoryError as error:
+        answer["again"] = str(error)
+    ballast.unlink()
+    with db.write_tx() as conn:
+        conn.exec_driver_sql("UPDATE job SET next_eligible_at = 0")
+answer["ran"] = [(s.attempt, s.state) for s in drain(settings).ran]
+""")
+
+    assert answer["waits"][:2] == ["queued", "DISK_FULL"]
+    assert "MB free at" in answer["waits"][2]
+    assert answer["why"].startswith("the engine crashed (exit 1) on a full disk: 0.0 MB free")
+    assert "No space left on device; make room" in answer["again"]
+    assert answer["ran"] == [[3, "succeeded"]]
