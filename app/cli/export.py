@@ -66,9 +66,14 @@ def export_sft(
 
 
 def _why_none(job: JobView) -> str:
-    """Why a job has nothing to export: gone, not there yet, or sampled and never right."""
+    """Why a job has nothing to export: never, gone, not there yet, or sampled and never right."""
     from app import wording  # noqa: PLC0415 - keeps --help light
 
+    if job.kind == "stage2_ab":
+        return (
+            "is a stage2_ab: its rollouts are boxes that match more or less, and this kind has no "
+            "completions to export"
+        )
     if job.pruned_at is not None:
         return f"was pruned on {wording.minute(job.pruned_at)}: its rollouts were thrown away"
     if not job.attempt:

@@ -8,11 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import update
 
 from engine.contract.run_dir import RunDir
 from tests.app.conftest import Said
 from tests.app.night import night, queue
 from worker.database import Database
+from worker.jobs.tables import job as job_table
 
 Cockpit = Callable[..., Said]
 
@@ -99,6 +101,23 @@ def test_nothing_to_export_writes_nothing_and_says_why(
     assert ("its rollouts were thrown away" in said.err) == (played == "pruned")
     assert said.err.endswith("; nothing written\n")
     assert list(tmp_path.glob("*.jsonl*")) == []
+
+
+def test_a_kind_without_completions_says_so(
+    cockpit: Cockpit, db: Database, run: RunDir, tmp_path: Path
+) -> None:
+    """Boxes match more or less; "none was right" would be no answer."""
+    with db.write_tx() as conn:
+        conn.execute(update(job_table).values(kind="stage2_ab"))
+    for path in run.rollouts.iterdir():
+        path.unlink()
+
+    said = cockpit("export-sft", run.root.name, "--out", str(tmp_path / "sft.jsonl"))
+
+    assert said.err == (
+        f"job {run.root.name} is a stage2_ab: its rollouts are boxes that match more or less, and "
+        "this kind has no completions to export; nothing written\n"
+    )
 
 
 @pytest.mark.parametrize(

@@ -317,6 +317,11 @@ class Stage2Config(Section):
             )
         return self
 
+    @property
+    def seed(self) -> int:
+        """The run's, for whoever asks a config of any kind."""
+        return self.training.seed
+
     def rollouts_per_step(self, world_size: int) -> int:
         """Raw rollouts of one Channel-B step over all ranks, the default resolved."""
         own = self.stage2_ab.channel_b.rollouts_per_step if self.stage2_ab else None

@@ -704,3 +704,11 @@ def test_the_config_imports_no_torch() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
 
     assert done.stdout.strip() == "False"
+
+
+def test_the_seed_of_a_run_is_that_of_its_training() -> None:
+    """The supervisor asks a config of any kind for `seed`, and writes it into job.json."""
+    config = read_config(changed(("training.seed", 200)))
+
+    assert config.seed == 200
+    assert "seed" not in config.model_dump()
