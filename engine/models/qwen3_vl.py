@@ -84,7 +84,12 @@ def load(path: str, *, dtype: str, attn_implementation: str) -> VisionModel:
         AutoModelForImageTextToText,
         AutoTokenizer,
     )
+    from transformers.utils import (  # noqa: PLC0415 - as above
+        logging as transformers_logging,
+    )
 
+    # A bar that was drawn last would stand in the log as what the run said last.
+    transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     loaded: Any
     images: Any = AutoImageProcessor
     try:

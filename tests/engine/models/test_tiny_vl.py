@@ -28,6 +28,17 @@ def test_the_folder_loads_as_any_qwen3_vl_does(folder: Path) -> None:
     assert len(TokenPieces(vlm.tokenizer).coord_ids) == 1000
 
 
+def test_a_loaded_model_draws_no_bars_into_the_log(
+    folder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """A killed run's last words would be how far a file of weights had been written."""
+    model = load(str(folder), dtype="float32", attn_implementation="sdpa").model
+
+    model.save_pretrained(tmp_path)  # type: ignore[operator]
+
+    assert "%|" not in capfd.readouterr().err
+
+
 def test_weights_depend_on_the_seed_alone() -> None:
     """And drawing them leaves the process's random state as it was."""
     tokenizer = tiny_vl.build_tokenizer()
