@@ -60,7 +60,10 @@ def prune(
         int | None, typer.Option("--job", min=1, max=2**63 - 1, help="This run alone.")
     ] = None,
     selected_too: Annotated[
-        bool, typer.Option("--selected-too", help="Also the checkpoint that held-out picked.")
+        bool,
+        typer.Option(
+            "--selected-too", help="Also the published checkpoint and the one held-out picked."
+        ),
     ] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say what would go; remove nothing.")
