@@ -242,6 +242,7 @@ def _candidate(reads: int, writes: int, uid: int) -> None:
     os.closerange(3, 60)
     os.closerange(62, 256)
     _become(uid)
+    _as_a_script_finds_it()
     namespace: dict[str, Any] = {"__name__": "candidate", "__builtins__": builtins}
     objects: list[Any] = []
 
@@ -256,6 +257,17 @@ def _candidate(reads: int, writes: int, uid: int) -> None:
         except BaseException as error:  # noqa: BLE001 - a program may raise anything
             answer = encode([False, [type(error).__name__, str(error)[:500]]])
         write(61, answer)
+
+
+def _as_a_script_finds_it() -> None:
+    """`exit` and `quit`, which `site` makes and its import would cost; no arguments of ours."""
+    for name in ("exit", "quit"):
+        setattr(builtins, name, _exit)
+    del sys.argv[1:]
+
+
+def _exit(code: object = None) -> None:
+    raise SystemExit(code)
 
 
 def _serve(message: Any, namespace: dict[str, Any], objects: list[Any]) -> Any:
@@ -354,8 +366,7 @@ def _script(program: str, given: str, seconds: float) -> Any:
         except SystemExit:
             clean = True
         finally:
-            _join_threads()
-            sys.stdout.flush()
+            _end()
             os._exit(0 if clean else 1)
     status = os.waitpid(pid, 0)[1]
     timed_out = os.WIFSIGNALED(status) and os.WTERMSIG(status) == _signal.SIGALRM
@@ -366,8 +377,18 @@ def _script(program: str, given: str, seconds: float) -> Any:
     return [status == 0, timed_out, output]
 
 
+def _end() -> None:
+    """As the interpreter ends: threads, exit hooks (fast output is often written by one), flush."""
+    _join_threads()
+    atexit = sys.modules.get("atexit")
+    if atexit is not None:
+        atexit._run_exitfuncs()  # noqa: SLF001 - what the interpreter calls
+    for stream in (sys.stdout, sys.__stdout__):
+        if stream is not None and not getattr(stream, "closed", False):
+            stream.flush()
+
+
 def _join_threads() -> None:
-    """As the interpreter does at its end."""
     threading = sys.modules.get("threading")
     if threading is not None:
         for thread in threading.enumerate():

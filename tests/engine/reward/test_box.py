@@ -384,6 +384,32 @@ def test_a_program_waits_for_its_threads() -> None:
     assert _verify_apps(program, inputs=["1"], outputs=["1"]) == (1.0, Reason.CORRECT)
 
 
+@pytest.mark.parametrize(
+    "program",
+    [
+        "print(input())\nexit()",
+        "print(input())\nquit(0)",
+        "def main():\n    print(input())\n    exit()\nmain()\nprint(2)",
+        "import atexit\natexit.register(lambda: print(1))",
+        "import atexit, io, os, sys\nsys.stdout = io.StringIO()\natexit.register(lambda: os.write(1, sys.stdout.getvalue().encode()))\nprint(input())",
+        "import sys\nprint(input())\nsys.stdout.close()",
+        "import sys\nif len(sys.argv) > 1:\n    sys.stdin = open(sys.argv[1])\nprint(input())",
+    ],
+)
+def test_a_program_of_apps_starts_and_ends_as_a_script_does(program: str) -> None:
+    """`exit` is there, exit hooks run, and the only argument is the script's name."""
+    assert _verify_apps(program, inputs=["1"], outputs=["1"]) == (1.0, Reason.CORRECT)
+
+
+def test_a_function_that_exits_has_returned_nothing() -> None:
+    """Whatever the exit code; a call of `exit` that is not reached is no mistake."""
+    row = json.dumps({"test_list": ["assert f(1) is None"]})
+
+    assert mbpp.verify("def f(x):\n    exit(0)", row).reward == 0.0
+    assert mbpp.verify("def f(x):\n    if x > 1:\n        exit()", row).reward == 1.0
+    assert mbpp.verify("def f(x):\n    pass\nexit()", row).reward == 0.0
+
+
 @pytest.mark.requirement("EX-05")
 @pytest.mark.parametrize(
     ("got", "wanted", "same"),
