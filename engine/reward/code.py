@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 from engine.reward import box
+from engine.reward.fences import fenced
 from engine.reward.reading import without_thinking
 from engine.reward.verdict import Reason, Verdict
 
-_FENCE = re.compile(r"```([a-zA-Z0-9_+-]*)[ \t]*\r?\n(.*?)(?:\n[ \t]*```|\Z)", re.DOTALL)
-_TAGS = ({"python", "py", "python3"}, {""})
+_PYTHON = frozenset({"python", "py", "python3", "py3"})
 """Of the language of a fence; what installs or runs the program is often shown before it."""
 LONGEST_PROGRAM = 100_000
 """Characters; more is no answer."""
@@ -23,11 +22,17 @@ def program(completion: str, stop: str = "[DONE]") -> str | None:
     >>> program("Sure:\\n```python\\nx = 1\\n```")
     'x = 1'
     """
-    text = without_thinking(completion)
-    fenced = _FENCE.findall(text)
-    for tags in _TAGS:
-        fenced = [block for block in fenced if block[0].lower() in tags] or fenced
-    code = fenced[0][1] if fenced else text.partition(stop)[0]
+    code = block(completion)
+    return usable(without_thinking(completion).partition(stop)[0] if code is None else code)
+
+
+def block(completion: str) -> str | None:
+    """The fenced block that `program` takes; None without a fence."""
+    return fenced(without_thinking(completion), _PYTHON)
+
+
+def usable(code: str) -> str | None:
+    """The program, unless it is empty or too long."""
     return code if code.strip() and len(code) <= LONGEST_PROGRAM else None
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 
 from engine.reward import code
+from engine.reward.reading import without_thinking
 from engine.reward.rows import read_expected
 from engine.reward.verdict import Verdict
 
@@ -44,8 +45,9 @@ def verify(completion: str, expected: str) -> Verdict:
 
 
 def _program(completion: str, prompt: str, entry: str) -> str | None:
-    own = code.program(completion) if "```" in completion else completion
-    if own is None or not own.strip() or len(own) > code.LONGEST_PROGRAM:
+    block = code.block(completion)
+    own = code.usable(without_thinking(completion) if block is None else block)
+    if own is None:
         return None
     if re.search(rf"^(?:async )?def {re.escape(entry)}\b", own, re.MULTILINE):
         return f"{prompt}\n    pass\n\n{own}"

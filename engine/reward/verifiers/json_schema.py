@@ -1,9 +1,12 @@
 """`json_schema`: pays JSON that a schema describes, and that equals the answer if there is one.
 
-`expected` is JSON: `{"schema": {…}, "answer": …}`. The JSON is the first fenced block, else the
-whole completion. Schema words: type, enum, const, properties, required, additionalProperties
-(a boolean), items, minItems, maxItems, minimum, maximum, minLength, maxLength, pattern. Any
-other word is an error of the row: it would be a rule that nobody checks.
+`expected` is JSON: `{"schema": {…}, "answer": …}`. The JSON is the first block fenced as JSON, else
+the first without a language, else the first, else the whole completion; values are equal as JSON
+has them, so that 1 is 1.0 and not true, and an object has no order.
+
+Schema words: type, enum, const, properties, required, additionalProperties (a boolean), items,
+minItems, maxItems, minimum, maximum, minLength, maxLength, pattern. Any other word is an error of
+the row: it would be a rule that nobody checks.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ import math
 import re
 from typing import Any
 
+from engine.reward.fences import fenced
 from engine.reward.reading import without_thinking
 from engine.reward.rows import ExpectedError, read_expected
 from engine.reward.verdict import Verdict
@@ -20,7 +24,8 @@ from engine.reward.verdict import Verdict
 POOLED = True
 WARM_UP = ("{}", '{"schema": {}}')
 
-_FENCE = re.compile(r"```(?:json)?\s*\n(.*?)```", re.DOTALL)
+_JSON = frozenset({"json", "json5", "jsonc"})
+"""Languages of a fence; what some of them allow besides, comments and the like, is no JSON."""
 _NOTES = {"title", "description", "$schema", "examples", "default"}
 _TYPES: dict[str, type | tuple[type, ...]] = {
     "object": dict,
@@ -42,19 +47,41 @@ def verify(completion: str, expected: str) -> Verdict:
     """
     row = read_expected(expected, "schema")
     text = without_thinking(completion)
-    fenced = _FENCE.search(text)
-    answer = (fenced.group(1) if fenced else text).strip()
+    block = fenced(text, _JSON)
+    answer = (text if block is None else block).strip()
     try:
-        value = json.loads(answer)
+        value = json.loads(answer, parse_constant=_no_json)
     except (ValueError, RecursionError):
         return Verdict.unparsed(answer or None)
     fits = _fits(value, row["schema"])
     return Verdict.of(fits and ("answer" not in row or _same(value, row["answer"])), answer)
 
 
+def _no_json(name: str) -> None:
+    """`NaN` and the infinities are Python's own."""
+    raise ValueError(f"{name} is no JSON")
+
+
 def _same(left: Any, right: Any) -> bool:
-    """JSON's equality: `true` is not 1."""
-    return json.dumps(left, sort_keys=True) == json.dumps(right, sort_keys=True)
+    """JSON's equality; with a stack of its own, as JSON may be nested deeper than Python calls."""
+    pairs = [(left, right)]
+    while pairs:
+        one, other = pairs.pop()
+        if _number(one) is not None and _number(other) is not None:
+            equal = one == other
+        elif type(one) is not type(other):
+            equal = False
+        elif isinstance(one, dict):
+            equal = one.keys() == other.keys()
+            pairs += [(value, other[name]) for name, value in one.items()] if equal else []
+        elif isinstance(one, list):
+            equal = len(one) == len(other)
+            pairs += zip(one, other, strict=True) if equal else []
+        else:
+            equal = one == other
+        if not equal:
+            return False
+    return True
 
 
 def _fits(value: Any, schema: Any) -> bool:

@@ -8,6 +8,7 @@ import importlib
 import json
 import signal
 import sys
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -20,10 +21,11 @@ from engine.contract.errors import RLLoopError
 from engine.contract.verifiers import verifier_names, verifier_problem
 from engine.reward import Pooled, Reason, RewardAdapter, Verdict, box, load_verifier
 from engine.reward.code import program
+from engine.reward.fences import fenced
 from engine.reward.ifeval_checks import follows, language_of, sentences
 from engine.reward.pool import Pool, Question
 from engine.reward.rows import ExpectedError
-from engine.reward.verifiers import ifeval, math
+from engine.reward.verifiers import ifeval, json_schema, math
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -46,7 +48,9 @@ def test_every_verifier_shows_an_example_that_runs(name: str) -> None:
     assert ">>>" in (module.verify.__doc__ or "")
 
 
-@pytest.mark.parametrize("name", ["reading", "minerva", "hendrycks", "rows", "code", "verdict"])
+@pytest.mark.parametrize(
+    "name", ["reading", "minerva", "hendrycks", "rows", "fences", "code", "verdict"]
+)
 def test_every_example_of_a_reader_is_true(name: str) -> None:
     """What the docstrings show is what the functions do."""
     result = doctest.testmod(importlib.import_module(f"engine.reward.{name}"))
@@ -412,8 +416,139 @@ def test_judging_many_keeps_their_order_and_says_which_were_truncated() -> None:
         ("```Python\nx = 1\n```\n```python\nx = 2\n```", "x = 1"),
         ("```c\nint x;\n```", "int x;"),
         ("x = 1\n[DONE] y", "x = 1\n"),
+        ('```python title="x.py"\nx = 1\n```\nIt works.', "x = 1"),
+        ("```sh\nls\n```\n```{python}\nx = 1\n```", "x = 1"),
+        ("```sh\nls\n```\n```{.python .numbers}\nx = 1\n```", "x = 1"),
+        ("```sh\nls\n```\n``` python3.11\nx = 1\n```", "x = 1"),
+        ("```sh\nls\n```\n```py:x.py\nx = 1\n```", "x = 1"),
+        ("~~~python\nx = 1\n~~~", "x = 1"),
+        ("````python\nx = '''\n```\n'''\n````", "x = '''\n```\n'''"),
+        ("~~~\n```\n~~~~\n", "```"),
+        ("1. So:\n\n   ```python\n   if x:\n       y\n   ```\n2. z", "if x:\n    y"),
+        ("- So:\n  - x\n\n    ```python\n    if x:\n        y\n    ```", "if x:\n    y"),
+        ("-\tSo:\n\n\t```python\n\tif x:\n\t\ty\n\t```", "if x:\n    y"),
+        ("1. ```python\n   if x:\n       y\n   ```", "if x:\n    y"),
+        ("   ```python\nif x:\n    y\n   ```", "if x:\n    y"),
+        ("1. So:\n   ```python\nif x:\n    y\n   ```", "if x:\n    y"),
+        (
+            "```python\nf = '''\n    ```\n    f\n    ```\n'''\n```",
+            "f = '''\n    ```\n    f\n    ```\n'''",
+        ),
+        (
+            "def f():\n    '''\n    ```\n    f\n    ```\n    '''",
+            "def f():\n    '''\n    ```\n    f\n    ```\n    '''",
+        ),
+        ("```python\r\nif x:\r\n    y\r\n```\r\nz", "if x:\r\n    y\r"),
+        ("```python\nx = 1", "x = 1"),
+        ("```python\nx = 1\n``` It works.", "x = 1"),
+        ("```python\nx = 1```", "x = 1"),
+        ("Here: ```python\nx = 1\n```\nDone.", "x = 1"),
+        ("Here: ```\nx = 1\n```\nDone.", "x = 1"),
+        ("Put it in ```\n```python\nx = 1\n```\nDone.", "x = 1"),
+        ("Run ```pip```\n```\nx = 1\n```\nDone.", "x = 1"),
+        ("<think>```python\nx = 2\n```</think>```python\nx = 1\n```", "x = 1"),
+        ("```python\n```", None),
     ],
 )
-def test_the_program_is_the_block_that_says_it_is_python(completion: str, code: str) -> None:
-    """What installs it, or what it prints, is often shown before it."""
+def test_the_program_is_the_block_that_says_it_is_python(completion: str, code: str | None) -> None:
+    """What installs it, or what it prints, is often shown before it; fences are CommonMark's."""
     assert program(completion) == code
+
+
+@pytest.mark.parametrize(
+    "thought", ["<think>or x + 2</think>", "<think>\ndef inc(x): 1\n</think>\n\n", "x?</think>\n"]
+)
+@pytest.mark.parametrize("answer", ["    return x + 1\n", "def inc(x):\n    return x + 1\n"])
+def test_a_thought_is_no_part_of_a_function(thought: str, answer: str) -> None:
+    """Fenced or not, a body or the whole."""
+    row = '{"prompt": "def inc(x):\\n", "entry_point": "inc", "test": "def check(f):\\n    assert f(1) == 2"}'
+
+    assert _judge("humaneval", thought + answer, row) == (1.0, "correct")
+
+
+OBJECT = '{"schema": {"type": "object"}, "answer": {"a": 1}}'
+
+
+@pytest.mark.parametrize(
+    "completion",
+    [
+        '```JSON\n{"a": 1}\n```',
+        '```json5\n{"a": 1}\n```',
+        '```json {"a": 1} ```',
+        'So:\n```json\n{"a": 1}',
+        'So:\n```json\n{"a": 1}```',
+        '~~~json\n{"a": 1}\n~~~',
+        'From\n```python\na = 1\n```\nfollows\n```json\n{"a": 1}\n```',
+        'From\n```python\na = 1\n```\nfollows\n```\n{"a": 1}\n```',
+        '1. So:\n   ```json\n   {"a":\n     1}\n   ```',
+        '{"a": 1.0}',
+        '{"a": 1e0}',
+        '{"a": 10E-1}',
+    ],
+)
+def test_json_is_found_in_its_fence_and_equal_by_value(completion: str) -> None:
+    """Whatever the fence says and however a number is written."""
+    assert json_schema.verify(completion, OBJECT).reward == 1.0
+
+
+@pytest.mark.parametrize("value", ["true", '"1"', "[1]", "{}", "null", "1.5", '1, "b": 2'])
+def test_json_of_another_value_is_another(value: str) -> None:
+    """True is not 1, and an object has no names besides."""
+    assert json_schema.verify(f'{{"a": {value}}}', OBJECT).reason is Reason.WRONG
+
+
+@pytest.mark.parametrize("value", ["NaN", "Infinity", "-Infinity"])
+def test_what_json_does_not_know_is_no_json(value: str) -> None:
+    """Python would read them."""
+    row = '{"schema": {}}'
+
+    assert json_schema.verify(value, row).reason is Reason.UNPARSED
+    assert json_schema.verify(f'{{"a": [{value}]}}', row).reason is Reason.UNPARSED
+
+
+def test_json_with_marks_in_a_text_is_read_whole() -> None:
+    """A fence begins a line."""
+    row = '{"schema": {}, "answer": "use ``` here"}'
+
+    assert json_schema.verify('```json\n"use ``` here"\n```', row).reward == 1.0
+
+
+@pytest.mark.parametrize(
+    ("schema", "value", "reward"),
+    [
+        ('{"const": 1}', "1.0", 1.0),
+        ('{"const": true}', "1", 0.0),
+        ('{"enum": [1, 2]}', "2.0", 1.0),
+        ('{"enum": [[1, {"a": 2, "b": 3}]]}', '[1e0, {"b": 3, "a": 2.0}]', 1.0),
+        ('{"enum": [[1, 2]]}', "[2, 1]", 0.0),
+    ],
+)
+def test_const_and_enum_compare_values(schema: str, value: str, reward: float) -> None:
+    """Not how they are written."""
+    assert json_schema.verify(value, f'{{"schema": {schema}}}').reward == reward
+
+
+def test_deeply_nested_json_is_compared() -> None:
+    """Deeper than Python calls itself."""
+    deep = "[" * 900 + "]" * 900
+    row = f'{{"schema": {{}}, "answer": {deep}}}'
+
+    assert json_schema.verify(deep, row).reward == 1.0
+    assert json_schema.verify(f"[{deep}]", row).reward == 0.0
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("```", "```\n", "``` ", "~~~\n", "```python\n", "\n ", "    ```\n", "- ", "- ```\n"),
+        *("1. \n", "\t", "a```\n", "a```b\n", "``` a ```\n", "```\n    ```\n", "```{", "`a"),
+    ],
+)
+def test_a_hostile_text_is_searched_for_fences_in_linear_time(text: str) -> None:
+    """A megabyte of anything; what is quadratic takes minutes."""
+    start = time.perf_counter()
+
+    for hostile in (text * (2**20 // len(text)), "```\n" + text * (2**20 // len(text))):
+        fenced(hostile, {"python"})
+
+    assert time.perf_counter() - start < 20
