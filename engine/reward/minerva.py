@@ -12,7 +12,8 @@ from collections.abc import Callable
 from engine.reward.reading import last_boxed
 
 _SIGN_OFF = "I hope it is correct."
-_FINAL = re.compile(r"Final Answer: The final answer is(.*?). I hope it is correct.")
+_FINAL = re.compile(r"Final Answer: The final answer is(.*)")
+_END = " I hope it is correct"
 
 _UNITS = [
     "square",
@@ -82,10 +83,19 @@ _UNIT_WORDS = [re.compile(rf"(?<!\\)\b{unit}\b") for unit in _UNITS]
 def final_answer(completion: str) -> str | None:
     """The X of "Final Answer: The final answer is X. I hope it is correct.", first match.
 
-    The sign-off itself may be missing at the end. None when the sentence is not there.
+    The sign-off itself may be missing at the end. None when the sentence is not there. The full
+    stops are any character, as in the harness's pattern, which takes hours for a sentence that is
+    begun ten thousand times.
+
+    >>> final_answer("Final Answer: The final answer is $5$. I hope it is correct.")
+    '$5$'
     """
-    match = _FINAL.search(completion + _SIGN_OFF)
-    return match.group(1).strip() if match else None
+    for begun in _FINAL.finditer(completion + _SIGN_OFF):
+        rest = begun[1]
+        end = rest.find(_END, 1)
+        if 0 < end < len(rest) - len(_END):
+            return rest[: end - 1].strip()
+    return None
 
 
 def gold(expected: str) -> str:

@@ -51,9 +51,14 @@ def verify(completion: str, expected: str) -> Verdict:
 def _answers(completion: str) -> list[str]:
     marked = [last_boxed(completion), minerva.final_answer(completion)]
     answers = [text for text in marked[:1] if text is not None]
-    answers += [minerva.normalise(text) for text in marked[1:] if text is not None]
+    answers += [_normal(text) for text in marked[1:] if text is not None]
     if not answers and completion.count("$") > 1:
-        answers = [minerva.normalise(completion.rsplit("$", 2)[1])]
+        answers = [_normal(completion.rsplit("$", 2)[1])]
     if not answers and len(completion) <= LONGEST_ANSWER:
-        answers = [minerva.normalise(completion), completion]
+        answers = [_normal(completion), completion]
     return [text for text in answers if text.strip() and len(text) <= LONGEST_ANSWER]
+
+
+def _normal(text: str) -> str:
+    """Normalised; a text too long to be compared stays, as normalising takes its length squared."""
+    return minerva.normalise(text) if len(text) <= LONGEST_ANSWER else text

@@ -19,13 +19,14 @@ import pytest
 
 from engine.contract.errors import RLLoopError
 from engine.contract.verifiers import verifier_names, verifier_problem
-from engine.reward import Pooled, Reason, RewardAdapter, Verdict, box, load_verifier
+from engine.reward import Pooled, Reason, RewardAdapter, Verdict, Verifier, box, load_verifier
 from engine.reward.code import program
 from engine.reward.fences import fenced
 from engine.reward.ifeval_checks import follows, language_of, sentences
 from engine.reward.pool import Pool, Question
 from engine.reward.rows import ExpectedError
 from engine.reward.verifiers import ifeval, json_schema, math
+from engine.reward.verifiers.format import SHAPES
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -293,6 +294,40 @@ def test_bad_completions_are_verdicts_worth_nothing(name: str) -> None:
         assert verdict.reason in set(Reason)
         json.dumps(verdict.answer).encode()
         assert verdict.answer is None or len(verdict.answer.encode()) <= 2000
+
+
+BEGINNINGS = [
+    *("Final Answer: The final answer is ", "Final Answer: The final answer is $", "answer is "),
+    *("The answer is ", "The answer is 1 or ", "#### ", "####", "\\boxed{", "\\boxed ", "\\fbox{"),
+    *("$", "\\text{", "\\frac", "\\sqrt", "<think>", "</think>", "<answer>", "1,", "1", "1 ", "-"),
+    *("x=", "{", "}", " ", "\n", ". I hope it is correct"),
+]
+
+
+def _read_in_the_engine(name: str) -> Verifier | None:
+    """What of a verifier runs in the engine's process, where no watchdog is."""
+    module = importlib.import_module(f"engine.reward.verifiers.{name}")
+    if getattr(module, "BOXED", False):
+        return None
+    read: Verifier | None = getattr(
+        module, "quick" if hasattr(module, "POOLED") else "verify", None
+    )
+    return read
+
+
+@pytest.mark.parametrize("name", [name for name in verifier_names() if _read_in_the_engine(name)])
+def test_an_answer_begun_again_and_again_is_read_in_linear_time(name: str) -> None:
+    """What is quadratic takes minutes for these."""
+    read = _read_in_the_engine(name)
+    assert read is not None
+    start = time.perf_counter()
+
+    for text in BEGINNINGS:
+        for lead in ("", "Final Answer: The final answer is ", "The answer is "):
+            for expected in SHAPES if name == "format" else ("18",):
+                read(lead + text * (100_000 // len(text)), expected)
+
+    assert time.perf_counter() - start < 25
 
 
 @pytest.mark.parametrize("name", verifier_names())
