@@ -13,7 +13,7 @@ sorted one.
 from __future__ import annotations
 
 from engine.reward import box, code
-from engine.reward.rows import ExpectedError, read_expected
+from engine.reward.rows import ExpectedError, read_expected, wanted
 from engine.reward.verdict import Reason, Verdict
 
 BOXED = True
@@ -29,24 +29,26 @@ def verify(completion: str, expected: str) -> Verdict:
     1.0
     """
     row = read_expected(expected, "inputs", "outputs")
-    if len(row["inputs"]) != len(row["outputs"]) or not row["outputs"]:
-        count = f"{len(row['inputs'])} inputs and {len(row['outputs'])} outputs"
+    inputs = wanted(row, "inputs", list, "a list with one item a test")
+    outputs = wanted(row, "outputs", list, "a list with one item a test")
+    if len(inputs) != len(outputs) or not outputs:
+        count = f"{len(inputs)} inputs and {len(outputs)} outputs"
         raise ExpectedError(f"expected has {count}; a test is one of each")
     program = code.program(completion)
     if program is None:
         return Verdict.unparsed()
-    entry = row.get("fn_name")
+    entry = row.get("fn_name") and wanted(row, "fn_name", str, "the name of the function")
     job = {
         "mode": "function" if entry else "stdin",
         "program": program,
         "entry": entry or "",
-        "inputs": [(_arguments if entry else _text)(part) for part in row["inputs"]],
-        "outputs": [(_result if entry else _text)(part) for part in row["outputs"]],
+        "inputs": [(_arguments if entry else _text)(part) for part in inputs],
+        "outputs": [(_result if entry else _text)(part) for part in outputs],
         "each_s": EACH_S,
         "all_s": ALL_S,
     }
-    report = box.run(job, wall_s=min(ALL_S, EACH_S * len(row["outputs"])) + 3 * EACH_S)
-    return Verdict(report.passed / len(row["outputs"]), program, _reason(report))
+    report = box.run(job, wall_s=min(ALL_S, EACH_S * len(outputs)) + 3 * EACH_S)
+    return Verdict(report.passed / len(outputs), program, _reason(report))
 
 
 def _text(part: object) -> str:

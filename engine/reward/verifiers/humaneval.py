@@ -13,7 +13,7 @@ import re
 
 from engine.reward import code
 from engine.reward.reading import without_thinking
-from engine.reward.rows import read_expected
+from engine.reward.rows import read_expected, wanted
 from engine.reward.verdict import Verdict
 
 BOXED = True
@@ -30,16 +30,19 @@ def verify(completion: str, expected: str) -> Verdict:
     1.0
     """
     row = read_expected(expected, "prompt", "test", "entry_point")
-    program = _program(completion, row["prompt"], row["entry_point"])
+    prompt = wanted(row, "prompt", str, "the function's head as text")
+    test = wanted(row, "test", str, "the code that defines check(candidate), as one text")
+    entry = wanted(row, "entry_point", str, "the function's name")
+    program = _program(completion, prompt, entry)
     if program is None:
         return Verdict.unparsed()
     job = {
         "mode": "statements",
         # helpers that the prompt brings along are the tests' own, not the program's
-        "setup": row["prompt"].rstrip() + "\n    pass\n",
-        "entry": row["entry_point"],
+        "setup": prompt.rstrip() + "\n    pass\n",
+        "entry": entry,
         "program": program,
-        "tests": [f"{row['test']}\ncheck({row['entry_point']})"],
+        "tests": [f"{test}\ncheck({entry})"],
     }
     return code.run_all(job, program)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from engine.reward.ifeval_checks import follows
 from engine.reward.reading import without_thinking
-from engine.reward.rows import ExpectedError, read_expected
+from engine.reward.rows import ExpectedError, read_expected, refused, texts, wanted
 from engine.reward.verdict import Reason, Verdict
 
 POOLED = True
@@ -30,9 +30,13 @@ def verify(completion: str, expected: str) -> Verdict:
     1.0
     """
     row = read_expected(expected, "instruction_id_list", "kwargs")
-    names, arguments = row["instruction_id_list"], row["kwargs"]
-    if len(names) != len(arguments) or not names:
+    names = texts(row, "instruction_id_list", 'a list of names, ["punctuation:no_comma"]')
+    arguments = wanted(row, "kwargs", list, "a list with one object an instruction")
+    partial = wanted({"partial": False, **row}, "partial", bool, "true or false")
+    if len(names) != len(arguments):
         raise ExpectedError(f"{len(names)} instructions with {len(arguments)} sets of arguments")
+    if not all(given is None or isinstance(given, dict) for given in arguments):
+        raise refused("kwargs", arguments, "a list with one object an instruction")
     response = without_thinking(completion)
     if not response.strip():
         return Verdict.unparsed()
@@ -40,5 +44,5 @@ def verify(completion: str, expected: str) -> Verdict:
     missed = [name for name, given in pairs if not follows(response, name, given or {})]
     if not missed:
         return Verdict(1.0, "", Reason.CORRECT)
-    share = 1 - len(missed) / len(names) if row.get("partial", False) else 0.0
+    share = 1 - len(missed) / len(names) if partial else 0.0
     return Verdict(share, "not followed: " + ", ".join(missed), Reason.WRONG)

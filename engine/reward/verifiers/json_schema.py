@@ -14,11 +14,12 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections.abc import Callable
 from typing import Any
 
 from engine.reward.fences import fenced
 from engine.reward.reading import without_thinking
-from engine.reward.rows import ExpectedError, read_expected
+from engine.reward.rows import ExpectedError, read_expected, refused
 from engine.reward.verdict import Verdict
 
 POOLED = True
@@ -87,6 +88,11 @@ def _same(left: Any, right: Any) -> bool:
 def _fits(value: Any, schema: Any) -> bool:
     if isinstance(schema, bool):
         return schema
+    if not isinstance(schema, dict):
+        raise refused("a schema", schema, "an object, or true or false")
+    for word, (good, words) in _RULES.items():
+        if word in schema and not good(schema[word]):
+            raise refused(f"schema word {word!r}", schema[word], words)
     unknown = set(schema) - set(_CHECKS) - _NOTES
     if unknown:
         raise ExpectedError(f"schema word {min(unknown)!r} is not checked here")
@@ -113,9 +119,7 @@ def _properties(value: Any, rule: dict[str, Any], _schema: Any) -> bool:
     )
 
 
-def _additional(value: Any, rule: Any, schema: Any) -> bool:
-    if not isinstance(rule, bool):
-        raise ExpectedError("additionalProperties is checked as true or false only")
+def _additional(value: Any, rule: bool, schema: Any) -> bool:
     return (
         rule or not isinstance(value, dict) or value.keys() <= schema.get("properties", {}).keys()
     )
@@ -144,3 +148,31 @@ _CHECKS: dict[str, Any] = {
     "maxLength": lambda value, rule, _: not isinstance(value, str) or len(value) <= rule,
     "pattern": lambda value, rule, _: not isinstance(value, str) or bool(re.search(rule, value)),
 }
+
+
+def _are_texts(rule: Any) -> bool:
+    return isinstance(rule, list) and all(isinstance(item, str) for item in rule)
+
+
+def _is_length(rule: Any) -> bool:
+    return isinstance(rule, int) and not isinstance(rule, bool)
+
+
+_LENGTH = (_is_length, "a whole number")
+_BOUND = (lambda rule: _number(rule) is not None, "a number")
+_RULES: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "type": (lambda rule: isinstance(rule, str) or _are_texts(rule), "a type or a list of types"),
+    "enum": (lambda rule: isinstance(rule, list), "a list of values"),
+    "properties": (lambda rule: isinstance(rule, dict), "an object with one schema a name"),
+    "required": (_are_texts, "a list of names"),
+    "additionalProperties": (lambda rule: isinstance(rule, bool), "true or false"),
+    "items": (lambda rule: isinstance(rule, dict | bool), "one schema"),
+    "minItems": _LENGTH,
+    "maxItems": _LENGTH,
+    "minimum": _BOUND,
+    "maximum": _BOUND,
+    "minLength": _LENGTH,
+    "maxLength": _LENGTH,
+    "pattern": (lambda rule: isinstance(rule, str), "a regular expression as text"),
+}
+"""What each word's value must be: one that is not would be a rule that means something else."""

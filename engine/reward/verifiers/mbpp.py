@@ -11,7 +11,7 @@ builtin or `os._exit(0)` earn nothing, and changes a program makes to its argume
 from __future__ import annotations
 
 from engine.reward import code
-from engine.reward.rows import read_expected
+from engine.reward.rows import read_expected, texts, wanted
 from engine.reward.verdict import Verdict
 
 BOXED = True
@@ -23,15 +23,17 @@ def verify(completion: str, expected: str) -> Verdict:
     >>> verify("def inc(x): return x + 1", '{"test_list": ["assert inc(1) == 2"]}').reward
     1.0
     """
-    row = read_expected(expected, "test_list")
+    row = {"test_setup_code": "", **read_expected(expected, "test_list")}
+    tests = texts(row, "test_list", 'a list of statements, ["assert f(1) == 2"]')
+    setup = wanted(row, "test_setup_code", str, "statements as one text")
     program = code.program(completion)
     if program is None:
         return Verdict.unparsed()
     job = {
         "mode": "statements",
-        "setup": row.get("test_setup_code", ""),
+        "setup": setup,
         "entry": "",
         "program": program,
-        "tests": row["test_list"],
+        "tests": tests,
     }
     return code.run_all(job, program)

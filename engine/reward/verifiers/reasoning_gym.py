@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 
 from engine.reward.reading import LONGEST_TAIL, without_thinking
-from engine.reward.rows import read_expected
+from engine.reward.rows import read_expected, wanted
 from engine.reward.verdict import Verdict
 
 POOLED = True
@@ -34,10 +34,12 @@ def verify(completion: str, expected: str) -> Verdict:
     from reasoning_gym import get_score_answer_fn  # noqa: PLC0415 - seconds to import
 
     entry = read_expected(expected, "answer", "metadata")
+    about = wanted(entry, "metadata", dict, "the entry's object of that name")
+    task = wanted({"source_dataset": None, **about}, "source_dataset", str, "the task's name")
     answer = _answer(without_thinking(completion)[-LONGEST_TAIL:])
     if not answer:
         return Verdict.unparsed()
-    score = get_score_answer_fn(entry["metadata"]["source_dataset"])(answer, entry)
+    score = get_score_answer_fn(task)(answer, entry)
     return Verdict.of(float(score) >= THRESHOLD, answer)
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import doctest
 import importlib
 import json
+import re
 import signal
 import sys
 import time
@@ -25,7 +26,7 @@ from engine.reward.fences import fenced
 from engine.reward.ifeval_checks import follows, language_of, sentences
 from engine.reward.pool import Pool, Question
 from engine.reward.rows import ExpectedError
-from engine.reward.verifiers import ifeval, json_schema, math
+from engine.reward.verifiers import ifeval, json_schema, math, regex
 from engine.reward.verifiers.format import SHAPES
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -337,6 +338,60 @@ def test_a_broken_row_never_ends_the_step(name: str, expected: str) -> None:
     verdict = RewardAdapter(load_verifier(name)).judge("The answer is 5.", expected)
 
     assert isinstance(verdict, Verdict)
+
+
+@pytest.mark.parametrize(
+    ("name", "expected", "told"),
+    [
+        ("regex", '{"pattern": 5}', "pattern is 5; write a regular expression as text"),
+        ("regex", '{"pattern": "a", "full": "false"}', 'full is "false"; write true or false'),
+        ("regex", '{"pattern": "a", "answer": ["a"]}', 'answer is ["a"]; write the text that'),
+        ("regex", '{"pattern": "a", "answer": true}', "answer is true; write the text that"),
+        ("regex", '{"pattern": "a", "answer": null}', "answer is null; write the text that"),
+        (
+            "mbpp",
+            '{"test_list": "assert f() == 1"}',
+            'test_list is "assert f() == 1"; write a list',
+        ),
+        ("mbpp", '{"test_list": []}', "test_list is []; write a list of statements"),
+        ("mbpp", '{"test_list": [1]}', "test_list is [1]; write a list of statements"),
+        ("mbpp", '{"test_list": ["a"], "test_setup_code": ["x"]}', "test_setup_code is"),
+        (
+            "humaneval",
+            '{"prompt": "", "test": [], "entry_point": "f"}',
+            "test is []; write the code",
+        ),
+        ("apps", '{"inputs": "1", "outputs": ["1"]}', 'inputs is "1"; write a list'),
+        ("apps", '{"inputs": [1], "outputs": [1], "fn_name": 1}', "fn_name is 1; write the name"),
+        ("ifeval", '{"instruction_id_list": "a", "kwargs": [{}]}', 'list is "a"; write a list'),
+        ("ifeval", '{"instruction_id_list": ["a"], "kwargs": ["b"]}', 'kwargs is ["b"]; write'),
+        ("ifeval", '{"instruction_id_list": ["a"], "kwargs": [{}], "partial": 1}', "partial is 1;"),
+        ("reasoning_gym", '{"answer": "1", "metadata": {}}', "source_dataset is null; write"),
+        ("reasoning_gym", '{"answer": "1", "metadata": "gcd"}', 'metadata is "gcd"; write'),
+        ("json_schema", '{"schema": "object"}', 'a schema is "object"; write an object'),
+        ("json_schema", '{"schema": {"required": "a"}}', "'required' is \"a\"; write a list"),
+        ("json_schema", '{"schema": {"enum": "ab"}}', "'enum' is \"ab\"; write a list of values"),
+        ("json_schema", '{"schema": {"minItems": "2"}}', "'minItems' is \"2\"; write a whole"),
+        ("json_schema", '{"schema": {"minimum": true}}', "'minimum' is true; write a number"),
+    ],
+)
+def test_a_row_of_another_type_is_broken_and_says_what_to_write(
+    name: str, expected: str, told: str
+) -> None:
+    """Never a silent 0: the field, its value, and what belongs there."""
+    module = importlib.import_module(f"engine.reward.verifiers.{name}")
+
+    with pytest.raises(ExpectedError, match=re.escape(told)):
+        module.verify("5", expected)
+
+
+@pytest.mark.parametrize("answer", ['"12"', "12"])
+def test_a_pattern_reads_a_number_that_the_row_has_as_a_number(answer: str) -> None:
+    """Rows are often written by programs that know it for one."""
+    row = f'{{"pattern": "is (\\\\d+)", "answer": {answer}}}'
+
+    assert regex.verify("It is 12.", row).reward == 1.0
+    assert regex.verify("It is 13.", row).reward == 0.0
 
 
 REWARDS = """
