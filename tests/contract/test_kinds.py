@@ -106,6 +106,7 @@ def test_a_folder_that_is_no_model_is_refused(tmp_path: Path) -> None:
             "has a list under 'prompt' that is not one user's turn",
         ),
         ('{"prompt": "a", "answer": ["b"]}', "has no text under 'answer': it is a list"),
+        ('{"prompt": "a", "answer": {"b": "\\ud83d"}}', r"its answer holds '\ud83d'"),
         (
             '{"prompt": [{"role": "system", "content": "s"}, {"role": "user", "content": "u"}]}',
             "a system turn is prompting.system_prompt",
@@ -150,6 +151,18 @@ def test_a_limit_counts_rows_and_a_whole_number_is_written_as_one(tmp_path: Path
 
     assert [row["answer"] for row in rows] == ["7", "-0.5", "1" + 17 * "0", "3"]
     assert [row["id"] for row in rows] == ["1", "3", "5", "7"]
+
+
+def test_an_answer_that_is_an_object_is_its_json_text(tmp_path: Path) -> None:
+    """As verifiers read rows of more than one answer; the same text as if it stood there as one."""
+    path = tmp_path / "rows.jsonl"
+    answer = {"pattern": "é (\\d+)", "answer": 12}
+    written = [answer, json.dumps(answer, ensure_ascii=False)]
+    path.write_text("\n".join(json.dumps({"prompt": "a", "answer": a}) for a in written))
+
+    rows = read_rows(path, DataConfig())
+
+    assert [row["answer"] for row in rows] == ['{"pattern": "é (\\\\d+)", "answer": 12}'] * 2
 
 
 @pytest.mark.parametrize("kind", ["rl_run", "stage2_ab"])

@@ -142,7 +142,7 @@ class RLRunConfig(GRPOConfig):
     format: FormatConfig = FormatConfig()
     """How the form of an answer is taught; all of it off by default."""
     verifier: str = "exact"
-    """Who pays the reward."""
+    """Who pays the reward; docs/verifiers.md says what each one's rows hold as `answer`."""
     success_threshold: float = Field(0.5, gt=0, le=1)
     """A reward at or above this counts as solved in the scores."""
     max_new_tokens: int = Field(16, ge=1, le=131_072)

@@ -32,7 +32,8 @@ class DataConfig(Section):
     prompt_field: str = "prompt"
     """Key of the question in a JSONL row: a text, or a chat of one user's turn."""
     answer_field: str = "answer"
-    """Key of the expected answer in a JSONL row."""
+    """Key of the expected answer in a JSONL row: a text, a number, or the object that the
+    verifier reads (docs/verifiers.md), taken as its JSON text."""
     solution_field: str = "solution"
     """Key of a worked answer in a JSONL row; rows may go without (see `format.demonstration`)."""
     id_field: str = "id"
@@ -95,7 +96,7 @@ def _row(line: str, number: int, data: DataConfig) -> dict[str, str]:
     row = {
         "id": str(value.get(data.id_field, number)),
         "prompt": _question(value, data.prompt_field),
-        "answer": _text(value, data.answer_field, "data.answer_field"),
+        "answer": _answer(value, data.answer_field),
     }
     solution = value.get(data.solution_field)
     if solution and isinstance(solution, str):
@@ -115,6 +116,19 @@ def _question(row: Mapping[str, Any], key: str) -> str:
                 "write one text, or one turn; a system turn is prompting.system_prompt",
             )
     return _text(row, key, "data.prompt_field")
+
+
+def _answer(row: Mapping[str, Any], key: str) -> str:
+    match row.get(key):
+        case dict() as fields:  # what verifiers of more than one answer read
+            return json.dumps(fields, ensure_ascii=False)
+        case list():
+            raise _BadRowError(
+                f"has no text under {key!r}: it is a list",
+                "write one answer, as text, or the object that the verifier reads; "
+                "or set data.answer_field",
+            )
+    return _text(row, key, "data.answer_field")
 
 
 def _text(row: Mapping[str, Any], key: str, setting: str) -> str:

@@ -19,6 +19,7 @@ import nltk
 import pytest
 
 from engine.contract.errors import RLLoopError
+from engine.contract.rl.data import DataConfig, read_rows
 from engine.contract.verifiers import verifier_names, verifier_problem
 from engine.reward import Pooled, Reason, RewardAdapter, Verdict, Verifier, box, load_verifier
 from engine.reward.code import program
@@ -392,6 +393,31 @@ def test_a_pattern_reads_a_number_that_the_row_has_as_a_number(answer: str) -> N
 
     assert regex.verify("It is 12.", row).reward == 1.0
     assert regex.verify("It is 13.", row).reward == 0.0
+
+
+EXAMPLES = {
+    "regex": ("5 + 7: the total is 12.", "The total is 13."),
+    "json_schema": ('```json\n{"country": "Italy"}\n```', '{"country": "France"}'),
+    "format": ("It is $\\boxed{5}$.", "It is 5."),
+    "mbpp": ("def inc(x):\n    return x + 1", "def inc(x):\n    return 2"),
+    "humaneval": ("    return x + 1", "    return x"),
+    "apps": ("print(2 * int(input()))", "print(4)"),
+    "ifeval": ("It is old and large.", "It is old, and large."),
+    "reasoning_gym": ("<answer>4</answer>", "<answer>5</answer>"),
+}
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_the_example_row_in_the_docs_pays_the_right_answer_alone(name: str, tmp_path: Path) -> None:
+    """Read as a corpus is read; the verifiers whose rows hold more than one answer have one each."""
+    docs = (ROOT / "docs/verifiers.md").read_text("utf-8")
+    [row] = re.findall(rf"^`{name}`: .+?^```json\n(.+?)\n```$", docs, re.DOTALL | re.MULTILINE)
+    (tmp_path / "rows.jsonl").write_text(row, "utf-8")
+    [read] = read_rows(tmp_path / "rows.jsonl", DataConfig())
+    right, wrong = EXAMPLES[name]
+
+    assert _judge(name, right, read["answer"]) == (1.0, "correct")
+    assert _judge(name, wrong, read["answer"])[0] < 1.0
 
 
 REWARDS = """
