@@ -8,13 +8,20 @@ from __future__ import annotations
 
 import re
 
-from engine.reward.reading import last_boxed, last_number, plain_digits, without_thinking
+from engine.reward.reading import (
+    NUMBER,
+    last_boxed,
+    last_number,
+    lone_number,
+    spaced_plainly,
+    without_thinking,
+)
 from engine.reward.verdict import Verdict
 from engine.reward.verifiers.gsm8k_last_number import same_number
 
 _MARKED = [
-    re.compile(r"#### *(-?\$?[\d.,]*\d)"),
-    re.compile(r"answer is:? *\**(-?\$?[\d.,]*\d)", re.IGNORECASE),
+    re.compile(rf"#### *\**{NUMBER}"),
+    re.compile(rf"answer is:? *\**{NUMBER}", re.IGNORECASE),
 ]
 
 
@@ -24,14 +31,14 @@ def verify(completion: str, expected: str) -> Verdict:
     >>> verify("\\boxed{18}", "18").reward
     1.0
     """
-    answer = _answer(plain_digits(without_thinking(completion)))
+    answer = _answer(spaced_plainly(without_thinking(completion)))
     return Verdict.unparsed() if answer is None else same_number(answer, expected)
 
 
 def _answer(text: str) -> str | None:
     boxed = last_boxed(text)
     if boxed is not None:
-        return boxed
+        return lone_number(boxed) or boxed
     for pattern in _MARKED:
         found = pattern.findall(text)
         if found:

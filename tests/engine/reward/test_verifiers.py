@@ -27,7 +27,7 @@ from engine.reward.fences import fenced
 from engine.reward.ifeval_checks import follows, language_of, sentences
 from engine.reward.pool import Pool, Question
 from engine.reward.rows import ExpectedError
-from engine.reward.verifiers import ifeval, json_schema, math, regex
+from engine.reward.verifiers import gsm8k_any, gsm8k_last_number, ifeval, json_schema, math, regex
 from engine.reward.verifiers.format import SHAPES
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -302,7 +302,21 @@ BEGINNINGS = [
     *("Final Answer: The final answer is ", "Final Answer: The final answer is $", "answer is "),
     *("The answer is ", "The answer is 1 or ", "#### ", "####", "\\boxed{", "\\boxed ", "\\fbox{"),
     *("$", "\\text{", "\\frac", "\\sqrt", "<think>", "</think>", "<answer>", "1,", "1", "1 ", "-"),
-    *("x=", "{", "}", " ", "\n", ". I hope it is correct"),
+    *(
+        "x=",
+        "{",
+        "}",
+        " ",
+        "\n",
+        ". I hope it is correct",
+        "1 or ",
+        "1/",
+        "1^",
+        "1e",
+        "1 111",
+        "_1",
+    ),
+    *("\\frac{1", "\\frac{1}{", "\\boxed\t", "Rs", "1 1/"),
 ]
 
 
@@ -393,6 +407,85 @@ def test_a_pattern_reads_a_number_that_the_row_has_as_a_number(answer: str) -> N
 
     assert regex.verify("It is 12.", row).reward == 1.0
     assert regex.verify("It is 13.", row).reward == 0.0
+
+
+DRESSED = {
+    "18": [
+        *(
+            "\\boxed{18 \\text{ dollars}}",
+            "\\boxed{18 dollars}",
+            "\\boxed{\\text{18}}",
+            "\\boxed{x=18}",
+        ),
+        *(
+            "\\boxed{\\mathbf{18}}",
+            "\\boxed{18 \\, \\text{cm}^2}",
+            "\\boxed {18}",
+            "\\boxed{\\$18.00}",
+        ),
+        *("I write \\boxed first: \\boxed{18}", "It is _18_.", "It is __18__.", "USD18", "Rs.18"),
+        *("The answer is 18 for 3 - 1 people", "The answer is 18.", "36/2 = 18", "2^3 + 10 = 18"),
+    ],
+    "1800": [
+        "1,\\!800",
+        "1{,}800",
+        "1\\,800",
+        "1 800",
+        "1\u202f800",
+        "1_800",
+        "1'800",
+        "\\boxed{1,\\!800}",
+    ],
+    "1000000": ["1 000 000", "1,000,000.00"],
+    "1/2": ["1/2", "\\frac{1}{2}"],
+}
+NOT_DRESSED = {
+    "0": ["18 000", "18\\,000", "18\u202f000", "18_000", "18'000"],
+    "1": ["The answer is 1e3", "The answer is 1,80", "\\boxed{\\frac{1}{2}}", "\\boxed{1, 2}"],
+    "2": ["The answer is 1/2", "\\frac{1}{2}", "3 1/2", "\\boxed{2^{10}}", "\\boxed{\\sqrt{2}}"],
+    "3": ["The answer is 3 1/2", "The answer is 10^3", "The answer is 10^{3}", "\\boxed{3 \\pi}"],
+    "5": [
+        "The answer is 5/6",
+        "The answer is 5 or 6",
+        "The answer is 5 or maybe 6",
+        "The answer is 5-6",
+    ],
+    "6": ["The answer is 5/6", "The answer is 5 or 6", "The answer is 5\u20136", "It is 5 or $6"],
+    "10": ["The answer is 10^3", "The answer is 10:30", "The answer is 10.5.2"],
+}
+
+
+@pytest.mark.parametrize(("gold", "text"), [(gold, t) for gold, ts in DRESSED.items() for t in ts])
+def test_a_number_is_read_in_any_usual_dress(gold: str, text: str) -> None:
+    """Boxed with its unit, emphasised, with a currency, its thousands apart."""
+    assert gsm8k_any.verify(text, gold).reward == 1.0
+    if "boxed" not in text and "people" not in text:
+        assert gsm8k_last_number.verify(text, gold).reward == 1.0
+
+
+@pytest.mark.parametrize(
+    ("gold", "text"), [(gold, t) for gold, ts in NOT_DRESSED.items() for t in ts]
+)
+def test_a_part_of_a_number_is_not_the_number(gold: str, text: str) -> None:
+    """Nor one of two between which the answer leaves the choice."""
+    assert gsm8k_any.verify(text, gold).reward == 0.0
+    if "boxed" not in text:
+        assert gsm8k_last_number.verify(text, gold).reward == 0.0
+
+
+@pytest.mark.parametrize("name", ["minerva_math", "allenai_math", "gsm8k_any", "math"])
+@pytest.mark.parametrize(
+    ("text", "reward"),
+    [
+        ("The word \\boxed stands here. $\\boxed{18}$", 1.0),
+        ("As \\boxed {} asks: \\boxed{18}", 1.0),
+        ("$\\boxed {18}$", 1.0),
+        ("$\\boxed{18}$, no, $\\boxed{19}$", 0.0),
+    ],
+)
+def test_a_box_behind_the_word_is_the_box(name: str, text: str, reward: float) -> None:
+    """The word in a sentence is none; of two the last counts."""
+    assert _judge(name, text, "18")[0] == reward
 
 
 EXAMPLES = {
