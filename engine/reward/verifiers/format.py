@@ -3,8 +3,8 @@ r"""`format`: pays the shape of an answer, whatever it says; an auxiliary signal
 `expected` names the shape, alone or as JSON `{"format": "…"}`: `answer_is` ("The answer is 5."),
 `boxed` (`\boxed{…}`), `hashes` (`#### 5`), `minerva` (Minerva's closing sentence), `think` (one
 `<think>…</think>`, then an answer), `answer_tag` (one `<answer>…</answer>` at the end). The shape
-must stand once, at the end where it has one: a completion that repeats it to be sure earns
-nothing.
+must stand once, at the end where it has one, and hold something: a completion that repeats it to be
+sure, or leaves it empty, earns nothing.
 """
 
 from __future__ import annotations
@@ -19,8 +19,10 @@ from engine.reward.verdict import Verdict
 _PATTERNS = {
     "answer_is": re.compile(r"The answer is (-?[\d.,]*\d)\."),
     "hashes": re.compile(r"^#### (-?[\d.,]*\d)\s*\Z", re.MULTILINE),
-    "answer_tag": re.compile(r"<answer>([^<]*)</answer>\s*\Z"),
-    "think": re.compile(r"\A\s*<think>(?:(?!</?think>).)*</think>\s*(\S.*)\Z", re.DOTALL),
+    "answer_tag": re.compile(r"<answer>((?:(?!</?answer>).)*)</answer>\s*\Z", re.DOTALL),
+    "think": re.compile(
+        r"\A\s*<think>(?:(?!</?think>).)*</think>((?:(?!</?think>).)*)\Z", re.DOTALL
+    ),
 }
 _MARKS = {"answer_is": "The answer is", "hashes": "####", "answer_tag": "<answer>"}
 SHAPES = (*_PATTERNS, "boxed", "minerva")
@@ -36,7 +38,7 @@ def verify(completion: str, expected: str) -> Verdict:
     if shape not in SHAPES:
         raise ExpectedError(f"format {shape!r} is none of {', '.join(SHAPES)}")
     answer = _found(completion, shape)
-    if answer is None or (shape != "think" and len(answer) > LONGEST_ANSWER):
+    if answer is None or not answer.strip() or (shape != "think" and len(answer) > LONGEST_ANSWER):
         return Verdict.unparsed()
     return Verdict.of(True, answer)
 
@@ -44,7 +46,8 @@ def verify(completion: str, expected: str) -> Verdict:
 def _found(completion: str, shape: str) -> str | None:
     text = completion if shape == "think" else without_thinking(completion)
     if shape == "boxed":
-        return last_boxed(text) if text.count("\\boxed") == 1 else None
+        once = text.count("\\boxed") == 1 and "\\fbox" not in text
+        return last_boxed(text) if once else None
     if shape == "minerva":
         return minerva.final_answer(text) if text.count("Final Answer:") == 1 else None
     if shape in _MARKS and text.count(_MARKS[shape]) != 1:

@@ -22,7 +22,11 @@ from engine.reward.verdict import Verdict
 POOLED = True
 WARM_UP = (r"So it is $\boxed{\frac{1}{2}}$.", r"\frac{x}{2x}")
 
-_HEDGE = re.compile(r"answer is\W{0,3}-?\$?[\d.,]*\d\W{1,3}or\W{1,3}-?\$?\d", re.IGNORECASE)
+_HEDGE = re.compile(
+    r"answer is\W{0,3}(?:either\W{1,3})?-?\$?[\d.,]*\d\W{1,3}or\W{1,3}"
+    r"(?:(?:maybe|perhaps|possibly)\W{1,3})?-?\$?\d",
+    re.IGNORECASE,
+)
 
 
 def quick(completion: str, expected: str) -> Verdict | None:
@@ -50,7 +54,7 @@ def verify(completion: str, expected: str) -> Verdict:
     at_once = quick(completion, expected)
     if at_once is not None:
         return at_once
-    text = plain_digits(without_thinking(completion)[-LONGEST_TAIL:])
+    text = plain_digits(_end(without_thinking(completion)))
     hedge = _HEDGE.search(text)
     if hedge is not None and "\\boxed" not in text:
         return Verdict.of(False, hedge.group())
@@ -58,7 +62,19 @@ def verify(completion: str, expected: str) -> Verdict:
     answer = next((str(part) for part in found if isinstance(part, str)), None)
     if not found or answer is None or len(answer) > LONGEST_ANSWER:
         return Verdict.unparsed(answer and answer[:LONGEST_ANSWER])
-    gold = parse(
-        expected if "\\boxed" in expected else f"\\boxed{{{expected}}}", parsing_timeout=None
+    golds = [expected if "\\boxed" in expected else f"\\boxed{{{expected}}}"]
+    if expected.strip().endswith("\\%"):
+        golds.append(f"${expected}$")  # in a box 50\% is a text that 50 does not equal
+    same = any(
+        equal(parse(gold, parsing_timeout=None), found, timeout_seconds=None) for gold in golds
     )
-    return Verdict.of(equal(gold, found, timeout_seconds=None), answer)
+    return Verdict.of(same, answer)
+
+
+def _end(text: str) -> str:
+    """What is shown to the library: the end of the text, or a box that stands before it."""
+    end = text[-LONGEST_TAIL:]
+    if len(text) == len(end) or last_boxed(end) is not None:
+        return end
+    boxed = last_boxed(text)
+    return end if boxed is None else f"$\\boxed{{{boxed}}}$"
