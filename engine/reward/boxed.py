@@ -282,6 +282,8 @@ def _serve(message: Any, namespace: dict[str, Any], objects: list[Any]) -> Any:
             return getattr(objects[number], name)(*arguments, **keywords)
         case ["attribute", number, name]:
             return getattr(objects[number], name)
+        case ["assign", number, name, value]:
+            setattr(objects[number], name, value)
         case ["solution", arguments, seconds]:
             return _in_time(seconds, namespace[_OPENED], arguments)
         case ["script", program, given, seconds]:
@@ -430,8 +432,14 @@ class Candidate:
 class Remote:
     """An object that stayed with the program. Equals only itself and is neither true nor false."""
 
+    _candidate: Candidate
+    _number: int
+
     def __init__(self, candidate: Candidate, number: int) -> None:
-        self._candidate, self._number = candidate, number
+        self.__dict__.update(_candidate=candidate, _number=number)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        self._candidate.ask("assign", self._number, name, value)
 
     def __bool__(self) -> bool:
         raise TypeError("the program returned an object, not a value")
@@ -470,14 +478,14 @@ def _number_of(value: Any) -> int:
 def _statements(candidate: Candidate, job: dict[str, Any]) -> dict[str, Any]:
     """Tests as Python statements: one point each.
 
-    `setup` is the dataset's own code and runs here. Names that neither it nor Python knows are
-    the program's; `entry` always is.
+    `setup` is the dataset's own code and runs here, when the program is there. Names that neither
+    it nor the tests nor Python knows are the program's; `entry` always is.
     """
     space: dict[str, Any] = {"__name__": "tests"}
     passed = 0
     try:
-        exec(compile(job["setup"], "setup", "exec"), space)  # noqa: S102 - inside the box
         candidate.ask("load", job["program"])
+        _exec(job["setup"], space, candidate)
     except Exception as error:  # noqa: BLE001
         return _report(0, job["tests"], error)
     if job["entry"]:
@@ -485,14 +493,18 @@ def _statements(candidate: Candidate, job: dict[str, Any]) -> dict[str, Any]:
     problem: Exception | None = None
     for test in job["tests"]:
         try:
-            code = compile(test, "test", "exec")
-            for name in _free_names(code) - space.keys() - vars(builtins).keys():
-                space[name] = _meaning(name, candidate)
-            exec(code, space)  # noqa: S102 - inside the box
+            _exec(test, space, candidate)
             passed += 1
         except Exception as error:  # noqa: BLE001 - a failed test
             problem = error
     return _report(passed, job["tests"], problem)
+
+
+def _exec(source: str, space: dict[str, Any], candidate: Candidate) -> None:
+    code = compile(source, "test", "exec")
+    for name in _free_names(code) - space.keys() - vars(builtins).keys():
+        space[name] = _meaning(name, candidate)
+    exec(code, space)  # noqa: S102 - inside the box
 
 
 def _meaning(name: str, candidate: Candidate) -> Any:

@@ -401,6 +401,32 @@ def test_a_program_of_apps_starts_and_ends_as_a_script_does(program: str) -> Non
     assert _verify_apps(program, inputs=["1"], outputs=["1"]) == (1.0, Reason.CORRECT)
 
 
+NODES = (
+    "class Node:\n    def __init__(self, value):\n        self.value, self.left = value, None\n"
+    "def depth(node):\n    return 0 if node is None else 1 + depth(node.left)"
+)
+BUILT = "root = Node(1)\nroot.left = Node(2)\nroot.left.left = Node(3)\nroot.left.value = [4]"
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"test_setup_code": BUILT, "test_list": ["assert depth(root) == 3"]},
+        {"test_list": [f"{BUILT}\nassert depth(root) == 3\nassert root.left.value == [4]"]},
+        {
+            "test_setup_code": "wanted = 1\ndef size(x): return depth(x)",
+            "test_list": ["assert size(Node(2)) == wanted"],
+        },
+    ],
+)
+def test_tests_may_build_what_they_ask_about_of_the_programs_classes(
+    row: dict[str, object],
+) -> None:
+    """In their setup too: what they assign to an object is the program's."""
+    assert mbpp.verify(NODES, json.dumps(row)).reward == 1.0
+    assert mbpp.verify(NODES.replace("1 +", "2 +"), json.dumps(row)).reward == 0.0
+
+
 def test_a_function_that_exits_has_returned_nothing() -> None:
     """Whatever the exit code; a call of `exit` that is not reached is no mistake."""
     row = json.dumps({"test_list": ["assert f(1) is None"]})
