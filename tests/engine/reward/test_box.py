@@ -427,6 +427,31 @@ def test_tests_may_build_what_they_ask_about_of_the_programs_classes(
     assert mbpp.verify(NODES.replace("1 +", "2 +"), json.dumps(row)).reward == 0.0
 
 
+@pytest.mark.parametrize(
+    ("program", "test"),
+    [
+        ("def f(x): x.sort()", "x = [2, 1]\nf(x)\nassert x == [1, 2]"),
+        ("def f(g): return g(2)", "assert f(lambda x: x * 2) == 4"),
+        ("def f(r): return r.v", "class R:\n    v = 3\nassert f(R()) == 3"),
+        (
+            "class E(Exception): pass\ndef f(): raise E",
+            "try:\n    f()\n    assert False\nexcept E:\n    pass",
+        ),
+        (
+            "import decimal\ndef f(): return decimal.Decimal(1)",
+            "import decimal\nassert f() == decimal.Decimal(1)",
+        ),
+        (
+            "import datetime\ndef f(): return datetime.date.min",
+            "import datetime\nassert f() == datetime.date.min",
+        ),
+    ],
+)
+def test_what_tests_cannot_see_of_another_process_fails(program: str, test: str) -> None:
+    """The limits that the docs name: the price of tests that a program cannot touch."""
+    assert mbpp.verify(program, json.dumps({"test_list": [test]})).reward == 0.0
+
+
 def test_a_function_that_exits_has_returned_nothing() -> None:
     """Whatever the exit code; a call of `exit` that is not reached is no mistake."""
     row = json.dumps({"test_list": ["assert f(1) is None"]})
