@@ -368,8 +368,10 @@ def _script(program: str, given: str, seconds: float) -> Any:
         except SystemExit:
             clean = True
         finally:
-            _end()
-            os._exit(0 if clean else 1)
+            try:
+                _end()
+            finally:  # whatever a hook or a stream of the program's raises: this process ends here
+                os._exit(0 if clean else 1)
     status = os.waitpid(pid, 0)[1]
     timed_out = os.WIFSIGNALED(status) and os.WTERMSIG(status) == _signal.SIGALRM
     with open(files[1], "rb") as stream:  # noqa: PTH123
