@@ -18,6 +18,16 @@ import engine
 ALLOWED_MODULES = "NIGHTLANE_REWARD_MODULES"
 
 
+READS_TEXT = frozenset(
+    {
+        *("math", "hendrycks_math", "minerva_math", "minerva_final_answer"),
+        *("gsm8k", "gsm8k_any", "gsm8k_flexible", "gsm8k_last_number"),
+        *("allenai_gsm8k", "allenai_math"),
+    }
+)
+"""Verifiers whose rows hold a number or a formula: an object there is a row of another verifier."""
+
+
 @cache
 def verifier_names() -> Sequence[str]:
     """Alphabetical."""

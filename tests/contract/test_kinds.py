@@ -18,6 +18,7 @@ from engine.contract.errors import ConfigError, ConfigProblem, RLLoopError
 from engine.contract.kinds import parse_yaml, text_problems, validate
 from engine.contract.kinds.rl_run import GRPOConfig, RLRunConfig
 from engine.contract.rl.data import DataConfig, read_rows
+from engine.contract.verifiers import READS_TEXT, verifier_names
 
 GOOD = {"base": "embedded:qwen3-tiny"}
 STAGE2 = parse_yaml("""
@@ -163,6 +164,32 @@ def test_an_answer_that_is_an_object_is_its_json_text(tmp_path: Path) -> None:
     rows = read_rows(path, DataConfig())
 
     assert [row["answer"] for row in rows] == ['{"pattern": "é (\\\\d+)", "answer": 12}'] * 2
+
+
+@pytest.mark.parametrize(
+    ("verifier", "answer", "fits"),
+    [
+        *((name, {"pattern": "7"}, False) for name in sorted(READS_TEXT)),
+        ("regex", {"pattern": "7"}, True),
+        ("exact", '{"a": 7}', True),
+        ("math", "{1, 2}", True),
+    ],
+)
+def test_rows_of_another_verifier_are_refused_at_enqueue(
+    tmp_path: Path, verifier: str, answer: Any, fits: bool
+) -> None:
+    """They would score nothing all night; a set in LaTeX is no object."""
+    path = tmp_path / "rows.jsonl"
+    rows = [{"id": f"q{n}", "prompt": f"a{n}", "answer": answer} for n in range(200)]
+    path.write_text("\n".join(map(json.dumps, rows)))
+
+    config = {"base": "org/model", "data": {"source": str(path)}, "verifier": verifier}
+
+    assert set(verifier_names()) >= READS_TEXT
+    if fits:
+        validate("rl_run", config)
+    else:
+        assert "the answer of row q0 is an object" in _problems(config)["verifier"]
 
 
 @pytest.mark.parametrize("kind", ["rl_run", "stage2_ab"])

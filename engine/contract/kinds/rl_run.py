@@ -19,7 +19,7 @@ from engine.contract.kinds import Kind, problems_of
 from engine.contract.paths import located
 from engine.contract.rl.buffer import BufferConfig
 from engine.contract.rl.cautions import cautions
-from engine.contract.rl.data import EMBEDDED_TASKS, DataConfig, count_rows
+from engine.contract.rl.data import EMBEDDED_TASKS, DataConfig, survey
 from engine.contract.rl.envelope import rl_envelope
 from engine.contract.rl.format import FormatConfig, format_problems
 from engine.contract.rl.guard import GuardConfig
@@ -33,7 +33,7 @@ from engine.contract.rl.prompting import (
 from engine.contract.rl.sampling import SamplingConfig
 from engine.contract.rl.section import Section
 from engine.contract.rl.serving import in_hub_cache, serving_problems
-from engine.contract.verifiers import verifier_problem
+from engine.contract.verifiers import READS_TEXT, verifier_problem
 
 BASE_VARIABLE = "FK_RL_BASE_MODEL"
 ADAPTER_VARIABLE = "FK_RL_ADAPTER_INIT"
@@ -367,9 +367,15 @@ def _check_corpus(config: RLRunConfig) -> Sequence[ConfigProblem]:
         rows = EMBEDDED_TASKS[data.source]
     else:
         try:
-            rows = count_rows(Path(data.source), data)
+            rows, with_object = survey(Path(data.source), data)
         except RLLoopError as error:
             return error.problems
+        if with_object is not None and config.verifier in READS_TEXT:
+            problem = (
+                f"reads a number or a formula, and the answer of row {with_object} is an object"
+            )
+            remedy = "name the verifier that the rows are for (docs/verifiers.md), or write a text"
+            return [ConfigProblem("verifier", config.verifier, problem, remedy)]
     if data.limit:
         rows = min(rows, data.limit)
     return corpus_problems(rows, config)

@@ -10,7 +10,7 @@ import itertools
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic import Field, field_validator
 
@@ -47,10 +47,32 @@ class DataConfig(Section):
         return source if source.startswith("embedded:") else str(located(source))
 
 
+class Corpus(NamedTuple):
+    """What is known of a JSONL file without keeping a row of it."""
+
+    rows: int
+    with_object: str | None
+    """Id of the first row whose answer is a JSON object; None = none is."""
+
+
 @once_a_file
-def count_rows(path: Path, data: DataConfig) -> int:
-    """How many rows a corpus has, none of them kept. Raises RLLoopError as `read_rows` does."""
-    return sum(1 for _ in _rows(path, data))
+def survey(path: Path, data: DataConfig) -> Corpus:
+    """Look at every row once. Raises RLLoopError as `read_rows` does."""
+    rows, with_object = 0, None
+    for row in _rows(path, data):
+        rows += 1
+        if with_object is None and _is_object(row["answer"]):
+            with_object = row["id"]
+    return Corpus(rows, with_object)
+
+
+def _is_object(answer: str) -> bool:
+    if not answer.startswith("{"):
+        return False
+    try:
+        return isinstance(json.loads(answer), dict)
+    except (ValueError, RecursionError):
+        return False  # a set in LaTeX, say
 
 
 def read_rows(path: Path, data: DataConfig) -> list[dict[str, str]]:
