@@ -81,6 +81,36 @@ def check(seen: Visit, address: str, url: str, axe: Axe) -> None:
     assert [text for text in seen.complaints if not expected or expected not in text] == []
 
 
+@pytest.mark.requirement("UI-10")
+def test_text_of_twice_the_size_still_fits_a_phone(
+    visit: Visits, filled_house: FilledHouse
+) -> None:
+    """With the reader's own font size at 32 px (WCAG 1.4.4), no page scrolls sideways."""
+    seen = visit(filled_house.house, viewport=PHONE)
+    page = seen.open("/")
+    sizes = {"standard": 32, "fixed": 26}
+    page.context.new_cdp_session(page).send("Page.setFontSizes", {"fontSizes": sizes})
+    wide = {}
+    for place in PLACES:
+        seen.open(place.at(filled_house.filled))
+        assert page.evaluate("getComputedStyle(document.documentElement).fontSize") == "32px"
+        over = page.evaluate("document.documentElement.scrollWidth - innerWidth")
+        if over > 0 or page.evaluate(COVERED):
+            wide[place.name] = over
+    assert wide == {}
+
+
+COVERED = """() => {
+  const [moment, heading] = ["#live > .asof", "#live h1"].map((of) => document.querySelector(of));
+  if (!moment || !heading) return false;
+  const range = document.createRange();
+  range.selectNodeContents(heading);
+  const [a, b] = [moment.getBoundingClientRect(), range.getBoundingClientRect()];
+  return a.top < b.bottom && b.top < a.bottom && a.left < b.right && b.left < a.right;
+}"""
+"""Whether "as of" lies over the first heading."""
+
+
 REFUSED = {"nothing-is-here": "404 (Not Found)", "low=many": "422 (Unprocessable"}
 """What the browser complains about on a page that is there to say so."""
 
