@@ -26,8 +26,10 @@ system: ## what the tests need of Debian: a browser, the box for untrusted code,
 	  apt-get update -qq && apt-get install -y -qq --no-install-recommends \
 	    chromium fonts-dejavu-core bubblewrap postgresql >/dev/null; }
 
-test: $(VENV)/.installed system ## every test (PYTEST_ARGS="-n 2 --dist loadfile": in two processes)
-	$(BIN)/pytest $(PYTEST_ARGS)
+# Much of a test is waiting for a child: two files at a time, where there are two cores.
+JOBS ?= $(shell test "$$(nproc)" -gt 1 && echo 2 || echo 0)
+test: $(VENV)/.installed system ## every test, two files at a time (JOBS=0: one after the other, in one process)
+	$(BIN)/pytest -n $(JOBS) --dist loadfile $(PYTEST_ARGS)
 
 check: $(VENV)/.installed ## format, lint, strict types, import contracts
 	$(BIN)/ruff format --check .
