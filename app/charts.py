@@ -7,6 +7,7 @@ line, so that no spike is lost. Knows no pixel.
 from __future__ import annotations
 
 import json
+import math
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,6 +20,7 @@ from app.panels import HELDOUT, POOL, Chart, Line
 from worker.jobs.series import EVERY_STEP, Curve, Steps, Summary
 
 Points = Sequence[tuple[int, float]]
+Values = Sequence[float | None]
 
 MOST_POINTS = 1200
 """More than a chart has pixels."""
@@ -28,6 +30,8 @@ MOST_GAPS = 200
 RECENT = 5
 """One step's pool score is noisy: the gap takes the mean of so many."""
 HOURS_FROM_S = 3 * 3600.0
+_FLAT = 1e-9
+"""Of a value: what differs by less is one line."""
 
 
 class Column(list[float | None]):
@@ -165,29 +169,69 @@ def drawing(
     )
     seen = selected_step is not None and part.steps.holds(selected_step)
     picked = selected_step if seen and HELDOUT in chart.series else None
+    lines = [
+        _line(line, mine[line.series], steps) | _start(line, part)
+        for line in chart.lines
+        if line.series in mine
+    ]
+    band = [
+        _column(mine[name].steps, mine[name].values, steps)
+        if name in mine
+        else Column([None]) * len(steps)
+        for name in chart.band or ()
+    ]
     return {
         "title": chart.title,
         "x_label": axis.label,
         "x": axis.all(steps),
         **({"steps": steps} if axis.marks else {}),
         **_range(part.steps, steps, axis),
-        "lines": [
-            _line(line, mine[line.series], steps) | _start(line, part)
-            for line in chart.lines
-            if line.series in mine
-        ],
+        "lines": lines,
+        "ends": _ends(lines, band),
         "gates": axis.all(gates),
         "gaps": [(axis.at(step), pool, heldout) for step, pool, heldout in gaps(mine, part)],
         "selected": None if picked is None else axis.at(picked),
-        "band": [
-            _column(mine[name].steps, mine[name].values, steps)
-            if name in mine
-            else Column([None]) * len(steps)
-            for name in chart.band or ()
-        ],
+        "band": band,
         "shades": [[shade.label, shade.first, shade.last] for shade in shades],
         "said": drawn_of([curve.within(part.steps) for curve in mine.values()]),
     }
+
+
+def _ends(lines: Sequence[Mapping[str, Any]], band: Sequence[Values]) -> dict[str, list[float]]:
+    """By side, from where to where its axis reaches: every line and interval is seen whole."""
+    found = {}
+    for side in ("left", "right"):
+        mine = [line for line in lines if line["axis"] == side]
+        columns = [
+            line[name] for line in mine for name in ("values", "low", "high") if name in line
+        ]
+        columns += band if side == "left" else []
+        values = [value for column in columns for value in column if value is not None]
+        if mine:
+            share = all(line["unit"] == "share" for line in mine)
+            low, high = (min(values), max(values)) if values else (0.0, 1.0)
+            found[side] = [*(_fifths if share else _round_ends)(low, high)]
+    return found
+
+
+def _fifths(low: float, high: float) -> tuple[float, float]:
+    """Shares end on round fifths, so that the picture does not jump with each new value."""
+    ends = math.floor((low - 0.02) * 5) / 5, math.ceil((high + 0.02) * 5) / 5
+    return max(0.0, min(ends[0], 0.8)), min(1.0, max(ends[1], 0.2))
+
+
+def _round_ends(low: float, high: float) -> tuple[float, float]:
+    """A tenth of their span beyond both, on round numbers; zero for what is never beyond it."""
+    most = max(abs(low), abs(high))
+    span = high - low if high - low > most * _FLAT else most or 1.0
+    step = 10.0 ** math.floor(math.log10(span) - 0.5)
+    below = math.floor((low - span / 10) / step) * step
+    beyond = math.ceil((high + span / 10) / step) * step
+    if below < 0 <= low:
+        below = 0.0
+    elif high <= 0 < beyond:
+        beyond = 0.0
+    return float(f"{below:.12g}"), float(f"{beyond:.12g}")
 
 
 def _range(part: Steps, steps: Sequence[int], axis: Axis) -> dict[str, list[float]]:

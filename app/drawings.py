@@ -14,11 +14,14 @@ from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import Any, Literal, NamedTuple
 
+from markupsafe import Markup
+
 from app import charts
 from app.charts import Axis, Part, Shade
 from app.headline import Headline
 from app.kept import Kept
 from app.panels import HELDOUT, TOKENS, Chart
+from app.still import still
 from worker.database import Database
 from worker.jobs import series, views
 from worker.jobs.series import EVERY_STEP, MOST_POINTS, Curve, Steps, Summary
@@ -67,6 +70,7 @@ class Drawings:
     def __init__(self, database: Database) -> None:
         self._database = database
         self._drawn = Kept[str](MOST_BYTES)
+        self._stills = Kept[str](MOST_BYTES)
         self._packed = Kept[bytes](MOST_BYTES)
 
     def of(
@@ -82,6 +86,14 @@ class Drawings:
         now = (job.id, job.state, job.attempt, asked.began, asked.unit, asked.selected)
         key = (chart, view, now, tuple(known.get(name) for name in names))
         return self._drawn.get(key, lambda: charts.encoded(_drawing(asked)))
+
+    def still(self, text: str, width: int, height: int) -> Markup:
+        """A drawing that `of` gave, as the server draws it (app.still)."""
+
+        def make() -> str:
+            return still(json.loads(text), width, height)
+
+        return Markup(self._stills.get((text, width, height), make))  # noqa: S704 - its own
 
     def packed(self, job_id: int, names: Sequence[str] | None, view: View) -> bytes:
         """Curves by series, all or those named, as {name: {n, stretch, points: [[last step, lowest,

@@ -15,6 +15,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from app.assets import allowed
 from app.problems import problem_response
 
 MAX_BODY_BYTES = 1024 * 1024
@@ -28,7 +29,7 @@ CONTENT_SECURITY_POLICY = "; ".join(
         "default-src 'none'",
         "script-src 'self'",
         "worker-src 'self'",
-        "style-src 'self'",
+        f"style-src 'self' {allowed()}",
         "img-src 'self' data:",
         "connect-src 'self'",
         "form-action 'self'",

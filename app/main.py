@@ -29,6 +29,7 @@ from app.api import (
     stream,
     sweeps,
 )
+from app.assets import STATIC_FOLDER
 from app.drawings import Drawings
 from app.guard import Guard
 from app.live import Live
@@ -42,7 +43,6 @@ from app.pages import samples as samples_page
 from app.parts import in_lane_time
 from app.settings import AppSettings
 from app.strip import Strips
-from app.templating import STATIC_FOLDER
 from app.ticker import Drains, Ticker
 from app.zones import Zones
 from worker.database import open_database

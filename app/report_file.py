@@ -13,9 +13,10 @@ from typing import Any
 
 from markupsafe import Markup
 
+from app.assets import STATIC_FOLDER
 from app.autonomy_words import numbers_in_words
 from app.sparkline import sparkline
-from app.templating import STATIC_FOLDER, environment
+from app.templating import environment
 from worker.database import Database
 from worker.report import choices
 from worker.report.choices import Choice

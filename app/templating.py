@@ -6,7 +6,6 @@ brings along (names, output, errors) is escaped by Jinja. Knows no route and no 
 
 from __future__ import annotations
 
-import hashlib
 import mimetypes
 import re
 import shlex
@@ -23,12 +22,12 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse
 
 from app import wording
+from app.assets import asset, inlined
 from app.navigation import NAVIGATION
 from app.shipped import demo_recipe
 from app.strip import Strips
 
 _HERE = Path(__file__).parent
-STATIC_FOLDER = _HERE / "static"
 # In a checkout the templates stand beside the rooms; a wheel carries them inside this package.
 TEMPLATE_FOLDER = next(
     folder for folder in (_HERE.parent / "templates", _HERE / "templates") if folder.is_dir()
@@ -50,7 +49,12 @@ def environment() -> jinja2.Environment:
         lstrip_blocks=True,
     )
     made.filters |= {**wording.FILTERS, "codes": _codes}
-    made.globals |= {"asset": asset, "navigation": NAVIGATION, "time_zone": wording.told_in}
+    made.globals |= {
+        "asset": asset,
+        "navigation": NAVIGATION,
+        "time_zone": wording.told_in,
+        "inlined": inlined,
+    }
     # An absolute path, for a terminal: a command that is copied works from any directory.
     made.globals["demo_recipe"] = shlex.quote(str(demo_recipe()))
     # A part is rendered without its page's imports, so what all pages share is global.
@@ -61,13 +65,6 @@ def environment() -> jinja2.Environment:
 def _codes(text: str) -> Markup:
     """Help text with `names` in the type of code; everything in it is escaped first."""
     return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(text))))  # noqa: S704
-
-
-@cache
-def asset(name: str) -> str:
-    """The address of a static file, with its content's hash so that no browser shows an old one."""
-    digest = hashlib.sha256((STATIC_FOLDER / name).read_bytes()).hexdigest()[:12]
-    return f"/static/{name}?{digest}"
 
 
 def page(

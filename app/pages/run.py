@@ -8,7 +8,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import lru_cache
 from http import HTTPStatus
 from typing import Annotated, Any, Literal, NamedTuple
 from urllib.parse import urlencode
@@ -160,7 +160,7 @@ def _charts(asked: Asked) -> dict[str, Any]:
         "cautions": _cautions(asked.job),
         "panels": panels,
         # A live part asks for none: only what a whole page shows first comes with it.
-        "drawn": partial(run_charts.drawn, asked.drawings, asked.job, panels, known, view),
+        "drawn": run_charts.Drawn(asked.drawings, asked.job, view, known),
         "listed": run_charts.listed(known, wanted.find),
         "smoothings": SMOOTHINGS,
         "gates": known.get(HELDOUT),

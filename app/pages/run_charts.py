@@ -42,6 +42,11 @@ class Panel:
     summary: str
     points: int = BESIDE
 
+    @property
+    def size(self) -> tuple[int, int]:
+        """About its field's width on a wide screen, and the height of it all, in CSS pixels."""
+        return (1080, 300) if self.points == MOST_POINTS else (480, 220)
+
 
 @dataclass(frozen=True)
 class Listed:
@@ -71,19 +76,30 @@ def panels(
     return found
 
 
-def drawn(
-    drawings: Drawings,
-    job: JobView,
-    shown: Sequence[Panel],
-    known: Mapping[str, Summary],
-    view: View,
-) -> Markup:
-    """What the browser draws first, for the page itself: JSON, each panel's drawing by its name."""
-    texts = {
-        panel.chart.name: drawings.of(job, panel.chart, view._replace(most=panel.points), known)
-        for panel in shown
-    }
-    return htmlsafe_json_dumps(texts, dumps=_joined)
+class Drawn:
+    """What a whole page shows first of its panels. A live part asks for none of it."""
+
+    def __init__(
+        self, drawings: Drawings, job: JobView, view: View, known: Mapping[str, Summary]
+    ) -> None:
+        self._drawings, self._job, self._view, self._known = drawings, job, view, known
+        self._texts: dict[str, str] = {}
+
+    def still(self, panel: Panel) -> Markup:
+        """The panel as the server draws it; empty where the browser has to smooth its lines."""
+        text = self._text(panel)
+        if self._view.smooth:
+            return Markup()
+        return self._drawings.still(text, *panel.size)
+
+    def columns(self) -> Markup:
+        """The same for the browser's own charts: JSON, each panel's drawing by its name."""
+        return htmlsafe_json_dumps(self._texts, dumps=_joined)
+
+    def _text(self, panel: Panel) -> str:
+        view = self._view._replace(most=panel.points)
+        text = self._drawings.of(self._job, panel.chart, view, self._known)
+        return self._texts.setdefault(panel.chart.name, text)
 
 
 def _joined(texts: Mapping[str, str]) -> str:

@@ -1,6 +1,7 @@
 // Charts: each [data-chart] names a JSON document of columns and is drawn by uPlot, with colours
 // from the style sheet. What a page brings along in #drawn is drawn without asking: at once where
-// it is seen, else when the browser has nothing better to do. One with data-follows-address takes
+// it is seen, else when the browser has nothing better to do; it takes the place of the server's
+// own drawing of the same, .still. One with data-follows-address takes
 // axis, part and smoothing from the page's address and says when somebody drags over it. Arrow keys
 // read a chart value by value. The sentence and the table beside a chart are the server's.
 "use strict";
@@ -142,21 +143,9 @@ window.nightlaneCharts = (() => {
     return found;
   }
 
+  // A run's charts come with the ends of their axes, which the server's own drawing has too.
   function scaleOf(side, entry) {
-    // Shares end on round fifths, so that the picture does not jump with each new value.
-    const share = entry.drawing.lines.filter((line) => line.axis === side).every((line) => line.unit === "share");
-    const range = share
-      ? (low, high) => [Math.max(0, Math.floor((low - 0.02) * 5) / 5), Math.min(1, Math.ceil((high + 0.02) * 5) / 5)]
-      : (low, high) => uPlot.rangeNum(low, high, 0.1, true);
-    return { range: (_, low, high) => range(...reach(side, entry.drawing, low, high)) };
-  }
-
-  // What runs through a part from outside of it is seen whole: uPlot looks at the part alone.
-  function reach(side, { lines, band, range }, low, high) {
-    const rare = lines.filter((line) => line.marks && line.axis === side).map((line) => line.values);
-    const values = range ? [...rare, ...(side === "left" ? band : [])].flat().filter((value) => value != null) : [];
-    if (low != null) values.push(low, high);
-    return values.length ? [Math.min(...values), Math.max(...values)] : [low, high];
+    return { range: (_, low, high) => entry.drawing.ends?.[side] ?? uPlot.rangeNum(low, high, 0.1, true) };
   }
 
   // A thin line at each gate, a dashed one at the step that held-out picked, and at each gate a
@@ -381,6 +370,7 @@ window.nightlaneCharts = (() => {
       entry.plot?.destroy(); // a line has got its first value, or is drawn another way
       entry.shape = shape;
       entry.plot = new uPlot(options(node, entry), columns(drawing, share), (plot, ready) => {
+        node.querySelector(".still")?.remove(); // the server's drawing of the same
         node.prepend(plot.root);
         ready();
       });

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from app.templating import STATIC_FOLDER
+from app.assets import STATIC_FOLDER
 
 ROOT = Path(__file__).parents[2]
 SHEET = (STATIC_FOLDER / "cockpit.css").read_text("utf-8")

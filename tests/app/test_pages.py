@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from sqlalchemy import update
 from starlette.testclient import TestClient
 
+from app.assets import STATIC_FOLDER
 from app.shipped import demo_recipe
-from app.templating import STATIC_FOLDER, TEMPLATE_FOLDER
+from app.templating import TEMPLATE_FOLDER
 from tests.app.night import night, queue
 from worker.attempt.settlement import Verdict
 from worker.database import Database
