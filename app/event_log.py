@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from engine.contract.events import event_of
 from engine.contract.run_dir import RunDir
 
 MOST = 100
@@ -87,8 +88,8 @@ def _take(page: EventPage, window: bytes, at: int, only: str | None) -> int:
 
 def _row(line: bytes, only: str | None) -> EventRow | None:
     try:
-        event = json.loads(line)
-        if not isinstance(event, Mapping) or (only and event.get("type") != only):
+        event = event_of(line)
+        if event is None or (only and event.get("type") != only):
             return None
         at, step = event.get("t"), event.get("step")
         return EventRow(
@@ -99,7 +100,7 @@ def _row(line: bytes, only: str | None) -> EventRow | None:
             step=step if isinstance(step, int) else None,
             text=_text({key: value for key, value in event.items() if key not in _APART}),
         )
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return None
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from engine.contract.run_dir import RunDir
 from engine.contract.trace import Share, time_by_span
+from worker.attempt.ingest import LEFT_OUT
 from worker.jobs.views import JobView
 
 MOST_TRACE_BYTES = 4 * 1024 * 1024
@@ -57,7 +58,7 @@ class Findings:
         trace = trace_of(job)
         small = trace is not None and trace.stat().st_size <= MOST_TRACE_BYTES
         return cls(
-            alerts=_alerts(result.get("alerts")),
+            alerts=[*_alerts(result.get("alerts")), *_left_out(result.get(LEFT_OUT))],
             samples=_samples(result.get("diagnosis")),
             meaning=MEANINGS.get(str(result.get("verdict"))),
             published_step=published if isinstance(published, int) else None,
@@ -81,6 +82,15 @@ def _alerts(value: Any) -> list[Alert]:
             code = str(item.get("code", "ALERT"))
             found.append(Alert(code, item["text"], step if isinstance(step, int) else None))
     return found
+
+
+def _left_out(value: Any) -> list[Alert]:
+    n = value.get("n") if isinstance(value, Mapping) else None
+    if not isinstance(n, int):
+        return []
+    what = "an event of this run was" if n == 1 else f"{n} events of this run were"
+    text = f"{what} left out, because nobody can read it as what it says it is"
+    return [Alert("EVENTS_LEFT_OUT", f"{text}; the first: {value.get('first')}", None)]
 
 
 def _samples(diagnosis: Any) -> list[tuple[str, str, str]]:

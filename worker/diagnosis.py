@@ -21,7 +21,8 @@ from sqlalchemy import select
 
 from worker import dialects
 from worker.database import Database, DatabaseError, open_database, shown
-from worker.jobs.tables import lane
+from worker.jobs.states import State
+from worker.jobs.tables import job, lane
 from worker.lane.identity import ProcessIdentity
 from worker.lane.machine_lock import keeper_elsewhere
 from worker.settings import WorkerSettings
@@ -143,7 +144,7 @@ def _database(settings: WorkerSettings) -> list[Finding]:
     if dialects.is_sqlite(url) and not Path(str(url.database)).exists():
         return [_found("database", Level.OK, f"{shown(settings)} (not made yet)")]
     with closing(open_database(settings)) as db:
-        return [_integrity(db), _lane(db)]
+        return [_integrity(db), _lane(db), *_stale(db)]
 
 
 def _integrity(db: Database) -> Finding:
@@ -182,6 +183,22 @@ def _lane(db: Database) -> Finding:
         remedy = "the next drain kills it and goes on: cockpit drain"
         return _found("lane", Level.RISK, f"{held} and is silent for {silent_s:.0f} s; {remedy}")
     return _found("lane", Level.OK, held)
+
+
+def _stale(db: Database) -> Iterator[Finding]:
+    """A job that says it runs, with nobody behind it: whatever waits for it waits for ever."""
+    running = select(job.c.id, job.c.lane, lane.c.heartbeat_at.label("beat"), lane.c.holder)
+    running = running.join(lane, lane.c.name == job.c.lane, isouter=True)
+    with db.read() as conn:
+        rows = conn.execute(running.where(job.c.state == State.RUNNING).order_by(job.c.id)).all()
+    for row in rows:
+        silent_s = time.time() - row.beat if row.holder is not None else None
+        if silent_s is None or silent_s > db.settings.lease_s:
+            detail = (
+                f'job {row.id} says running, and no drain looks after it on lane "{row.lane}"; '
+                "the next drain of that lane settles it: cockpit drain"
+            )
+            yield _found("stale job", Level.RISK, detail)
 
 
 def _programs() -> Iterator[Finding]:

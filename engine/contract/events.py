@@ -3,7 +3,8 @@
 One JSON object a line: `{"seq", "attempt", "t", "type", …}`. `seq` counts up by one over the
 whole life of the run, across attempts; `t` is Unix seconds. The engine alone writes the file.
 A torn last line (the writer died inside a write) is no event: readers stop before it and the
-next attempt cuts it off.
+next attempt cuts it off. A line whose fields are of other types than these (`fault`) is an event
+that nobody can use: it is left out, and counted, like a line in the midst that is no event.
 
 | type       | fields |
 |------------|--------|
@@ -26,7 +27,7 @@ import json
 import math
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal, TypedDict
 
@@ -112,7 +113,8 @@ class EventLog:
             **_finite(fields),
         }
         line = json.dumps(event, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-        self._file.write(line.encode() + b"\n")
+        # Half of a surrogate pair, which a model can say, has no bytes: it becomes a question mark.
+        self._file.write(line.encode(errors="replace") + b"\n")
         return event
 
     def sync(self) -> None:
@@ -122,6 +124,109 @@ class EventLog:
     def close(self) -> None:
         self.sync()
         self._file.close()
+
+
+UNREADABLE = "unreadable"
+"""The type that stands for a line in the midst of the file which is no event."""
+
+_LARGEST = 2**63 - 1
+"""The largest whole number that every reader of an event can hold."""
+_DECODER = json.JSONDecoder(parse_constant=lambda _: None)
+
+
+def event_of(line: bytes) -> Event | None:
+    """One line of the file; None for what is no JSON object with a number.
+
+    What JSON does not know (NaN, infinities) reads as null, what no text can hold (half of a
+    surrogate pair) as U+FFFD, whoever wrote it.
+    """
+    try:
+        event = _DECODER.decode(line.decode(errors="replace"))
+        if rb"\ud" in line or rb"\uD" in line:
+            event = _whole_text(event)
+    except (ValueError, RecursionError):
+        return None
+    whole = isinstance(event, dict) and _fits(event.get("seq"), (int,))
+    return event if whole and event["seq"] is not None else None
+
+
+def _whole_text(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    if isinstance(value, dict):
+        return {_whole_text(key): _whole_text(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_whole_text(item) for item in value]
+    return value
+
+
+_NUMBER = (int, float)
+_SHAPES: Mapping[str, Mapping[str, tuple[type, ...]]] = {
+    "started": {"resumed_from": (int,)},
+    "progress": {
+        "phase": (str,),
+        "step": (int,),
+        "max_steps": (int,),
+        "pool_score": _NUMBER,
+        "last_heldout": _NUMBER,
+        "gate": (dict,),
+        "eta_s": _NUMBER,
+        "base": (str,),
+        "domain": (str,),
+        "keep_rate": _NUMBER,
+        "n_used": _NUMBER,
+        "adv_spread": _NUMBER,
+        "trained": (bool,),
+        "alerts": (list,),
+        "mem": (dict,),
+        "stage2": (dict,),
+    },
+    "metric": {"step": (int,), "values": (dict,)},
+    "gate": {"step": (int,), "split": (str,), "score": _NUMBER, "n": (int,), "ci95": (list,)},
+    "finished": {"status": (str,), "result": (dict,)},
+}
+"""What the fields of each type are made of; each may be null or missing."""
+
+
+def fault(event: Event) -> str | None:
+    """What keeps an event from being used, in words; None where its fields are what they must be.
+
+    >>> fault({"seq": 7, "attempt": 1, "type": "gate", "step": 2, "ci95": 0.05})
+    'event 7 (gate): ci95 is 0.05'
+    """
+    type_ = event.get("type")
+    if type_ == UNREADABLE:
+        return f"a line before event {event.get('seq')} is no event"
+    if not isinstance(type_, str):
+        return f"event {event.get('seq')}: type is {_brief(type_)}"
+    if not isinstance(event.get("attempt"), int):
+        return f"event {event.get('seq')} ({type_}): attempt is {_brief(event.get('attempt'))}"
+    shape = {"attempt": (int,), "t": _NUMBER, **_SHAPES.get(type_, {})}
+    for name, types in shape.items():
+        value = event.get(name)
+        if not _fits(value, types) or (name == "ci95" and not _is_interval(value)):
+            return f"event {event.get('seq')} ({type_}): {name} is {_brief(value)}"
+    return None
+
+
+def _fits(value: Any, types: tuple[type, ...]) -> bool:
+    if value is None:
+        return True
+    if not isinstance(value, types) or (isinstance(value, bool) and bool not in types):
+        return False
+    if isinstance(value, int):
+        return abs(value) <= _LARGEST
+    return not isinstance(value, float) or math.isfinite(value)
+
+
+def _is_interval(value: Any) -> bool:
+    """[low, high], or nothing known."""
+    return not value or (len(value) == 2 and all(_fits(end, _NUMBER) for end in value))
+
+
+def _brief(value: Any) -> str:
+    shown = "missing" if value is None else repr(value)
+    return shown if len(shown) <= 40 else shown[:39] + "…"
 
 
 def _last_complete(path: Path) -> tuple[int, int]:
@@ -142,8 +247,9 @@ class EventReader:
     def read(self) -> Iterator[tuple[Event, int]]:
         """Whole events behind the offset as (event, end offset), oldest first.
 
-        Stops before a line without its newline, and before one that is no JSON object: the
-        writer of such a line died inside it, and the next attempt cuts it off.
+        Stops before a line without its newline, and before what is no event at the end of the
+        file: its writer died inside it, and the next attempt cuts it off. One that another event
+        follows is no torn end; it is told of as an event of the type `unreadable`.
         """
         try:
             stream = self.path.open("rb")
@@ -151,14 +257,18 @@ class EventReader:
             return
         with stream:
             stream.seek(self.offset)
+            unread: list[int] = []
             for line in stream:
                 if not line.endswith(b"\n"):
                     return
-                try:
-                    event = json.loads(line)
-                except ValueError:
-                    return
-                if not isinstance(event, dict) or "seq" not in event:
-                    return
+                event = event_of(line)
+                if event is None:
+                    unread.append(len(line))
+                    continue
+                for length in unread:
+                    self.offset += length
+                    known = {key: event.get(key) for key in ("seq", "attempt", "t")}
+                    yield {**known, "type": UNREADABLE}, self.offset
+                unread.clear()
                 self.offset += len(line)
                 yield event, self.offset

@@ -32,6 +32,21 @@ def test_an_alert_stands_on_the_page_while_the_run_goes_on(
     assert "<b>while</b>" not in page
 
 
+def test_events_that_nobody_could_read_are_told_once(client: TestClient, db: Database) -> None:
+    """Whoever looks at the run learns that something is missing from it."""
+    job_id = queue(db)
+    with night(db) as lane:
+        attempt = lane.start()
+        attempt.write("gate", step=1, split="select", score=0.5, ci95=0.05)
+        attempt.write("progress", step="one")
+        attempt.step(20, 0.9)
+
+        text = words(client.get(f"/jobs/{job_id}").text)
+
+    assert text.count("EVENTS_LEFT_OUT 2 events of this run were left out") == 1
+    assert "the first: event 2 (gate): ci95 is 0.05" in text
+
+
 def test_a_verdict_comes_with_what_it_means_and_what_was_published(
     client: TestClient, db: Database
 ) -> None:

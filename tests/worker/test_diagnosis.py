@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -18,6 +19,7 @@ from sqlalchemy import update
 from worker import diagnosis, dialects
 from worker.database import Database, open_database
 from worker.diagnosis import Finding, Level, diagnose
+from worker.jobs.queue import claim
 from worker.jobs.tables import lane
 from worker.lane.identity import ProcessIdentity
 from worker.lane.lock import hold_lane
@@ -128,6 +130,24 @@ def test_the_lanes_holder_is_named_and_judged(db: Database, settings: WorkerSett
     assert f"held by process {os.getpid()}" in held.detail
     assert "silent for 2" in silent.detail
     assert "it is dead" in dead.detail
+
+
+def test_a_job_that_says_running_without_a_drain_is_a_risk(
+    db: Database, settings: WorkerSettings, tally: Callable[..., int]
+) -> None:
+    """Whatever waits for it would wait for ever; while a drain holds its lane it is well."""
+    number = tally()
+    with hold_lane(db, settings) as lease:
+        with db.write_tx() as conn:
+            claim(conn, lane="cpu", fence=lease.fence, actor="test")
+        held = {one.name for one in diagnose(settings)}
+
+    left = finding(settings, "stale job")
+
+    assert "stale job" not in held
+    assert left.level is Level.RISK
+    assert left.detail.startswith(f"job {number} says running, and no drain looks after it")
+    assert "cockpit drain" in left.detail
 
 
 def test_a_lane_that_another_data_directory_holds_is_not_called_free(

@@ -16,6 +16,7 @@ from sqlalchemy import select, update
 from engine.contract.kinds import validate
 from engine.contract.run_dir import RunDir
 from tests.deadline import eventually
+from worker.attempt import ingest
 from worker.attempt.memory import WatchdogError
 from worker.attempt.process import EngineStartError
 from worker.database import Database
@@ -63,6 +64,27 @@ def test_a_drain_runs_every_queued_job_in_order_and_ends(
     ]
     assert views.get_job(db, first).result["total"] == 3
     assert not views.lane_status(db, "cpu").held
+
+
+def test_a_run_whose_events_cannot_be_taken_over_fails_and_the_next_one_runs(
+    settings: WorkerSettings, tally: Tally, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever one engine wrote, the drain goes on behind it."""
+    first, second = tally(), tally(steps=2)
+    fold = ingest.fold
+
+    def breaks(result: Any, event: Any) -> Any:
+        if event["type"] == "progress" and event.get("max_steps") == 3:
+            raise ZeroDivisionError("nobody thought of this")
+        return fold(result, event)
+
+    monkeypatch.setattr(ingest, "fold", breaks)
+
+    ran = {settled.job_id: settled for settled in drain(settings).ran}
+
+    assert (ran[first].state, ran[first].cause) == (State.FAILED, "NO_RESULT")
+    assert "(ZeroDivisionError: nobody thought of this)" in str(ran[first].error)
+    assert ran[second].state is State.SUCCEEDED
 
 
 def test_run_directories_may_live_on_another_disk(

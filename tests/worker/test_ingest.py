@@ -7,14 +7,16 @@ from contextlib import ExitStack
 from typing import Any
 
 import pytest
-from sqlalchemy import select
+from sqlalchemy import select, update
 
 from engine.contract.events import EventLog
 from engine.contract.run_dir import RunDir
-from worker.attempt.ingest import Ingest, fold, metric_rows
+from worker.attempt.ingest import LEFT_OUT, Ingest, fold, metric_rows
 from worker.database import Database
 from worker.jobs import views
+from worker.jobs.projections import reindex
 from worker.jobs.queue import claim
+from worker.jobs.states import State
 from worker.jobs.tables import job
 from worker.jobs.time_left import left_s
 from worker.lane.lock import Lease, LeaseLostError, hold_lane
@@ -63,7 +65,7 @@ def step(events: EventLog, number: int, score: float) -> None:
 def folded(*events: dict[str, Any]) -> dict[str, Any]:
     result: dict[str, Any] = {}
     for event in events:
-        result = fold(result, event)
+        result = fold(result, {"attempt": 1, **event})
     return result
 
 
@@ -115,9 +117,57 @@ def test_what_an_engine_expects_to_need_is_kept_with_its_moment_until_the_next_a
     assert left_s(folded(*events, {"type": "started", "resumed_from": 1}), 1100.0) is None
 
 
+@pytest.mark.parametrize(
+    "broken",
+    [
+        {"type": "gate", "step": 2, "split": "select", "score": 0.6, "ci95": 0.05},
+        {"type": "gate", "step": 2, "split": "select", "score": "high", "ci95": ["a"]},
+        {"type": "progress", "step": "two", "gate": "text"},
+        {"type": "progress", "step": 10**400, "max_steps": 1},
+        {"type": "started", "resumed_from": "the beginning"},
+        {"type": "finished", "status": "done", "result": ["no", "mapping"]},
+        {"type": None},
+        {"type": "metric", "step": 2, "values": {"a": 1.0}, "attempt": "first"},
+    ],
+)
+def test_an_event_that_nobody_can_use_is_left_out_counted_and_told_once(
+    broken: dict[str, Any],
+) -> None:
+    """Whatever an engine writes, the fold goes on, and says what it did not take."""
+    begun: list[dict[str, Any]] = [
+        {"type": "started", "resumed_from": None},
+        {"type": "progress", "step": 1},
+    ]
+
+    result = folded(*begun, broken, {"type": None, "seq": 9}, {"type": "progress", "step": 3})
+
+    left_out = result.pop(LEFT_OUT)
+    assert (left_out["n"], result) == (2, {"status": "running", "step": 3})
+    assert left_out["first"].startswith("event ")
+
+
+def test_a_resumed_attempt_remembers_what_was_left_out() -> None:
+    """The earlier attempt's steps still count, so what is missing of them does too."""
+    begun: list[dict[str, Any]] = [
+        {"type": "started", "resumed_from": None},
+        {"type": None, "seq": 2},
+    ]
+
+    resumed = folded(*begun, {"type": "started", "resumed_from": 5})
+
+    assert resumed[LEFT_OUT] == {"n": 1, "first": "event 2: type is missing"}
+    assert LEFT_OUT not in folded(*begun, {"type": "started", "resumed_from": None})
+
+
+def test_a_gate_of_another_version_does_not_end_a_resumption() -> None:
+    """What a row holds may be older than the rule that an event must keep."""
+    assert fold({"gate": {"step": "x"}}, {"type": "started", "attempt": 1, "resumed_from": 1})
+
+
 def test_what_is_no_finite_number_is_no_metric() -> None:
     """A chart has no place for it; the event keeps it as null."""
-    event = {"type": "metric", "step": 1, "values": {"a": 1, "b": None, "c": "x", "d": True}}
+    values = {"a": 1, "b": None, "c": "x", "d": True, "e": 10**400}
+    event = {"type": "metric", "step": 1, "values": values}
 
     assert [(row.series, row.value) for row in metric_rows(event)] == [("a", 1.0), ("d", 1.0)]
 
@@ -249,3 +299,33 @@ def test_a_phase_change_or_a_gate_is_shown_at_once_and_the_rest_is_throttled(
     follower.pull()
     follower.flush()
     assert views.get_job(db, 1).result["step"] == 4
+
+
+def test_lines_that_no_reader_can_use_keep_nobody_from_what_follows(
+    db: Database, lease: Lease, run: RunDir, log: Log
+) -> None:
+    """Half a surrogate pair, a depth and a number that no reader takes, a line that is no event."""
+    events = log()
+    events.write("started", resumed_from=None)
+    with run.events.open("ab") as stream:
+        stream.write(
+            b'{"seq":2,"attempt":1,"type":"metric","step":1,"values":{"a\\ud800":1}}\n'
+            b'{"seq":3,"attempt":1,"type":"note","text":' + b"[" * 50_000 + b"]" * 50_000 + b"}\n"
+            b'{"seq":4,"attempt":1,"type":"progress","step":' + b"9" * 5000 + b"}\n"
+            b'{"seq":"x","attempt":1,"type":"note"}\n'
+            b'{"seq":5,"attempt":1,"type":"progress","domain":"\\ud800","adv_spread":NaN}\n'
+        )
+    step(log(), 1, 0.5)
+
+    follower = ingest(lease, run)
+    follower.pull()
+    follower.flush()
+
+    shown = views.get_job(db, 1).result
+    assert shown[LEFT_OUT] == {"n": 3, "first": "a line before event 5 is no event"}
+    assert (shown["domain"], shown["adv_spread"], shown["pool_score"]) == ("\ufffd", None, 0.5)
+    assert views.metrics(db, 1) == {"a\ufffd": [(1, 1.0)], "pool/score": [(1, 0.5)]}
+    with db.write_tx() as conn:
+        conn.execute(update(job).values(state=State.FAILED))
+    assert not reindex(db, 1).changed
+    assert views.get_job(db, 1).result == shown

@@ -116,6 +116,25 @@ def test_a_job_that_was_stopped_in_order_loses_no_attempt(
     assert [settled.state for settled in rescued(db, settings)] == [State.QUEUED]
 
 
+def test_a_run_whose_files_cannot_be_read_fails_and_the_others_are_settled(
+    db: Database, settings: WorkerSettings, orphan: int, tally: Callable[..., int]
+) -> None:
+    """One run's files must not keep the queue from running for ever."""
+    events = db.settings.runs_dir / str(orphan) / "events.jsonl"
+    events.mkdir()
+    other = tally(seed=2)
+    with db.write_tx() as conn:
+        claim(conn, lane="cpu", fence=0, actor="the late drain")
+
+    found = {settled.job_id: settled for settled in rescued(db, settings)}
+
+    assert {number: settled.state for number, settled in found.items()} == {
+        orphan: State.FAILED,
+        other: State.QUEUED,
+    }
+    assert (found[orphan].cause, "events.jsonl" in str(found[orphan].error)) == ("NO_RESULT", True)
+
+
 def test_a_running_job_of_another_lane_is_left_alone(
     db: Database, settings: WorkerSettings, orphan: int
 ) -> None:

@@ -8,15 +8,19 @@ Knows no process and no verdict.
 
 from __future__ import annotations
 
+import logging
 import math
 import time
 from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, Row, delete, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
-from engine.contract.events import Event, EventReader, Progress
+from engine.contract.errors import NightlaneError
+from engine.contract.events import Event, EventReader, Progress, fault
 from engine.contract.run_dir import RunDir
 from worker.jobs.changes import announce
 from worker.jobs.rollups import roll_up, take_back
@@ -25,15 +29,32 @@ from worker.jobs.tables import job, metric
 from worker.lane.lock import BEAT_PATIENCE_S, Lease
 from worker.lane.mem_trace import mem_trace_of
 
+_LOG = logging.getLogger(__name__)
+
 LIVE_FIELDS = frozenset(Progress.__annotations__) | {"status"}
 """What a running job shows; the rest comes with the end."""
 
 MEM_TRACE = "mem_trace"
 
+LEFT_OUT = "events_left_out"
+"""In a result: how many events nobody could use, and what was wrong with the first of them."""
+
 _MAX_STEP = 2**31 - 1
 """The largest number of a column on every database."""
 
 _URGENT = frozenset({"started", "gate", "finished"})
+
+
+class UnreadableEventsError(NightlaneError):
+    """The events of a run cannot be taken over, whatever the reason; the run is to blame."""
+
+    def __init__(self, events: Path, cause: Exception) -> None:
+        self.events, self.cause = events, cause
+        reason = str(cause).splitlines()[0] if str(cause) else ""
+        super().__init__(
+            f"{events} cannot be read to its end ({type(cause).__name__}: {reason[:200]}); "
+            "look at it, and at the engine.log beside it"
+        )
 
 
 class MetricRow(NamedTuple):
@@ -45,7 +66,14 @@ class MetricRow(NamedTuple):
 
 
 def fold(result: Mapping[str, Any], event: Event) -> dict[str, Any]:
-    """The live result after one more event. Pure: the same events give the same result."""
+    """The live result after one more event. Pure: the same events give the same result.
+
+    An event that cannot be used changes nothing but the count of those.
+    """
+    wrong = fault(event)
+    if wrong is not None:
+        before = result.get(LEFT_OUT) or {"n": 0, "first": wrong}
+        return {**result, LEFT_OUT: {**before, "n": before["n"] + 1}}
     match event["type"]:
         case "started":
             return _restarted(result, event.get("resumed_from"))
@@ -56,7 +84,7 @@ def fold(result: Mapping[str, Any], event: Event) -> dict[str, Any]:
         case "gate":
             return _gated(result, event)
         case "finished":
-            return {**result, **event.get("result", {}), "status": event.get("status")}
+            return {**result, **(event.get("result") or {}), "status": event.get("status")}
         case _:
             return dict(result)
 
@@ -68,9 +96,11 @@ def _restarted(result: Mapping[str, Any], resumed_from: int | None) -> dict[str,
     """
     if resumed_from is None:
         return {"status": "running"}
-    kept = {key: value for key, value in result.items() if key in LIVE_FIELDS - {"eta_s"}}
+    live = LIVE_FIELDS - {"eta_s"} | {LEFT_OUT}
+    kept = {key: value for key, value in result.items() if key in live}
     gate = kept.get("gate")
-    if gate and gate.get("step", 0) > resumed_from:
+    step = gate.get("step") if isinstance(gate, Mapping) else None
+    if isinstance(step, int) and step > resumed_from:
         kept |= {"gate": None, "last_heldout": None}
     return {**kept, "status": "running", "step": resumed_from}
 
@@ -93,7 +123,7 @@ def last_finished(run: RunDir, attempt: int) -> Event | None:
     """The `finished` event of one attempt; None when its engine did not get that far."""
     found = None
     for event, _ in EventReader(run.events).read():
-        if event["type"] == "finished" and event["attempt"] == attempt:
+        if fault(event) is None and (event["type"], event["attempt"]) == ("finished", attempt):
             found = event
     return found
 
@@ -112,8 +142,17 @@ def metric_rows(event: Event) -> Iterator[MetricRow]:
     if not 0 <= step <= _MAX_STEP:
         return
     for series, value in candidates.items():
-        if isinstance(value, int | float) and math.isfinite(value) and "\0" not in series:
-            yield MetricRow(series, step, float(value))
+        number = _finite(value)
+        if number is not None and "\0" not in series:
+            yield MetricRow(series, step, number)
+
+
+def _finite(value: Any) -> float | None:
+    try:
+        number = float(value) if isinstance(value, int | float) else math.nan
+    except OverflowError:
+        return None
+    return number if math.isfinite(number) else None
 
 
 class Ingest:
@@ -149,15 +188,12 @@ class Ingest:
         self._from_scratch = True
 
     def pull(self) -> None:
-        """Read what is new; write it when it is urgent or the throttle allows."""
-        for event, _ in self._reader.read():
-            before = self.result.get("phase")
-            self.result = fold(self.result, event)
-            self._seq = int(event["seq"])
-            self._pending.append(event)
-            if event["type"] == "finished":
-                self.finished = event
-            self._urgent |= event["type"] in _URGENT or self.result.get("phase") != before
+        """Read what is new; write it when it is urgent or the throttle allows.
+
+        Raises LeaseLostError, DatabaseError or UnreadableEventsError.
+        """
+        with self._legible():
+            self._read()
         due = self._urgent or time.monotonic() - self._written_at >= self._throttle_s
         if self._pending and due and self._lease.outage.worth_trying():
             with self._lease.outage.borne():
@@ -166,12 +202,36 @@ class Ingest:
     def flush(self) -> None:
         """Write everything read so far, and the newest memory trace.
 
-        Raises LeaseLostError or DatabaseError, and then nothing was written.
+        Raises LeaseLostError, DatabaseError or UnreadableEventsError, and then nothing was
+        written.
         """
         self._flush(None)
 
+    def _read(self) -> None:
+        for event, _ in self._reader.read():
+            before = self.result.get("phase")
+            self.result = fold(self.result, event)
+            self._seq = int(event["seq"])
+            self._pending.append(event)
+            if fault(event) is not None:
+                continue
+            if event["type"] == "finished":
+                self.finished = event
+            self._urgent |= event["type"] in _URGENT or self.result.get("phase") != before
+
+    @contextmanager
+    def _legible(self) -> Iterator[None]:
+        """Whatever a run's file holds must not keep the queue from going on behind it."""
+        try:
+            yield
+        except NightlaneError:
+            raise
+        except Exception as error:
+            _LOG.exception("%s", self._run.events)
+            raise UnreadableEventsError(self._run.events, error) from error
+
     def _flush(self, patience_s: float | None) -> None:
-        with self._db.write_tx(patience_s=patience_s) as conn:
+        with self._legible(), self._db.write_tx(patience_s=patience_s) as conn:
             self._write(conn)
         self._pending.clear()
         self._urgent = self._from_scratch = False
@@ -216,6 +276,8 @@ def write_metrics(conn: Connection, job_id: int, events: list[Event]) -> None:
     """
     rows: dict[tuple[str, int], dict[str, Any]] = {}
     for event in events:
+        if fault(event) is not None:
+            continue
         if event["type"] == "started":
             _insert(conn, job_id, rows)
             rows = {}

@@ -12,8 +12,8 @@ from typing import Any
 from sqlalchemy import Row, select
 
 from engine.contract.run_dir import ExitCode, RunDir
-from worker.attempt.ingest import Ingest, last_finished
-from worker.attempt.settlement import Ending, Verdict, settle, settle_lost
+from worker.attempt.ingest import Ingest, UnreadableEventsError, last_finished
+from worker.attempt.settlement import Ending, Verdict, settle, settle_lost, settle_unreadable
 from worker.attempt.writing import Settled, write_verdict
 from worker.jobs.states import State
 from worker.jobs.tables import job
@@ -42,10 +42,14 @@ def _rescue(lease: Lease, row: Row[Any]) -> Settled:
         engine = ProcessIdentity.parse(row.engine)
         kill_and_confirm(engine, group=True, patience_s=KILL_PATIENCE_S)
     run = RunDir(lease.db.settings.runs_dir / str(row.id))
-    ingest = Ingest(lease, row.id, run)
-    ingest.pull()
-    ingest.flush()
-    verdict = _verdict(run, row, lease.db.settings.max_attempts)
+    try:
+        ingest = Ingest(lease, row.id, run)
+        ingest.pull()
+        ingest.flush()
+        verdict = _verdict(run, row, lease.db.settings.max_attempts)
+    except (UnreadableEventsError, OSError) as error:
+        # One run's files must not keep all others from running.
+        verdict = settle_unreadable(error)
     return write_verdict(lease, row.id, row.attempt, verdict, last_sign=row)
 
 

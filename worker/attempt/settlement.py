@@ -95,6 +95,11 @@ def settle_lost(rescues: int, max_attempts: int) -> Verdict:
     return Verdict(State.QUEUED, resumes, rescue=True, ended=why)
 
 
+def settle_unreadable(error: Exception) -> Verdict:
+    """The files of the attempt cannot be read: what came of it stays unknown."""
+    return Verdict(State.FAILED, "its files cannot be read", "NO_RESULT", str(error))
+
+
 def no_run_directory(error: OSError, now: float) -> Verdict:
     """The attempt's directory could not be made; a full disk is looked at again after a while."""
     why = f"no run directory: {error.strerror}"

@@ -25,11 +25,11 @@ from engine.contract.errors import ConfigError, ConfigProblem, NightlaneError
 from engine.contract.events import Event
 from engine.contract.kinds import get_kind, validate
 from engine.contract.run_dir import Abort, AbortReason, InputFile, JobFile, RunDir, write_json
-from worker.attempt.ingest import Ingest
+from worker.attempt.ingest import Ingest, UnreadableEventsError
 from worker.attempt.memory import MemoryGuard, WatchdogError
 from worker.attempt.process import ENGINE, EngineProcess, EngineStartError
 from worker.attempt.provenance import note_provenance
-from worker.attempt.settlement import Ending, Verdict, no_run_directory, settle
+from worker.attempt.settlement import Ending, Verdict, no_run_directory, settle, settle_unreadable
 from worker.attempt.writing import Settled, actor, write_verdict
 from worker.database import DatabaseError
 from worker.jobs.queue import Claim
@@ -96,6 +96,8 @@ class Supervisor:
             ) from error
         try:
             return self._settle(settle(self._supervise(), time.time()))
+        except UnreadableEventsError as error:
+            return self._settle(settle_unreadable(error))
         except (WatchdogError, EngineStartError) as error:
             why = str(error)
             self._settle(Verdict(State.QUEUED, why, later=True, ended=why))
