@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from pydantic import BaseModel
 from sqlalchemy import select, update
@@ -50,6 +50,15 @@ class RunDirectoryError(NightlaneError):
     """The machine could not give an attempt its directory; the job is not to blame."""
 
     retryable = True
+
+
+class _Exit(NamedTuple):
+    """What its supervisor saw of an engine's end."""
+
+    status: int
+    killed: bool
+    """Its checkpoint did not come in time."""
+    full_disk: str
 
 
 class Supervisor:
@@ -195,17 +204,17 @@ class Supervisor:
         try:
             memory.guard(engine.identity.pid)
             self._record(engine)
-            status, killed = self._follow(engine, ingest, memory)
+            exit_ = self._follow(engine, ingest, memory)
         finally:
             engine.kill()
         return Ending(
-            exit_status=status,
+            exit_status=exit_.status,
             abort=self._attempt.read_abort() or self._asked,
             finished=self._own(ingest.finished),
             last_words=last_line(self._attempt.log),
             oom_deferred=self._oom_deferred(),
-            killed=killed,
-            full_disk=full_disk(self._run.root),
+            killed=exit_.killed,
+            full_disk=exit_.full_disk,
         )
 
     def _record(self, engine: EngineProcess) -> None:
@@ -225,10 +234,7 @@ class Supervisor:
         if row.stop_requested:
             self._attempt.request_abort(Abort(reason=AbortReason(row.stop_requested)))
 
-    def _follow(
-        self, engine: EngineProcess, ingest: Ingest, memory: MemoryGuard
-    ) -> tuple[int, bool]:
-        """(exit status, whether it was killed because its checkpoint did not come in time)."""
+    def _follow(self, engine: EngineProcess, ingest: Ingest, memory: MemoryGuard) -> _Exit:
         asked_at: float | None = None
         killed = False
         while (status := engine.poll()) is None:
@@ -242,12 +248,14 @@ class Supervisor:
                 engine.kill()
                 killed = True
             time.sleep(self._settings.poll_s)
+        # Now: by the time that a database on the same disk can be written, there is room again.
+        full = full_disk(self._run.root)
         memory.look(ingest.result.get("phase"), ingest.result.get("step"))
         memory.close()  # the sentry kills first and tells afterwards: its last word is evidence
         memory.keep()
         ingest.pull()
         self._insist(ingest.flush)
-        return status, killed or memory.killed
+        return _Exit(status, killed or memory.killed, full)
 
     def _report(self, ingest: Ingest) -> None:
         """Keep row and lease up to date, as long as the database lets us."""

@@ -219,3 +219,42 @@ answer["ran"] = [(s.attempt, s.state) for s in drain(settings).ran]
     assert answer["why"].startswith("the engine crashed (exit 1) on a full disk: 0.0 MB free")
     assert "No space left on device; make room" in answer["again"]
     assert answer["ran"] == [[3, "succeeded"]]
+
+
+def test_a_run_on_the_databases_own_full_disk_waits_for_room_too(on_small_disk: Run) -> None:
+    """What the engine died of is looked at as it dies: the verdict is written with room again."""
+    answer = on_small_disk("""
+from worker.attempt import supervisor
+
+go = settings.lock_dir.parent / "go"
+seen, look = threading.Event(), supervisor.full_disk
+
+def looking(place):
+    found = look(place)
+    if found:
+        seen.set()
+    return found
+
+def trouble():
+    with open_database(settings) as db:
+        eventually(lambda: views.get_job(db, 1).result.get("step"), "the first step")
+    fill()
+    go.touch()
+    seen.wait(20)
+    ballast.unlink()
+
+supervisor.full_disk = looking
+with open_database(settings) as db:
+    enqueue(db, "tally", {"pace": str(go)}, actor="test")
+other = threading.Thread(target=trouble)
+other.start()
+drain(settings)
+other.join()
+with open_database(settings) as db:
+    found = views.get_job(db, 1)
+    answer["waits"] = [found.state, found.waits_for and found.waits_for.reason]
+    answer["why"] = views.audit(db, 1)[-1].why
+""")
+
+    assert answer["waits"] == ["queued", "DISK_FULL"]
+    assert answer["why"].startswith("the engine crashed (exit 1) on a full disk: 0.0 MB free")
