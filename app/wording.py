@@ -13,7 +13,14 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
+from worker.jobs.time_left import LONGEST_S
+
 UNKNOWN = "–"
+BEYOND = "in no calendar"
+"""A moment that no date can tell."""
+
+_NO_DATE = (ValueError, OverflowError, OSError)
+"""What the calendar raises for a moment that it does not hold."""
 
 _ZONE: ContextVar[datetime.tzinfo | None] = ContextVar("told_in", default=None)
 
@@ -59,13 +66,15 @@ def _digits(*differences: float) -> int:
 
 
 def duration(seconds: float | None) -> str:
-    """The two largest units.
+    """The two largest units, up to ten years.
 
-    >>> [duration(s) for s in (0.4, 42, 125, 7300, 200_000)]
-    ['0.4 s', '42 s', '2 min 5 s', '2 h 1 min', '2 d 7 h']
+    >>> [duration(s) for s in (0.4, 42, 125, 7300, 200_000, 1e99)]
+    ['0.4 s', '42 s', '2 min 5 s', '2 h 1 min', '2 d 7 h', 'more than 10 years']
     """
     if seconds is None:
         return UNKNOWN
+    if seconds >= LONGEST_S:
+        return "more than 10 years"
     if seconds < 9.95:
         return f"{max(seconds, 0):.1f} s".replace(".0 s", " s")
     whole = round(seconds)
@@ -122,30 +131,40 @@ def today() -> datetime.date:
 
 def zone(moment: float | None) -> str:
     """How the zone is called at this moment: `UTC`, `CET`, `-03`."""
-    return UNKNOWN if moment is None else _local(moment).strftime("%Z")
+    return _told(moment, "%Z")
 
 
 def clock(moment: float | None) -> str:
     """Local time of day, with the date unless it is today."""
-    if moment is None:
-        return UNKNOWN
-    local = _local(moment)
-    return local.strftime("%H:%M:%S" if local.date() == today() else "%Y-%m-%d %H:%M")
+    return _told(moment, lambda at: "%H:%M:%S" if at.date() == today() else "%Y-%m-%d %H:%M")
 
 
 def minute(moment: float | None) -> str:
     """Local day and minute, whatever today is: for the two ends of a stretch of time."""
-    return UNKNOWN if moment is None else _local(moment).strftime("%Y-%m-%d %H:%M")
+    return _told(moment, "%Y-%m-%d %H:%M")
 
 
 def when(moment: float | None) -> str:
     """Local day and minute, short enough for a table: `14:05` today, else `Nov 19, 14:05`."""
+    return _told(moment, _short)
+
+
+def _short(at: datetime.datetime) -> str:
+    now = today()
+    if at.date() == now:
+        return "%H:%M"
+    return "%b %-d, %H:%M" if at.year == now.year else "%b %-d, %Y"
+
+
+def _told(moment: float | None, form: str | Callable[[datetime.datetime], str]) -> str:
+    """A moment in a form of `strftime`, or in the one that fits it."""
     if moment is None:
         return UNKNOWN
-    local, now = _local(moment), today()
-    if local.date() == now:
-        return local.strftime("%H:%M")
-    return local.strftime("%b %-d, %H:%M" if local.year == now.year else "%b %-d, %Y")
+    try:
+        local = _local(moment)
+    except _NO_DATE:
+        return BEYOND
+    return local.strftime(form if isinstance(form, str) else form(local))
 
 
 def _local(moment: float) -> datetime.datetime:
@@ -154,10 +173,14 @@ def _local(moment: float) -> datetime.datetime:
 
 
 def iso(moment: float | None) -> str:
-    """For machines: ISO 8601 in UTC, to the millisecond."""
+    """For machines: ISO 8601 in UTC, to the millisecond; empty where there is no such date."""
     if moment is None:
         return ""
-    return datetime.datetime.fromtimestamp(moment, datetime.UTC).isoformat(timespec="milliseconds")
+    try:
+        found = datetime.datetime.fromtimestamp(moment, datetime.UTC)
+    except _NO_DATE:
+        return ""
+    return found.isoformat(timespec="milliseconds")
 
 
 def number(value: float | None) -> str:

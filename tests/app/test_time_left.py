@@ -49,6 +49,23 @@ def test_time_left_counts_down_between_two_words_of_the_engine(
         attempt.finish()
 
 
+@pytest.mark.parametrize("expected", [1e15, 1e300, -1e15])
+def test_an_end_that_nobody_will_see_is_not_told(
+    client: TestClient, db: Database, expected: float
+) -> None:
+    """Beyond ten years nobody can tell, and every page stands."""
+    queue(db)
+    with night(db) as lane:
+        attempt = lane.start()
+        attempt.step(12, 0.6)
+        attempt.write("progress", eta_s=expected)
+        for address in PAGES:
+            answer = client.get(address)
+            assert answer.status_code == 200
+            assert not re.search(r"overdue|about .* left", words(answer.text)), address
+        attempt.finish()
+
+
 @pytest.mark.requirement("UI-11")
 def test_nobody_expects_anything_of_a_run_without_a_sign_of_life(
     client: TestClient, db: Database

@@ -46,6 +46,15 @@ def test_what_is_not_known_yet_is_no_number(function: Any) -> None:
         assert function(None) in {"–", "none", ""}
 
 
+@pytest.mark.parametrize("moment", [1e15, -1e15, 1e99, float("inf"), float("nan")])
+def test_a_moment_that_no_date_can_tell_is_said_in_words(moment: float) -> None:
+    """A page stands whatever an engine expected."""
+    told = {tell(moment) for tell in (wording.clock, wording.minute, wording.when, wording.zone)}
+
+    assert told == {"in no calendar"}
+    assert wording.iso(moment) == ""
+
+
 def test_a_result_of_another_version_reads_as_not_known(db: Database) -> None:
     """The engine writes the result; a wrong type must not take the page down."""
     job_id = queue(db)

@@ -9,9 +9,13 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+LONGEST_S = 10 * 365.25 * 86400.0
+"""Ten years: whatever is expected to take longer, nobody can tell when it ends."""
+
 
 def left_s(result: Mapping[str, Any], now: float) -> float | None:
-    """Seconds, below zero those that it is overdue by; None where the engine expects nothing.
+    """Seconds, below zero those that it is overdue by; None where the engine expects nothing,
+    or more than LONGEST_S.
 
     `result`: the live one, with `eta_s` (seconds) and `eta_at` (Unix seconds at which that was
     said; without it, now).
@@ -20,7 +24,7 @@ def left_s(result: Mapping[str, Any], now: float) -> float | None:
     30.0
     """
     expected, said = _real(result.get("eta_s")), _real(result.get("eta_at"))
-    if expected is None:
+    if expected is None or abs(expected) > LONGEST_S:
         return None
     return expected - (0.0 if said is None else max(0.0, now - said))
 

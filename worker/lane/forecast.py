@@ -5,7 +5,8 @@
                of about its length, times its steps
     guess      nobody can tell, none of them finished: NIGHTLANE_ESTIMATE_HOURS is counted
 
-A job that was begun is expected to need the share of its steps that is left. Knows no price.
+A job that was begun is expected to need the share of its steps that is left. Beyond LONGEST_S
+nobody can tell: that much is counted. Knows no price.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Any, Literal, NamedTuple
 from sqlalchemy import RowMapping
 
 from engine.contract.kinds import kinds
+from worker.jobs.time_left import LONGEST_S
 from worker.lane.history import Done, History
 from worker.lane.ledger import SECONDS_PER_HOUR
 from worker.settings import WorkerSettings
@@ -40,7 +42,8 @@ def expected(history: History, settings: WorkerSettings, candidate: RowMapping) 
         or _of_kind(history, candidate)
         or Expected(settings.estimate_hours * SECONDS_PER_HOUR, "guess", 0)
     )
-    return found._replace(seconds=found.seconds * share_left(candidate["result"]))
+    left_s = min(found.seconds * share_left(candidate["result"]), LONGEST_S)
+    return found._replace(seconds=left_s)
 
 
 def share_left(result: Mapping[str, Any]) -> float:

@@ -31,8 +31,12 @@ _EVERY_DAY = frozenset(range(7))
 _TIME = r"((?:[01]?\d|2[0-3]):[0-5]\d(?::[0-5]\d)?)"
 _WINDOW = re.compile(rf"{_TIME}\s*[-–]\s*(?:{_TIME}|24:00)")
 """24:00 is the midnight behind a day; seconds may be left out."""
-_LOOK_AHEAD_DAYS = 9
-"""A window opens at least once in a week, and the day before may still be open."""
+_WEEK = 9
+"""Days from the one before, whose window may still be open, to this day of the next week."""
+_FAR = 5 * _WEEK
+"""The clock can skip the only hour of a week, but not five times in a row."""
+_LAST_DAY = 253_370_764_800.0
+"""9999-01-01: no calendar holds much more."""
 
 
 class Span(NamedTuple):
@@ -58,8 +62,8 @@ def zone_named(name: str | None) -> zoneinfo.ZoneInfo:
 
 
 def local_day(moment: float, zone: zoneinfo.ZoneInfo) -> datetime.date:
-    """The date that a clock in the zone shows."""
-    return datetime.datetime.fromtimestamp(moment, zone).date()
+    """The date that a clock in the zone shows, in the year 9999 at the latest."""
+    return datetime.datetime.fromtimestamp(min(moment, _LAST_DAY), zone).date()
 
 
 @lru_cache(maxsize=64)
@@ -109,7 +113,7 @@ class Window:
     def open_at(self, moment: float, zone: zoneinfo.ZoneInfo) -> Span | None:
         """The span that holds a moment; spans that touch are one. None while it is closed."""
         found: Span | None = None
-        for span in self._spans(moment, zone):
+        for span in self._spans(moment, zone, _WEEK):
             if found is not None and span.opens <= found.closes:
                 found = Span(found.opens, max(found.closes, span.closes))
             elif span.opens <= moment < span.closes:
@@ -120,12 +124,13 @@ class Window:
         """`moment` itself while it is open, else when it opens next."""
         if self.open_at(moment, zone):
             return moment
-        return next(span.opens for span in self._spans(moment, zone) if span.opens > moment)
+        spans = self._spans(moment, zone, _FAR)
+        return next((span.opens for span in spans if span.opens > moment), moment + _FAR * 86400.0)
 
-    def _spans(self, moment: float, zone: zoneinfo.ZoneInfo) -> Iterator[Span]:
-        """The spans around a moment and those of the week behind it, in their order."""
+    def _spans(self, moment: float, zone: zoneinfo.ZoneInfo, days: int) -> Iterator[Span]:
+        """The spans around a moment and those of so many days behind it, in their order."""
         first = local_day(moment, zone) - datetime.timedelta(days=1)
-        for offset in range(_LOOK_AHEAD_DAYS):
+        for offset in range(days):
             span = self.span_of(first + datetime.timedelta(days=offset), zone)
             if span is not None:
                 yield span

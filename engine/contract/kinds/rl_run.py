@@ -69,7 +69,7 @@ class GRPOConfig(Section):
     vllm_pin: str | None = None
     """The vLLM version this run was proven with: recorded on the run card and, with
     `rollout_backend: vllm`, asked of the server before the first rollout."""
-    max_steps: int = Field(34, ge=1)
+    max_steps: int = Field(34, ge=1, lt=2**31)
     """Optimizer steps of the run."""
     corpus_min: int = Field(100, ge=1)
     """Fewest rows a corpus may have; small corpora collapse onto one answer."""
@@ -96,7 +96,7 @@ class WarmupConfig(Section):
 
     target_heldout: float = Field(0.55, gt=0, lt=1)
     """Stop at this accuracy on the `select` rows; not at a step count, learning is abrupt."""
-    max_steps: int = Field(1000, ge=1)
+    max_steps: int = Field(1000, ge=1, lt=2**31)
     """Give up here: the run fails when the target was not reached."""
     batch_size: int = Field(256, ge=1)
     """Rows per step."""

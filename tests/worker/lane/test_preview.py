@@ -13,6 +13,7 @@ from worker.jobs import pausing
 from worker.jobs.deferral import Deferral, Reason, columns_of
 from worker.jobs.queue import enqueue
 from worker.jobs.tables import job
+from worker.jobs.time_left import LONGEST_S
 from worker.lane.governor import Memory
 from worker.lane.policy import Standing
 from worker.lane.preview import Preview, preview
@@ -67,6 +68,22 @@ def test_a_run_over_the_end_of_the_window_stops_there_and_the_next_waits_a_day(
     assert (first.stops_at, first.finishes_at) == (None, berlin("2026-06-01T23:00"))
     assert (second.stops_at, second.finishes_at) == (berlin("2026-06-01T23:15"), None)
     assert third.starts_at == berlin("2026-06-02T22:00")
+
+
+@pytest.mark.parametrize("steps", [10**12, 10**99])
+def test_jobs_of_more_steps_than_anybody_can_wait_for_leave_the_night_readable(
+    db: Database, armed: Armed, tally: Tally, queue: list[int], steps: int
+) -> None:
+    """Ten years are counted for each: no clock is put forward beyond what a calendar holds."""
+    armed()
+    for seed in (1, 2):
+        tally(steps=steps, seed=seed)
+
+    found = {step.job_id: step for step in look(db).steps}
+
+    last = found[max(found)]
+    assert last.expected_s == LONGEST_S
+    assert last.finishes_at == pytest.approx(NOON + 3.5 * HOUR + 2 * LONGEST_S)
 
 
 @pytest.mark.requirement("LN-05")

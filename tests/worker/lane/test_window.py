@@ -48,6 +48,23 @@ def test_the_days_of_a_window_are_those_on_which_it_begins() -> None:
     assert window.next_opening(at("2026-06-06T23:00"), BERLIN) == at("2026-06-12T22:00")
 
 
+@pytest.mark.parametrize("days_before", range(8))
+def test_a_weekly_hour_that_the_clock_skips_opens_the_week_after(days_before: int) -> None:
+    """02:00 to 03:00 of a Sunday is not there in the night in which summer time begins."""
+    noon = at("2026-03-29T12:00") - days_before * 24 * HOUR
+
+    opens = Window.parse("02:00-03:00", "sun").next_opening(noon, BERLIN)
+
+    earlier = at("2026-03-22T02:00")
+    assert opens == (earlier if noon < earlier else at("2026-04-05T02:00"))
+
+
+def test_a_moment_beyond_every_calendar_is_of_the_last_day() -> None:
+    """Whoever counts far enough ahead gets an answer."""
+    assert local_day(1e18, BERLIN) == datetime.date(9999, 1, 1)
+    assert Window.parse("02:00-03:00", "sun").next_opening(1e18, BERLIN) > 1e18
+
+
 @pytest.mark.parametrize(("day", "hours"), [(SPRING, 8), (AUTUMN, 10), (SUMMER, 9)])
 def test_a_night_in_which_the_clock_changes_is_shorter_or_longer(
     day: datetime.date, hours: int
