@@ -6,11 +6,16 @@ Knows nothing of jobs, lanes or data; those are the worker's settings.
 from __future__ import annotations
 
 import ipaddress
+import json
+import re
+from typing import Annotated, Any
 
-from pydantic import Field
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic import Field, field_validator
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from engine.contract.errors import NightlaneError
+
+_HOST_NAME = re.compile(r"[\w.-]+|\[[0-9A-Fa-f:.]+\]")
 
 
 class HostRefusedError(NightlaneError):
@@ -28,15 +33,45 @@ class AppSettings(BaseSettings):
     """Read from the environment; the command line overrides it."""
 
     model_config = SettingsConfigDict(
-        env_prefix="NIGHTLANE_", extra="ignore", frozen=True, use_attribute_docstrings=True
+        env_prefix="NIGHTLANE_",
+        env_ignore_empty=True,
+        extra="ignore",
+        frozen=True,
+        use_attribute_docstrings=True,
     )
 
     host: str = "127.0.0.1"
     """Address to listen on; loopback only."""
     port: int = Field(8765, ge=0, le=65535)
     """Port to listen on; 0 takes any free one."""
-    allowed_hosts: tuple[str, ...] = ()
-    """Further names in the Host header that are answered, for a tunnel with a name of its own."""
+    allowed_hosts: Annotated[tuple[str, ...], NoDecode] = ()
+    """Further names in the Host header that are answered, for a tunnel with a name of its own:
+    `box.local,night.example`, without a port."""
+
+    @field_validator("allowed_hosts", mode="before")
+    @classmethod
+    def _listed(cls, given: Any) -> Any:
+        """A list as people write it; one in JSON is read too."""
+        if not isinstance(given, str):
+            return given
+        if not given.lstrip().startswith("["):
+            return [name.strip() for name in given.split(",") if name.strip()]
+        try:
+            return json.loads(given)
+        except ValueError:
+            # An address of IPv6 stands in brackets too.
+            return [name.strip() for name in given.split(",") if name.strip()]
+
+    @field_validator("allowed_hosts")
+    @classmethod
+    def _names(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        for name in names:
+            if not _HOST_NAME.fullmatch(name):
+                raise ValueError(
+                    f"{name[:100]!r} is no name of a host; write names with commas between them, "
+                    "without http:// and port: box.local,night.example"
+                )
+        return names
 
 
 def require_loopback(host: str) -> None:

@@ -16,12 +16,11 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-import sqlalchemy as sa
 
 from engine.contract.errors import NightlaneError
 from engine.contract.run_dir import fsync_directory
 from worker import dialects
-from worker.database import known_versions, unknown_version
+from worker.database import known_versions, unknown_version, url_of
 from worker.lane.machine_lock import keepers_of_data
 from worker.numbers import reserve_in_copy
 from worker.settings import WorkerSettings
@@ -46,6 +45,10 @@ def backup(settings: WorkerSettings, target: Path) -> int:
     if not source.exists():
         raise BackupError(f"{source} does not exist; nothing was enqueued here yet")
     _refuse(target, "choose another name")
+    if not target.parent.is_dir():
+        raise BackupRefusedError(
+            f"{target.parent} is no folder; name a file in a folder that exists"
+        )
     with _written_whole(target) as part, closing(_open(source)) as here:
         with closing(_open(part)) as there:
             # In one step: a reader under WAL keeps no writer waiting, and a copy in several steps
@@ -86,7 +89,7 @@ def restore(settings: WorkerSettings, source: Path) -> Path:
 
 
 def _file(settings: WorkerSettings, instead: str) -> Path:
-    url = sa.make_url(settings.url)
+    url = url_of(settings)
     if not dialects.is_sqlite(url) or not url.database:
         raise BackupRefusedError(
             f"the database is on a server ({url.render_as_string()}); use its own tool: {instead}"

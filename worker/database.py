@@ -291,9 +291,19 @@ def unknown_version(version: str) -> str:
     return f"has schema {version!r}, which is none of Nightlane's; use another copy"
 
 
+def url_of(settings: WorkerSettings) -> sa.URL:
+    """The database in force. Raises sqlalchemy's ArgumentError for what is no URL.
+
+    A path is no part of a URL's text: `?`, `%` and `#` mean something there.
+    """
+    if settings.database_url:
+        return sa.make_url(settings.database_url)
+    return sa.URL.create("sqlite", database=str(settings.data_dir / "nightlane.db"))
+
+
 def shown(settings: WorkerSettings) -> str:
     """The database's name for people: a path, or a URL without its password."""
-    url = sa.make_url(settings.url)
+    url = url_of(settings)
     is_file = dialects.is_sqlite(url) and url.database
     return str(url.database) if is_file else url.render_as_string()
 
@@ -321,7 +331,7 @@ def _in_words(settings: WorkerSettings, error: sa.exc.DBAPIError) -> DatabaseErr
 
 def _connect(settings: WorkerSettings) -> Engine:
     try:
-        url = sa.make_url(settings.url)
+        url = url_of(settings)
     except sa.exc.ArgumentError:
         raise DatabaseError(
             "NIGHTLANE_DATABASE_URL is no database URL; "

@@ -15,12 +15,11 @@ from enum import StrEnum
 from importlib.util import find_spec
 from pathlib import Path
 
-import sqlalchemy as sa
 from pydantic import BaseModel, ConfigDict
 from sqlalchemy import select
 
 from worker import dialects
-from worker.database import Database, DatabaseError, open_database, shown
+from worker.database import Database, DatabaseError, open_database, shown, url_of
 from worker.jobs.states import State
 from worker.jobs.tables import job, lane
 from worker.lane.identity import ProcessIdentity
@@ -123,7 +122,7 @@ def _disk(name: str, place: Path) -> Finding:
 
 
 def _sqlite(settings: WorkerSettings) -> Iterator[Finding]:
-    if not dialects.is_sqlite(sa.make_url(settings.url)):
+    if not dialects.is_sqlite(url_of(settings)):
         return
     module = dialects.sqlite_module()
     risky = dialects.risky_sqlite()
@@ -140,7 +139,7 @@ def _sqlite(settings: WorkerSettings) -> Iterator[Finding]:
 
 
 def _database(settings: WorkerSettings) -> list[Finding]:
-    url = sa.make_url(settings.url)
+    url = url_of(settings)
     if dialects.is_sqlite(url) and not Path(str(url.database)).exists():
         return [_found("database", Level.OK, f"{shown(settings)} (not made yet)")]
     with closing(open_database(settings)) as db:

@@ -39,10 +39,16 @@ def _names(field: str) -> AliasChoices:
 
 
 class WorkerSettings(BaseSettings):
-    """The worker's settings; every variable is its name in capitals behind `NIGHTLANE_`."""
+    """The worker's settings; every variable is its name in capitals behind `NIGHTLANE_`, and an
+    empty one counts as not set.
+    """
 
     model_config = SettingsConfigDict(
-        env_prefix="NIGHTLANE_", extra="ignore", frozen=True, use_attribute_docstrings=True
+        env_prefix="NIGHTLANE_",
+        env_ignore_empty=True,
+        extra="ignore",
+        frozen=True,
+        use_attribute_docstrings=True,
     )
 
     data_dir: Path = Path("~/.nightlane")
@@ -172,8 +178,3 @@ class WorkerSettings(BaseSettings):
     def cache_dir(self) -> Path:
         """What only depends on a recipe and can be made again."""
         return self.data_dir / "cache"
-
-    @property
-    def url(self) -> str:
-        """The database URL in force."""
-        return self.database_url or f"sqlite:///{self.data_dir / 'nightlane.db'}"

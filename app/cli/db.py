@@ -21,10 +21,10 @@ def register(cli: typer.Typer) -> None:
 @group.command()
 def upgrade(context: typer.Context, *, as_json: AsJson = False, data_dir: DataDir = None) -> None:
     """Create the database, or bring it forward to this version's tables."""
-    from worker.database import known_versions  # noqa: PLC0415 - keeps --help light
+    from worker.database import known_versions, url_of  # noqa: PLC0415 - keeps --help light
 
     with opened(context, data_dir) as database:
-        url = database.settings.url
+        url = url_of(database.settings).render_as_string()
     if as_json:
         print_json({"url": url, "version": known_versions()[-1]})
     else:

@@ -13,11 +13,22 @@ if TYPE_CHECKING:
     from worker.database import Database
     from worker.settings import WorkerSettings
 
+
+def _directory(given: str) -> Path:
+    """An empty name would be the directory that the command happens to run in."""
+    if not given:
+        raise typer.BadParameter("it is empty; name a directory, or leave the option out")
+    if Path(given).is_file():
+        raise typer.BadParameter(f"{given} is a file; name a directory")
+    return Path(given)
+
+
 DataDir = Annotated[
     Path | None,
     typer.Option(
         "--data-dir",
-        file_okay=False,
+        metavar="DIRECTORY",
+        parser=_directory,
         help="Where database and runs live; else NIGHTLANE_DATA_DIR, else ~/.nightlane.",
     ),
 ]

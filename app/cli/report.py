@@ -61,6 +61,9 @@ def _write(database: Database, found: Report, now: float, target: Path) -> None:
     from app.report_file import render_file  # noqa: PLC0415 - keeps --help light
 
     text = render_file(database, found, now)
+    remedy = "name a file in a folder that exists"
+    if not target.name:
+        raise ConfigError([ConfigProblem("--html", str(target), "is no name of a file", remedy)])
     unfinished = target.with_name(f".{target.name}.part")
     try:
         unfinished.write_text(text, encoding="utf-8")
@@ -68,7 +71,6 @@ def _write(database: Database, found: Report, now: float, target: Path) -> None:
     except OSError as error:
         unfinished.unlink(missing_ok=True)
         problem = f"cannot be written: {error.strerror}"
-        remedy = "name a file in a folder that exists"
         raise ConfigError([ConfigProblem("--html", str(target), problem, remedy)]) from None
     note(f"written: {target}")
 

@@ -286,6 +286,64 @@ class Served:
         self.child.communicate()
 
 
+@pytest.mark.parametrize("told", ["box.local, night.example", '["box.local", "night.example"]'])
+def test_a_running_cockpit_answers_to_the_names_it_was_told(
+    settings: WorkerSettings, monkeypatch: pytest.MonkeyPatch, told: str
+) -> None:
+    """As people write a list, and as JSON; every other name is refused with the variable's name."""
+    monkeypatch.setenv("NIGHTLANE_ALLOWED_HOSTS", told)
+    with Served() as served, httpx.Client(trust_env=False) as browser:
+        answers = {
+            host: browser.get(f"{served.url}healthz", headers={"host": host})
+            for host in ("box.local", "night.example:8765", "other.example")
+        }
+
+    assert {host: answer.status_code for host, answer in answers.items()} == {
+        "box.local": 200,
+        "night.example:8765": 200,
+        "other.example": 421,
+    }
+    assert "add the name to NIGHTLANE_ALLOWED_HOSTS" in answers["other.example"].text
+
+
+@pytest.mark.parametrize("told", ["http://box.local", "box.local:8765", '["a b"]', "[1]"])
+def test_a_name_that_no_host_has_is_one_line(
+    cockpit: Cockpit, monkeypatch: pytest.MonkeyPatch, told: str
+) -> None:
+    """Before anything listens."""
+    monkeypatch.setenv("NIGHTLANE_ALLOWED_HOSTS", told)
+
+    said = cockpit("serve", "--port", "0")
+
+    assert (said.code, said.err.count("\n")) == (2, 1)
+    assert said.err.startswith("cockpit: NIGHTLANE_ALLOWED_HOSTS")
+
+
+@pytest.mark.parametrize(
+    "name", ["DATA_DIR", "WORK_DIR", "LOCK_DIR", "RESIDENT_STOP_CMD", "SERVE_CMD", "POLL_S"]
+)
+def test_an_empty_variable_counts_as_not_set(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """As a line `NIGHTLANE_DATA_DIR=` of a file of variables means it; never the current folder."""
+    for prefix in ("NIGHTLANE", "FK_RL"):
+        monkeypatch.delenv(f"{prefix}_{name}", raising=False)
+    unset = WorkerSettings()
+    for prefix in ("NIGHTLANE", "FK_RL"):
+        monkeypatch.setenv(f"{prefix}_{name}", "")
+
+    assert WorkerSettings() == unset
+
+
+@pytest.mark.parametrize("place", ["before", "behind"])
+def test_an_empty_data_directory_is_no_place(cockpit: Cockpit, place: str) -> None:
+    """It would be the folder that the command happens to run in."""
+    option = ("--data-dir", "")
+
+    said = cockpit(*option, "jobs") if place == "before" else cockpit("jobs", *option)
+
+    assert said.code == 2
+    assert "it is empty; name a directory, or leave the option out" in said.err
+
+
 @pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGTERM])
 def test_serve_ends_within_three_seconds_although_streams_are_open(
     settings: WorkerSettings, sign: signal.Signals

@@ -157,6 +157,9 @@ def test_a_file_that_cannot_be_written_is_one_error(
 
     assert said.code == 2
     assert "--html: cannot be written" in said.err
+    for no_name in ("", "/"):
+        said = cockpit("report", "--html", no_name)
+        assert (said.code, "is no name of a file" in said.err) == (2, True)
     assert list(tmp_path.glob("*.part")) == []
 
 

@@ -17,7 +17,8 @@ import pytest
 from tests.deadline import eventually
 from worker import dialects
 from worker.backup import BackupError, BackupRefusedError, backup, restore
-from worker.database import Database, DatabaseError, open_database
+from worker.database import Database, DatabaseError, open_database, shown
+from worker.diagnosis import diagnose
 from worker.drain import drain
 from worker.jobs import views
 from worker.jobs.states import State
@@ -46,6 +47,7 @@ def test_a_copy_made_while_jobs_are_enqueued_is_whole(
     writer = threading.Thread(target=write)
     writer.start()
     assert going.wait(30)
+    (tmp_path / "copies").mkdir()
     backup(settings, tmp_path / "copies" / "night.db")
     stop.set()
     writer.join(30)
@@ -59,6 +61,36 @@ def test_a_copy_made_while_jobs_are_enqueued_is_whole(
             audit = conn.exec_driver_sql("SELECT count(*) FROM job_event").scalar_one()
     assert rows == audit == queued > 0
     assert [path.name for path in (tmp_path / "copies").iterdir()] == ["night.db"]
+
+
+def test_a_copy_makes_no_folder_of_its_own(
+    settings: WorkerSettings, tally: Tally, tmp_path: Path
+) -> None:
+    """A typing error in the name is refused, not built."""
+    tally()
+
+    with pytest.raises(BackupRefusedError, match="name a file in a folder that exists"):
+        backup(settings, tmp_path / "copeis" / "night.db")
+
+    assert not (tmp_path / "copeis").exists()
+
+
+@pytest.mark.parametrize("name", ["a?mode=memory", "a%20b", "a#b", "a b;c&d=e"])
+def test_a_path_means_itself_whatever_it_would_mean_in_a_url(name: str, tmp_path: Path) -> None:
+    """Database, copy, doctor and the way back go to the one file that the path names."""
+    settings = WorkerSettings(data_dir=tmp_path / name, lane="cpu")
+    file = tmp_path / name / "nightlane.db"
+    open_database(settings).close()
+    assert file.stat().st_size > 0
+
+    backup(settings, tmp_path / "copy.db")
+    for path in file.parent.glob("nightlane.db*"):
+        path.unlink()
+
+    assert restore(settings, tmp_path / "copy.db") == file
+    assert shown(settings) == str(file)
+    assert {one.name: one.detail for one in diagnose(settings)}["database"] == f"{file}, whole"
+    assert {path.name for path in tmp_path.iterdir()} == {name, "copy.db"}
 
 
 def test_a_restored_queue_goes_on(

@@ -13,7 +13,7 @@ from tests.worker.jobs.verbs import by_hand
 from worker import dialects
 from worker.attempt.settlement import Verdict
 from worker.attempt.writing import write_verdict
-from worker.database import Database
+from worker.database import Database, url_of
 from worker.jobs.queue import claim, enqueue, look
 from worker.jobs.states import State
 from worker.lane.lock import hold_lane
@@ -108,7 +108,7 @@ def test_a_connection_keeps_more_statements_compiled_than_the_program_has(db: Da
         compiled.append(action)
         return 0
 
-    with dialects.connect(sa.make_url(db.settings.url)).connect() as conn:
+    with dialects.connect(url_of(db.settings)).connect() as conn:
         driver: Any = conn.connection.dbapi_connection
         driver.set_authorizer(note)  # asked whenever a statement is compiled, and only then
         for _ in range(2):

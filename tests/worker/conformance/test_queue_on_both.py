@@ -18,7 +18,7 @@ from sqlmodel import SQLModel
 from worker.attempt.rescue import rescue
 from worker.attempt.settlement import Verdict
 from worker.attempt.writing import write_verdict
-from worker.database import Database, DatabaseError, known_versions, open_database
+from worker.database import Database, DatabaseError, known_versions, open_database, url_of
 from worker.drain import drain
 from worker.jobs import views
 from worker.jobs.queue import claim, enqueue
@@ -95,7 +95,7 @@ def test_two_programs_that_share_no_directory_migrate_once(
     settings: WorkerSettings, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     """The writer lock of the database itself decides, not a file beside it."""
-    url = settings.url
+    url = url_of(settings).render_as_string(hide_password=False)
     code = (
         "import sys; from pathlib import Path; from worker.settings import WorkerSettings as S\n"
         "import worker.database as d\n"

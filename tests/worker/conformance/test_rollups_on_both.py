@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from alembic import command
 from alembic.config import Config
-from sqlalchemy import make_url, text
+from sqlalchemy import text
 
 from tests.worker.jobs.test_rollups import by_hand, measured, started, stored, write
 from worker import dialects
-from worker.database import Database, migrations_dir, open_database
+from worker.database import Database, migrations_dir, open_database, url_of
 from worker.jobs.queue import enqueue
 from worker.jobs.series import curves, summaries
 from worker.settings import WorkerSettings
@@ -37,7 +37,7 @@ VALUES (:id, 'tally', 'tally', 'succeeded', '{}', 0, 'test', 1, 1, 0, 0, 0, 0, '
 def test_a_database_of_before_gets_rollups_of_its_rows(settings: WorkerSettings) -> None:
     """By the migration, for every job at once."""
     settings.data_dir.mkdir(parents=True, exist_ok=True)
-    engine = dialects.connect(make_url(settings.url))
+    engine = dialects.connect(url_of(settings))
     config = Config()
     config.set_main_option("script_location", str(migrations_dir()))
     with engine.begin() as conn:

@@ -12,7 +12,7 @@ from alembic.config import Config
 
 from tests.worker.jobs.verbs import by_hand
 from worker.attempt.rescue import rescue
-from worker.database import migrations_dir, open_database
+from worker.database import migrations_dir, open_database, url_of
 from worker.jobs import control, views
 from worker.jobs.queue import enqueue
 from worker.jobs.states import State
@@ -35,7 +35,7 @@ A_JOB_DONE = A_JOB.bindparams(id=1, state="succeeded", lane=None)
 def _of_version(settings: WorkerSettings, version: str) -> Iterator[sa.Connection]:
     """An empty database as that version left it."""
     settings.data_dir.mkdir(parents=True)
-    engine = sa.create_engine(settings.url)
+    engine = sa.create_engine(url_of(settings))
     with engine.begin() as conn:
         config = Config()
         config.set_main_option("script_location", str(migrations_dir()))
