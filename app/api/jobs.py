@@ -96,15 +96,8 @@ async def create_job(request: Request, database: DatabasePart) -> JSONResponse:
 
     With an `Idempotency-Key` the same request is answered by the same job, with 200.
     """
-    wanted = wanted_job(await json_object(request, '{"kind": …, "config": {…}}'))
-    if wanted.sweep is not None:
-        remedy = "send it to /api/v1/sweeps"
-        raise ConfigError([ConfigProblem("sweep", None, "makes several jobs", remedy)])
-    job, repeated = await anyio.to_thread.run_sync(_enqueue, database, wanted, key_of(request))
-    headers = {"Location": f"/api/v1/jobs/{job.id}"}
-    body = job.model_dump(mode="json")
-    body["cautions"] = [found.as_dict() for found in cautions(job.kind, wanted.config)]
-    return JSONResponse(body, 200 if repeated else 201, headers=headers)
+    body = await json_object(request, '{"kind": …, "config": {…}}')
+    return await anyio.to_thread.run_sync(_create, database, body, key_of(request))
 
 
 @router.get("/{job_id}")
@@ -206,9 +199,17 @@ def _unpacked(request: Request, packed: bytes) -> Response:
     return Response(packed, media_type="application/json", headers=headers)
 
 
-def _enqueue(database: Database, wanted: Submission, key: str | None) -> tuple[views.JobView, bool]:
+def _create(database: Database, body: dict[str, Any], key: str | None) -> JSONResponse:
+    wanted = wanted_job(body)
+    if wanted.sweep is not None:
+        remedy = "send it to /api/v1/sweeps"
+        raise ConfigError([ConfigProblem("sweep", None, "makes several jobs", remedy)])
     done = queue.submit(database, wanted, actor=REST, key=key)
-    return views.get_job(database, done.job_id), done.repeated
+    job = views.get_job(database, done.job_id)
+    headers = {"Location": f"/api/v1/jobs/{job.id}"}
+    body = job.model_dump(mode="json")
+    body["cautions"] = [found.as_dict() for found in cautions(job.kind, wanted.config)]
+    return JSONResponse(body, 200 if done.repeated else 201, headers=headers)
 
 
 def _retry(database: Database, job_id: int, fresh: bool) -> views.JobView:

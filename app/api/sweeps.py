@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import anyio.to_thread
 from fastapi import APIRouter, Request
 from starlette.responses import JSONResponse
@@ -11,7 +13,6 @@ from app.parts import DatabasePart, JobId
 from app.requests import REST, json_object, key_of, takes, wanted_job
 from worker.database import Database
 from worker.jobs import control, sweeps, views
-from worker.jobs.submission import Submission
 
 router = APIRouter(prefix="/api/v1/sweeps", tags=["sweeps"])
 
@@ -23,8 +24,8 @@ async def create_sweep(request: Request, database: DatabasePart) -> JSONResponse
     With an `Idempotency-Key` the same request is answered by the same jobs, with 200.
     """
     example = '{"kind": …, "config": {…}, "sweep": {"lr": [1e-4, 1e-3]}}'
-    wanted = wanted_job(await json_object(request, example))
-    found, repeated = await anyio.to_thread.run_sync(_submit, database, wanted, key_of(request))
+    body = await json_object(request, example)
+    found, repeated = await anyio.to_thread.run_sync(_submit, database, body, key_of(request))
     headers = {"Location": f"/api/v1/sweeps/{found.id}"}
     return JSONResponse(found.model_dump(mode="json"), 200 if repeated else 201, headers=headers)
 
@@ -42,7 +43,7 @@ def cancel_sweep(sweep_id: JobId, database: DatabasePart) -> dict[int, control.D
 
 
 def _submit(
-    database: Database, wanted: Submission, key: str | None
+    database: Database, body: dict[str, Any], key: str | None
 ) -> tuple[views.SweepView, bool]:
-    done = sweeps.submit_sweep(database, wanted, actor=REST, key=key)
+    done = sweeps.submit_sweep(database, wanted_job(body), actor=REST, key=key)
     return views.get_sweep(database, done.sweep_id), done.repeated

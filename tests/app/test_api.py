@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import Any
 
@@ -11,6 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from starlette.testclient import TestClient
 
+from app import requests
 from engine.contract.errors import ConfigError
 from engine.contract.kinds import parse_yaml
 from tests.app.night import CONFIG, night, queue
@@ -46,6 +48,32 @@ def test_a_yaml_text_and_the_same_json_give_the_same_job(client: TestClient) -> 
     by_json = client.post("/api/v1/jobs", json={"kind": "rl_run", "config": CONFIG})
 
     assert by_yaml.json()["config"] == by_json.json()["config"]
+
+
+@pytest.mark.parametrize(
+    ("door", "sweep"), [("/api/v1/jobs", {}), ("/api/v1/sweeps", {"sweep": {"seed": [1, 2]}})]
+)
+def test_a_long_document_keeps_no_page_waiting(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch, door: str, sweep: dict[str, Any]
+) -> None:
+    """YAML is read beside the loop that answers everybody."""
+    on_the_loop: list[bool] = []
+
+    def read(text: str) -> dict[str, Any]:
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            on_the_loop.append(False)
+        else:
+            on_the_loop.append(True)
+        return parse_yaml(text)
+
+    monkeypatch.setattr(requests, "parse_yaml", read)
+    text = json.dumps(CONFIG)
+
+    answer = client.post(door, json={"kind": "rl_run", "yaml": text, **sweep})
+
+    assert (answer.status_code, on_the_loop) == (201, [False])
 
 
 def test_a_wrong_config_names_each_field_and_writes_nothing(

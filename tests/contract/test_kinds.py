@@ -309,6 +309,12 @@ def test_yaml_is_read_as_people_mean_it() -> None:
         (f"steps: 0x{'f' * 5000}", "a whole number has 5002 digits; at most 100 are read"),
         ("warmup: {1: a, lr: b}", "has a key that is no text (got '1')"),
         ("rows: [{a: 1}, {true: 2}]", "has a key that is no text (got 'True')"),
+        ("a: !!bool foo", "at line 1, column 4: 'foo' cannot be read as bool"),
+        ("a: 1\nb: !!int ''", "at line 2, column 4: '' cannot be read as int"),
+        ("a: !!float ''", "'' cannot be read as float"),
+        ("a: !!timestamp x", "'x' cannot be read as timestamp"),
+        ("a: 2001-99-99", "'2001-99-99' cannot be read as timestamp"),
+        (f"a: {'1:' * 200}1.5", "cannot be read as float"),
     ],
 )
 def test_yaml_that_no_json_can_say_is_refused_in_words(text: str, words: str) -> None:
@@ -318,6 +324,24 @@ def test_yaml_that_no_json_can_say_is_refused_in_words(text: str, words: str) ->
 
     assert words in str(refusal.value)
     assert len(str(refusal.value)) < 300
+
+
+def test_a_few_merge_keys_do_not_stand_for_more_than_a_machine_holds() -> None:
+    """Each line names the one before ten times: refused before it is written out."""
+    lines = ["l0: &l0 {k: 1}"]
+    lines += [f"l{n}: &l{n} {{<<: [{','.join([f'*l{n - 1}'] * 10)}]}}" for n in range(1, 12)]
+
+    with pytest.raises(ConfigError, match="too many values behind merge keys"):
+        parse_yaml("\n".join(lines))
+
+
+def test_merge_keys_are_read_as_people_mean_them() -> None:
+    """What stands beside them counts, then what is named first."""
+    text = "a: &a {x: 1, y: 1}\nb: &b {y: 2, z: 2}\nc: {<<: [*a, *b], x: 3}\nd: {<<: *a}"
+
+    found = parse_yaml(text)
+
+    assert (found["c"], found["d"]) == ({"x": 3, "y": 1, "z": 2}, {"x": 1, "y": 1})
 
 
 @pytest.mark.parametrize(

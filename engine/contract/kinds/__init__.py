@@ -169,6 +169,36 @@ def _values_in(value: Any) -> Iterator[Any]:
 class _UniqueKeys(yaml.SafeLoader):
     """YAML as people mean it: a key given twice is an error, and `1e-6` is a number."""
 
+    _merged = 0
+
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+        """What a tag promises and its text does not hold, the library meets unprepared."""
+        try:
+            return super().construct_object(node, deep=deep)
+        except (LookupError, ValueError, AttributeError, TypeError, ArithmeticError) as error:
+            kind = node.tag.rpartition(":")[2]
+            shown = repr(node.value) if isinstance(node.value, str) else "this"
+            shown = shown if len(shown) <= 80 else shown[:77] + "…"
+            raise yaml.constructor.ConstructorError(
+                None, None, f"{shown} cannot be read as {kind}", node.start_mark
+            ) from error
+
+    def flatten_mapping(self, node: yaml.MappingNode) -> None:
+        """Merge keys write out what they name: counted before that, for it can be any amount."""
+        for key_node, value_node in node.value:
+            if key_node.tag != "tag:yaml.org,2002:merge":
+                continue
+            named = value_node.value if isinstance(value_node, yaml.SequenceNode) else [value_node]
+            for mapping in named:
+                if isinstance(mapping, yaml.MappingNode):
+                    self.flatten_mapping(mapping)
+                    self._merged += len(mapping.value)
+                    if self._merged > MAX_CONFIG_NODES:
+                        raise yaml.constructor.ConstructorError(
+                            None, None, "too many values behind merge keys", key_node.start_mark
+                        )
+        super().flatten_mapping(node)
+
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen: set[Any] = set()
         for key_node, _ in node.value:
