@@ -32,6 +32,7 @@ from app.api import (
 from app.assets import STATIC_FOLDER
 from app.drawings import Drawings
 from app.guard import Guard
+from app.head import HeadAsGet
 from app.live import Live
 from app.pages import actions, audit, board, machine, new_job, run, run_charts, strip
 from app.pages import budget as budget_page
@@ -66,6 +67,7 @@ def create_app(settings: AppSettings, worker_settings: WorkerSettings) -> FastAP
         lifespan=_lifespan,
         middleware=[
             Middleware(Guard, allowed_hosts=settings.allowed_hosts),
+            Middleware(HeadAsGet),
             Middleware(GZipMiddleware, compresslevel=GZIP_LEVEL),  # lets event streams through
         ],
     )

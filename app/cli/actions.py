@@ -121,7 +121,8 @@ def move(
         following = [job.id for job in views.next_jobs(database)]
     if as_json:
         print_json({"next": following})
-    note(f"job {job_id} was moved; next: {', '.join(map(str, following[:10]))}")
+    became = "stays where it is" if job_id in {before, after} else "was moved"
+    note(f"job {job_id} {became}; next: {', '.join(map(str, following[:10]))}")
 
 
 def edit(

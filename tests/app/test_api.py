@@ -178,6 +178,35 @@ def test_every_error_is_a_problem_document(
     assert answer.json()["status"] == status
 
 
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/healthz",
+        "/readyz",
+        "/metrics",
+        "/api/v1/jobs",
+        "/api/v1/jobs/1",
+        "/api/v1/jobs/7",
+        "/api/v1/stream?after=x",
+        "/",
+        "/jobs/1",
+        "/queue",
+        "/nothing",
+        "/static/cockpit.css",
+    ],
+)
+def test_whatever_can_be_got_can_be_asked_for_its_head(
+    client: TestClient, db: Database, path: str
+) -> None:
+    """As a monitor does: status and type of the page, and no body."""
+    queue(db)
+    got, head = client.get(path), client.head(path)
+
+    assert (head.status_code, head.content) == (got.status_code, b"")
+    assert head.headers["content-type"] == got.headers["content-type"]
+    assert "content-security-policy" in head.headers
+
+
 def test_pages_of_jobs_follow_each_other_without_gap_or_double(
     client: TestClient, db: Database
 ) -> None:

@@ -103,6 +103,17 @@ def test_a_job_can_be_placed_moved_and_changed(client: TestClient) -> None:
     assert [one["id"] for one in tagged] == [3]
 
 
+@pytest.mark.parametrize("side", ["before", "after"])
+def test_a_job_beside_itself_stays_where_it_is(cockpit: Cockpit, db: Database, side: str) -> None:
+    """Nothing moved, so nobody is told that something did."""
+    queue(db)
+    number = queue(db)
+
+    said = cockpit("move", str(number), f"--{side}", str(number))
+
+    assert (said.code, said.err) == (0, f"job {number} stays where it is; next: 1, 2\n")
+
+
 @pytest.mark.requirement("JB-07")
 def test_a_job_can_be_cancelled_put_back_and_tried_again(client: TestClient, db: Database) -> None:
     """Each answer says what came of it, and shows the job."""

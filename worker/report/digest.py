@@ -7,7 +7,10 @@ be, stands in the lane's audit.
 
 from __future__ import annotations
 
+import json
 import logging
+import subprocess
+import sys
 from pathlib import Path
 
 from sqlalchemy import func, select
@@ -17,6 +20,8 @@ from worker.database import Database
 from worker.lane import decisions
 from worker.lane.ledger import zone_of
 from worker.lane.tables import lane_event
+from worker.report import messenger
+from worker.report.messenger import Outcome
 from worker.report.night import Night, night_at
 from worker.report.standup import Report, build
 from worker.settings import WorkerSettings
@@ -24,6 +29,8 @@ from worker.settings import WorkerSettings
 SENT, FAILED = "digest-sent", "digest-failed"
 _MOST_REASONS = 500
 """Characters of what Apprise says about addresses that did not take a message."""
+DEADLINE_S = 60.0
+"""Seconds that all addresses together have for their answers."""
 _LOG = logging.getLogger(__name__)
 
 
@@ -39,31 +46,45 @@ def notify_file(settings: WorkerSettings) -> Path:
 def send(settings: WorkerSettings, title: str, body: str) -> int:
     """Send one message to every address; returns how many there are.
 
-    Raises NotifyError when there is no file, no address in it, or one of them did not take it.
+    Raises NotifyError when there is no file, no address in it, or one of them did not take it in
+    time.
     """
-    import apprise  # noqa: PLC0415 - half a second that only a message pays
-
     path = notify_file(settings)
     if not path.is_file():
         raise NotifyError(
             f"{path} does not exist; write an Apprise configuration there, "
             "or set NIGHTLANE_NOTIFY_FILE"
         )
-    # A configuration may not fetch another one: addresses come from this file alone.
-    config = apprise.AppriseConfig(recursion=0, insecure_includes=False)
-    config.add(str(path))
-    messenger = apprise.Apprise()
-    messenger.add(config)
-    addresses = len(messenger)
-    if addresses == 0:
+    outcome = _delivered(path, title, body)
+    if outcome["addresses"] == 0:
         raise NotifyError(f"{path} holds no address that Apprise can read; correct it")
-    with apprise.LogCapture(level=logging.WARNING, fmt="%(message)s") as said:  # type: ignore[no-untyped-call]
-        taken = messenger.notify(title=title, body=body)
-        reasons = "; ".join(dict.fromkeys(said.getvalue().split("\n"))).strip("; ")
-    if not taken:
-        why = reasons[:_MOST_REASONS] or "Apprise gives no reason"
+    if not outcome["taken"]:
+        why = outcome["said"][:_MOST_REASONS] or "Apprise gives no reason"
         raise NotifyError(f"not every address of {path} took the message: {why}")
-    return addresses
+    return outcome["addresses"]
+
+
+def _delivered(path: Path, title: str, body: str) -> Outcome:
+    message = json.dumps({"file": str(path), "title": title, "body": body})
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", messenger.__name__],
+            input=message.encode(),
+            capture_output=True,
+            timeout=DEADLINE_S,
+            check=True,
+        )
+    except subprocess.TimeoutExpired:
+        raise NotifyError(
+            f"an address of {path} gave no whole answer within {DEADLINE_S:g} s"
+        ) from None
+    except OSError as error:
+        raise NotifyError(f"no process to send the message with: {error.strerror}") from error
+    except subprocess.CalledProcessError as error:
+        words = (error.stderr.decode(errors="replace").strip().splitlines() or [""])[-1]
+        raise NotifyError(f"{path}: Apprise fell over: {words[:_MOST_REASONS]}") from error
+    outcome: Outcome = json.loads(done.stdout)
+    return outcome
 
 
 def send_once(db: Database, now: float) -> bool:
