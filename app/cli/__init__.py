@@ -28,6 +28,7 @@ from app.cli import (
     stage2,
 )
 from app.cli.errors import reporting
+from app.cli.output import show_what_can_be_shown
 from app.cli.place import DataDir
 
 _DOCUMENTATION = """The overnight cockpit for post-training on one box.
@@ -79,4 +80,5 @@ for group in (
 def main() -> None:
     """The console script."""
     with reporting():
+        show_what_can_be_shown()
         cli(prog_name="cockpit")

@@ -6,9 +6,12 @@ What a user did wrong never shows a traceback; a defect of ours does, because it
 from __future__ import annotations
 
 import enum
+import errno
+import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 
 import typer
 from pydantic import ValidationError
@@ -42,8 +45,24 @@ def reporting() -> Iterator[None]:
         for detail in error.errors():
             _say(_setting_line(detail["loc"], detail["msg"]))
         sys.exit(Exit.USAGE)
+    except OSError as error:
+        if error.errno not in _NO_ROOM or error.filename is not None:
+            raise
+        remedy = "make room for it, or send it elsewhere"
+        _say(f"the output cannot be written: {error.strerror}; {remedy}")
+        _forget_output()
+        sys.exit(Exit.FAILED)
     except KeyboardInterrupt:
         sys.exit(Exit.INTERRUPTED)
+
+
+_NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+
+
+def _forget_output() -> None:
+    """What is still in the buffer would fail again, with a traceback, when Python ends."""
+    with suppress(OSError), Path(os.devnull).open("wb") as nowhere:
+        os.dup2(nowhere.fileno(), sys.stdout.fileno())
 
 
 def exit_code(error: NightlaneError) -> Exit:

@@ -46,6 +46,7 @@ def jobs(
     from app.headline import Headline  # noqa: PLC0415 - keeps --help light
     from worker.jobs import views  # noqa: PLC0415 - keeps --help light
 
+    _look_at_tag(tag)
     with opened(context, data_dir) as database:
         if following:
             found = views.next_jobs(database, limit=limit)
@@ -134,6 +135,17 @@ def _state(name: str | None) -> State | None:
     except ValueError:
         known = f"known: {', '.join(State)}"
         raise ConfigError([ConfigProblem("--state", name, "is no state", known)]) from None
+
+
+def _look_at_tag(tag: str | None) -> None:
+    from engine.contract.errors import ConfigError, ConfigProblem  # noqa: PLC0415
+    from worker.jobs.submission import checked_tags  # noqa: PLC0415 - keeps --help light
+
+    try:
+        checked_tags([] if tag is None else [tag])
+    except ValueError as error:
+        problem, _, remedy = str(error).partition("; ")
+        raise ConfigError([ConfigProblem("--tag", None, problem, remedy)]) from None
 
 
 def _nothing(*, following: bool, **filters: str | int | None) -> str:

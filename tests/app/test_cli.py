@@ -264,6 +264,50 @@ def test_looking_at_jobs_loads_neither_torch_nor_the_web(settings: WorkerSetting
         assert not heavy & loaded, arguments
 
 
+@pytest.mark.parametrize("arguments", [["jobs"], ["jobs", "--json"], ["report"], ["show", "1"]])
+def test_an_output_without_room_is_one_line(db: Database, arguments: list[str]) -> None:
+    """No traceback, neither at the write nor when Python ends."""
+    queue(db)
+    with Path("/dev/full").open("wb") as full:
+        child = subprocess.run(
+            [sys.executable, "-m", "app.cli", *arguments],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+
+    assert child.returncode == 1
+    assert child.stderr == (
+        "cockpit: the output cannot be written: No space left on device; "
+        "make room for it, or send it elsewhere\n"
+    )
+
+
+@pytest.mark.parametrize("encoding", ["latin-1", "cp1252"])
+def test_what_a_terminal_cannot_show_is_a_question_mark(db: Database, encoding: str) -> None:
+    """A table stands; JSON is whole, with escapes."""
+    number = queue(db, name="夜 → α")
+    environment = os.environ | {"PYTHONIOENCODING": encoding}
+
+    def said(*arguments: str) -> str:
+        command = [sys.executable, "-m", "app.cli", *arguments]
+        child = subprocess.run(command, env=environment, capture_output=True, check=True)
+        return child.stdout.decode(encoding)
+
+    assert "? ? ?" in said("jobs")
+    assert "? ? ?" in said("show", str(number))
+    assert json.loads(said("show", str(number), "--json"))["name"] == "夜 → α"
+
+
+def test_a_tag_that_nobody_could_type_is_refused(cockpit: Cockpit, db: Database) -> None:
+    """A byte that is no text reaches no database."""
+    said = cockpit("jobs", "--tag", "\udcff")
+
+    assert (said.code, said.err.count("\n")) == (2, 1)
+    assert "a tag is 1 to" in said.err
+
+
 class Served:
     """`cockpit serve` as a real process."""
 
@@ -342,6 +386,19 @@ def test_an_empty_data_directory_is_no_place(cockpit: Cockpit, place: str) -> No
 
     assert said.code == 2
     assert "it is empty; name a directory, or leave the option out" in said.err
+
+
+def test_the_head_of_the_event_stream_is_an_answer_of_its_own(settings: WorkerSettings) -> None:
+    """It ends with its headers; the connection answers the next question."""
+    with Served() as served, httpx.Client(trust_env=False, timeout=10) as browser:
+        head = browser.head(f"{served.url}api/v1/stream")
+        after = browser.get(f"{served.url}healthz")
+
+    assert (head.status_code, head.headers["content-type"].partition(";")[0]) == (
+        200,
+        "text/event-stream",
+    )
+    assert after.status_code == 200
 
 
 @pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGTERM])
