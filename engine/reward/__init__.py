@@ -157,18 +157,20 @@ class RewardAdapter:
         return formed(form, pairs, ask_all(self.verifier, pairs))
 
     def success(self, verdict: Verdict) -> bool:
-        """Whether the reward reaches the threshold."""
-        return verdict.reward >= self.threshold
+        """Whether the verifier's own reward reaches the threshold, whatever training pays."""
+        return verdict.strict >= self.threshold
 
     def _settled(self, verdict: Verdict, *, truncated: bool) -> Verdict:
         if not math.isfinite(verdict.reward):
             verdict = replace(verdict, reward=0.0, reason=Reason.CRASH)
+        if not math.isfinite(verdict.strict):
+            verdict = replace(verdict, verified=0.0)
         if verdict.answer is not None:
             # Half a surrogate pair cannot be written to a file; a megabyte should not.
             answer = verdict.answer[:LONGEST_ANSWER].encode("utf-8", "replace").decode()
             verdict = replace(verdict, answer=answer)
         broke = verdict.reason in {Reason.CRASH, Reason.TIMEOUT}
-        if truncated and not broke and not self.success(verdict):
+        if truncated and not broke and verdict.reward < self.threshold:
             verdict = replace(verdict, reason=Reason.TRUNCATED)
         return verdict
 

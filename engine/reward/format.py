@@ -52,7 +52,8 @@ class FormatReward:
         strict = self.strict(pairs)
         well_formed = formed(self.form, pairs, strict)
         lenient = self._lenient(pairs, strict, well_formed)
-        return [self._paid(*judged) for judged in zip(strict, well_formed, lenient, strict=True)]
+        paid = (self._paid(*judged) for judged in zip(strict, well_formed, lenient, strict=True))
+        return [replace(v, verified=s.reward) for v, s in zip(paid, strict, strict=True)]
 
     def _lenient(
         self,

@@ -32,6 +32,13 @@ class Verdict:
     reward: float
     answer: str | None
     reason: Reason
+    verified: float | None = None
+    """What the run's verifier alone gives, where training pays by another rule; None elsewhere."""
+
+    @property
+    def strict(self) -> float:
+        """What a held-out gate would have given."""
+        return self.reward if self.verified is None else self.verified
 
     @classmethod
     def of(cls, correct: bool, answer: str) -> Verdict:

@@ -74,6 +74,7 @@ def record(rollout: Rollout, verdict: Verdict) -> dict[str, Any]:
         "answer": verdict.answer,
         "reward": verdict.reward,
         "reason": verdict.reason,
+        "verified": verdict.verified,
         "truncated": rollout.truncated,
         "prompt_ids": rollout.prompt_ids,
         "completion_ids": rollout.completion_ids,
@@ -98,7 +99,8 @@ def _judged(row: Mapping[str, Any]) -> tuple[Rollout, Verdict]:
         draw_shift=row["draw_shift"],
         begun=row.get("begun", ""),  # rows of older versions say nothing of it
     )
-    return rollout, Verdict(row["reward"], row["answer"], Reason(row["reason"]))
+    verified = row.get("verified")
+    return rollout, Verdict(row["reward"], row["answer"], Reason(row["reason"]), verified)
 
 
 def read_rows(path: Path) -> list[dict[str, Any]] | None:

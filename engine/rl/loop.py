@@ -356,6 +356,7 @@ class RLLoop:
         return patience is not None and self.state.gates_without_best() >= patience
 
     def _success_rate(self, measured: Sequence[JudgedGroup]) -> float:
+        """By the measure of the held-out gate, whatever this step pays."""
         return statistics.fmean(
             float(self.reward.success(v)) for group in measured for v in group.verdicts
         )

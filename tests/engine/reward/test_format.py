@@ -7,7 +7,7 @@ from typing import Any, get_args
 import pytest
 
 from engine.contract.rl.format import FormatConfig, Shape
-from engine.reward import Reason, RewardAdapter, scheduled_reward
+from engine.reward import Reason, RewardAdapter, Verdict, scheduled_reward
 from engine.reward.verifiers.format import SHAPES
 
 RIGHT_FORM, WRONG_FORM = "2 + 3 = 5. The answer is 5.", "The answer is 6."
@@ -74,6 +74,38 @@ def test_a_gate_judges_strictly_from_the_first_step_on() -> None:
     adapter = reward(reward=0.1, lenient="gsm8k_any", shape="answer_is")
 
     assert paid(adapter) == [1.0, 0.0, 0.0, 0.0]
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"lenient": "gsm8k_any"},
+        {"reward": 0.1, "shape": "boxed"},
+        {"reward": 0.1, "composition": "added", "lenient": "gsm8k_any"},
+    ],
+)
+def test_training_counts_as_solved_what_a_gate_counts(settings: dict[str, Any]) -> None:
+    """Pool and held-out are one measure, whatever a step pays; a share of a reward is no part."""
+    adapter = reward(**settings)
+    pairs = [(said, "5") for said in SAID]
+
+    for step in (1, 26, 100):
+        training = adapter.at(step)
+        verdicts = training.judge_all(pairs, truncated=[True] * len(pairs))
+        assert [training.success(verdict) for verdict in verdicts] == [True, False, False, False]
+        assert [verdict.strict for verdict in verdicts] == paid(adapter)
+
+
+def test_a_verifier_that_returns_no_number_has_solved_nothing_in_training_either() -> None:
+    """NaN is worth 0, in what is paid and in what is counted."""
+    adapter = reward(reward=0.1)
+    schedule: Any = adapter.schedule
+    nan = Verdict(float("nan"), None, Reason.WRONG)
+    object.__setattr__(schedule, "strict", lambda pairs: [nan for _ in pairs])
+
+    [verdict] = adapter.at(1).judge_all([(RIGHT_FORM, "5")])
+
+    assert (verdict.reward, verdict.strict, verdict.reason) == (0.0, 0.0, Reason.CRASH)
 
 
 @pytest.mark.parametrize(

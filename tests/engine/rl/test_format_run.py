@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import statistics
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -90,6 +92,23 @@ def test_a_lenient_verifier_pays_less_with_every_step(
     }
     assert (lenient[1], lenient[2]) == ({1.0}, {0.5})
     assert lenient[3] == lenient[6] == set()
+
+
+def test_the_pool_is_scored_as_held_out_is_while_leniency_fades(
+    ran: Callable[..., tuple[RunDir, dict[str, Any]]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A 7 in another form is paid for at first and is never counted as solved."""
+    monkeypatch.setenv("NIGHTLANE_REWARD_MODULES", "tests.engine.rl.lenient_seven")
+    run, result = ran(format={"lenient": "tests.engine.rl.lenient_seven:seven"})
+
+    rows = rollouts(run, "train")
+    solved = {
+        step: statistics.fmean(re.findall("=(.)", row["text"])[-1:] == ["7"] for row in found)
+        for step, found in rows.items()
+    }
+    paid = statistics.fmean(row["reward"] >= 0.5 for row in rows[1])
+    assert paid > solved[1]
+    assert result["pool_scores"] == {str(step): pytest.approx(s) for step, s in solved.items()}
 
 
 @pytest.mark.requirement("EX-06")

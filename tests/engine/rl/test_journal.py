@@ -43,6 +43,17 @@ def test_what_was_recorded_is_recalled_to_the_bit(journal: Journal) -> None:
     assert found.verdicts == [[VERDICT, VERDICT]] * 2
 
 
+def test_what_the_verifier_alone_gave_is_recalled_beside_what_was_paid(journal: Journal) -> None:
+    """Else the pool of a resumed run would be scored by another measure."""
+    lenient = Verdict(0.8, "7", Reason.LENIENT, verified=0.0)
+    write_rows(journal.path(3), [record(rollout("a", i), lenient) for i in range(2)])
+
+    found = journal.recall(3, TASKS[:1], k=2, version=2)
+
+    assert found is not None
+    assert found.verdicts == [[lenient, lenient]]
+
+
 @pytest.mark.parametrize("separator", ["\u2028", "\u2029", "\x85", "\x0b", "\x1c", "\r"])
 def test_a_text_may_hold_any_character_that_ends_a_line_elsewhere(
     separator: str, journal: Journal
