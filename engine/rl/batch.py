@@ -220,11 +220,15 @@ class BatchSource:
 
 def batch_metrics(batch: Batch) -> dict[str, float]:
     """What a step's rollouts look like, before anything is trained on them."""
-    rewards_PG = [[v.reward for v in group.verdicts] for group in batch.measured]
+    verdicts_PG = [group.verdicts for group in batch.measured]
+    rewards_PG = [[verdict.reward for verdict in verdicts_G] for verdicts_G in verdicts_PG]
     rewards = [reward for rewards_G in rewards_PG for reward in rewards_G]
     groups = [group.rollouts for group in batch.measured]
     return {
         "pool/reward_mean": statistics.fmean(rewards),
+        "pool/strict_mean": statistics.fmean(
+            v.strict for verdicts_G in verdicts_PG for v in verdicts_G
+        ),
         "pool/reward_std": statistics.pstdev(rewards),
         "rollout/zero_variance": statistics.fmean(
             float(max(rewards_G) - min(rewards_G) < USED) for rewards_G in rewards_PG

@@ -2,8 +2,9 @@
 
 Every rule compares the run with itself: with a running median, with its first steps, or with the
 best it has been. A rule that healthy learning meets too (low entropy, other lengths, equal
-completions) counts only while the reward is no better than in the first steps. Torch-free; knows
-series, not models, and stops nothing itself.
+completions) counts only while the reward is no better than in the first steps, neither what is
+paid nor what the verifier alone gives. Torch-free; knows series, not models, and stops nothing
+itself.
 """
 
 from __future__ import annotations
@@ -35,14 +36,16 @@ Rule = Literal[
     "all groups tie",
 ]
 
-REWARD = "pool/reward_mean"
+REWARD = "pool/strict_mean"
+"""What the run's verifier alone gives: what is paid for form fades, and should."""
+PAID = "pool/reward_mean"
 GRAD_NORM = "train/grad_norm"
 KL = "train/kl"
 ENTROPY = "train/entropy"
 LENGTH = "rollout/length_mean"
 REPEATED = "rollout/repeated"
 DUPLICATES = "rollout/duplicates"
-_WATCHED = (REWARD, GRAD_NORM, KL, ENTROPY, LENGTH, REPEATED, DUPLICATES)
+_WATCHED = (REWARD, PAID, GRAD_NORM, KL, ENTROPY, LENGTH, REPEATED, DUPLICATES)
 _MUST_BE_FINITE = ("train/loss", GRAD_NORM, KL)
 
 _LEAST_REWARD = 0.02
@@ -191,7 +194,11 @@ class CollapseGuard:
     def _against_itself(self, metrics: Mapping[str, float]) -> list[_Finding]:
         """The rules that need to know what is normal for this run."""
         config = self.config
-        no_better = metrics[REWARD] <= _median(self.memory.first[REWARD])
+        # Either may be what is learnt first: the answer, or a form that is still paid for.
+        no_better = all(
+            metrics[series] <= _median(self.memory.first.get(series, []))
+            for series in (REWARD, PAID)
+        )
         found = [
             self._vanished(metrics[REWARD]),
             *self._spike("gradient spike", GRAD_NORM, metrics, config.grad_norm_factor, 0.0),
@@ -215,7 +222,7 @@ class CollapseGuard:
     def _vanished(self, reward: float) -> _Finding:
         best = self.memory.best_reward
         limit = self.config.reward_share * best
-        text = f"the mean reward is {reward:.3f}, and was {best:.3f}"
+        text = f"the verifier's mean reward is {reward:.3f}, and was {best:.3f}"
         met = reward < limit and best >= _LEAST_REWARD
         return self._finding("reward vanished", met, reward, limit, text)
 

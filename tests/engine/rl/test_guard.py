@@ -17,6 +17,7 @@ from engine.rollout import Rollout
 
 HEALTHY = {
     "pool/reward_mean": 0.5,
+    "pool/strict_mean": 0.5,
     "train/loss": 0.1,
     "train/grad_norm": 1.0,
     "train/kl": 0.05,
@@ -46,8 +47,11 @@ def symptom(guard: CollapseGuard, steps: int, **values: float) -> list[Diagnosis
 
 
 def series(**values: float) -> dict[str, float]:
-    """`reward=0` → the series name."""
-    names = {"reward": "pool/reward_mean", "length": "rollout/length_mean"}
+    """`reward=0` → the series names: without a reward for form it is paid as the verifier says."""
+    if "reward" in values:
+        values |= {"paid": values["reward"]}
+    names = {"reward": "pool/strict_mean", "paid": "pool/reward_mean"}
+    names |= {"length": "rollout/length_mean"}
     names |= {"grad_norm": "train/grad_norm", "kl": "train/kl", "entropy": "train/entropy"}
     names |= {"repeated": "rollout/repeated", "duplicates": "rollout/duplicates"}
     return {names[name]: value for name, value in values.items()}
@@ -142,8 +146,49 @@ def test_a_reward_that_was_never_there_does_not_vanish() -> None:
     guard = CollapseGuard(GuardConfig(), GuardMemory())
 
     for step in range(1, 60):
-        values = HEALTHY | {"pool/reward_mean": 0.03 if step % 10 == 0 else 0.0}
+        values = HEALTHY | series(reward=0.03 if step % 10 == 0 else 0.0)
         assert guard.stepped(step, values, trained=True, seconds=1.0) is None
+
+
+@pytest.mark.requirement("EX-14")
+def test_a_reward_for_form_that_fades_is_no_reward_that_vanished() -> None:
+    """From 0.45 to nothing, as configured, while the answers stay as right as they were."""
+    guard = CollapseGuard(GuardConfig(), GuardMemory())
+
+    for step in range(1, 80):
+        fading = 0.03 + max(0.0, 0.42 * (1 - step / 40))
+        values = HEALTHY | series(reward=0.03) | {"pool/reward_mean": fading}
+        assert guard.stepped(step, values, trained=True, seconds=1.0) is None
+
+
+@pytest.mark.requirement("EX-14")
+def test_answers_that_vanish_behind_a_paid_form_are_found() -> None:
+    """The form goes on being paid; the verifier gives nothing any more."""
+    guard = settled()
+
+    found = symptom(guard, PATIENCE, **{"pool/strict_mean": 0.0})[-1]
+
+    assert found is not None
+    assert (found.rule, found.value) == ("reward vanished", 0.0)
+
+
+@pytest.mark.parametrize("better", ["pool/reward_mean", "pool/strict_mean"])
+def test_a_form_that_is_learnt_before_the_answer_is_healthy_learning(better: str) -> None:
+    """One of the two rewards is better than at first, so sure and equal texts are no collapse."""
+    values = series(entropy=1e-5, duplicates=0.99) | {better: 0.6}
+
+    assert symptom(settled(), 3 * PATIENCE, **values) == [None] * (3 * PATIENCE)
+
+
+def test_a_memory_from_before_the_strict_series_is_taken_up() -> None:
+    """A run that was stopped by an older version goes on; the new series begins with it."""
+    one = settled()
+    memory = GuardMemory(**asdict(one.memory))
+    del memory.first["pool/strict_mean"], memory.recent["pool/strict_mean"]
+    guard = CollapseGuard(GuardConfig(), memory)
+
+    assert symptom(guard, 2 * PATIENCE) == [None] * (2 * PATIENCE)
+    assert len(guard.memory.first["pool/strict_mean"]) == SETTLE
 
 
 @pytest.mark.requirement("EX-14")
@@ -165,7 +210,7 @@ def test_a_run_that_has_learnt_all_there_is_is_not_without_signal() -> None:
     """Ties after training are a success, or the end of the reward, which has its own rule."""
     guard = settled()
     untrained = {k: v for k, v in HEALTHY.items() if not k.startswith("train/")}
-    solved = untrained | {"pool/reward_mean": 1.0}
+    solved = untrained | series(reward=1.0)
 
     found = [guard.stepped(s, solved, trained=False, seconds=1.0) for s in range(11, 80)]
 
