@@ -45,13 +45,16 @@ class LineageSnapshot:
 
 def snapshot(
     heldout_scores: Mapping[int, float],
-    pool_scores: Mapping[int, float],
+    pool_scores: Mapping[int, float | None],
     aborted_after: Collection[int] = (),
     *,
     top_k: int = 5,
     recent_n: int = 10,
 ) -> LineageSnapshot:
-    """The card of a run from its scores by step; step 0 is the untrained policy."""
+    """The card of a run from its scores by step; step 0 is the untrained policy.
+
+    A step whose pool score is None was trained on rollouts of earlier ones.
+    """
     trials = _trials(heldout_scores, pool_scores, aborted_after)
     gated = sorted(
         (t for t in trials if t.kind in {"baseline", "heldout"} and t.score is not None),
@@ -69,7 +72,7 @@ def snapshot(
 
 def _trials(
     heldout_scores: Mapping[int, float],
-    pool_scores: Mapping[int, float],
+    pool_scores: Mapping[int, float | None],
     aborted_after: Collection[int],
 ) -> list[Trial]:
     steps = sorted({0, *heldout_scores, *pool_scores, *aborted_after})

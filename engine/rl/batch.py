@@ -72,6 +72,8 @@ class BatchSource:
         self._state = state
         self._observer = observer
         self._journal = journal
+        self.drawn = state.drawn
+        """Rows that the curriculum has given, those of the step that is gathered among them."""
         limits = self._full.buffer if self._full else BufferConfig()
         self.buffer = RolloutBuffer(
             capacity=config.tasks_per_step,
@@ -154,8 +156,7 @@ class BatchSource:
             return []
         draw = self._state.samplings
         if round_ == 0:
-            curriculum = Curriculum(train, self._config.tasks_per_step, self._config.seed)
-            return curriculum.draw(draw + 1)[:missing]
+            return self._next_rows(train, missing, draw)
         return more_prompts(
             train,
             count=missing,
@@ -164,6 +165,16 @@ class BatchSource:
             round_=round_,
             seed=self._config.seed,
         )
+
+    def _next_rows(self, train: Sequence[Question], count: int, draw: int) -> Sequence[Question]:
+        """Of the curriculum. As many as are missing, so that no row of an epoch is passed over."""
+        curriculum = Curriculum(train, self._config.seed)
+        drawn = self.drawn
+        if drawn is None:
+            drawn = curriculum.drawn_by(draw, self._config.tasks_per_step)
+        rows = curriculum.draw(drawn, count, draw=draw)
+        self.drawn = drawn + len(rows)
+        return rows
 
     def _sample(self, step: int, tasks: Sequence[Question]) -> list[JudgedGroup]:
         """k judged rollouts of each task: from the journal, or sampled now."""

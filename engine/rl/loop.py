@@ -26,7 +26,7 @@ from engine.hooks import (
     current_rl_hooks,
     rl_hooks,
 )
-from engine.lineage import LineageSnapshot, snapshot
+from engine.lineage import LineageSnapshot
 from engine.reward import RewardAdapter
 from engine.rl.advantages import has_signal
 from engine.rl.batch import BatchSource, batch_metrics
@@ -120,7 +120,7 @@ class RLLoop:
 
     @property
     def pool_scores(self) -> Mapping[int, float]:
-        """Success rate of the training rollouts by step."""
+        """Success rate of the training rollouts by the step that sampled them."""
         return self.state.pool_scores
 
     @property
@@ -169,8 +169,7 @@ class RLLoop:
 
     def lineage(self) -> LineageSnapshot:
         """The run card so far."""
-        state = self.state
-        return snapshot(state.heldout_scores, state.pool_scores, state.aborted_after)
+        return self.state.card()
 
     def summary(self) -> dict[str, Any]:
         """What goes into the job's result: scores, selection, history, run card."""
@@ -209,7 +208,7 @@ class RLLoop:
             )
         return StepReport(
             step=index,
-            pool_score=self._success_rate(batch.measured),
+            pool_score=self._success_rate(batch.sampled) if batch.sampled else None,
             trained=bool(used),
             n_used=len(used),
             keep_rate=statistics.fmean(has_signal(g.advantages) for g in batch.measured),
@@ -255,9 +254,12 @@ class RLLoop:
         state.step = report.step
         state.version = report.step if report.trained else state.version
         state.samplings += 1 if report.sampled else 0
-        state.pool_scores[report.step] = report.pool_score
+        if report.pool_score is not None:
+            state.pool_scores[report.step] = report.pool_score
         state.seconds += seconds
-        state.buffer = self._source.waiting() if self._source else []
+        if self._source is not None:
+            state.drawn = self._source.drawn
+            state.buffer = self._source.waiting()
         entry = {k: v for k, v in asdict(report).items() if k not in {"metrics", "fates"}}
         state.history.append({**entry, "seconds": round(seconds, 3)})
         self._saved = False
@@ -266,7 +268,7 @@ class RLLoop:
         self._progress(
             step=report.step,
             max_steps=self.config.max_steps,
-            pool_score=report.pool_score,
+            **({"pool_score": report.pool_score} if report.sampled else {}),
             keep_rate=report.keep_rate,
             n_used=report.n_used,
             adv_spread=report.adv_spread,
@@ -355,10 +357,10 @@ class RLLoop:
         patience = self.config.heldout_patience
         return patience is not None and self.state.gates_without_best() >= patience
 
-    def _success_rate(self, measured: Sequence[JudgedGroup]) -> float:
+    def _success_rate(self, sampled: Sequence[JudgedGroup]) -> float:
         """By the measure of the held-out gate, whatever this step pays."""
         return statistics.fmean(
-            float(self.reward.success(v)) for group in measured for v in group.verdicts
+            float(self.reward.success(v)) for group in sampled for v in group.verdicts
         )
 
     def _save_whole_step(self) -> None:

@@ -18,7 +18,6 @@ from engine.contract.kinds.rl_run import RLRunConfig
 from engine.contract.run_dir import RunDir, write_json
 from engine.contract.trace import TraceWriter
 from engine.data import Question
-from engine.lineage import snapshot
 from engine.reward import Verdict
 from engine.rl.gate import GateResult
 from engine.rl.journal import Journal, record, write_rows
@@ -83,6 +82,7 @@ class Recorder(LoopObserver):
         self._seconds: dict[str, float] = {}
         """Of the phases of the current step."""
         self._tokens = 0
+        """Sampled in the current step."""
         self._judging_since: float | None = None
         self._recalled = False
         """Whether the step's rollouts came from the journal."""
@@ -143,8 +143,7 @@ class Recorder(LoopObserver):
         )
         if self._recalled:
             sampling = verifying = 0.0
-        values = {
-            "pool/score": report.pool_score,
+        values: dict[str, float] = {
             **report.metrics,
             "train/n_used": report.n_used,
             "train/adv_spread": report.adv_spread,
@@ -158,14 +157,17 @@ class Recorder(LoopObserver):
             "mem/available_gb": memory.available_gb(),
         }
         values |= {f"fate/{fate}": count for fate, count in report.fates.items()}
+        if report.pool_score is not None:
+            values["pool/score"] = report.pool_score
+            self._trace.counter("score", {"pool": report.pool_score})
         self._events.write("metric", step=report.step, values=values)
         if self._step_began is not None:
             self._trace.span("step", self._step_began, self._phase_ended, step=report.step)
         self._step_began = None
         self._trace.counter("fates", report.fates)
-        self._trace.counter("score", {"pool": report.pool_score})
         self._trace.counter("memory", {"rss_gb": values["mem/rss_gb"]})
         self._recalled = False
+        self._tokens = 0
         if not report.trained:
             text = f"step {report.step}: every group tied, nothing to rank; the weights stay"
             self._events.write("note", level="warning", code="NO_SIGNAL_STEP", text=text)
@@ -212,7 +214,7 @@ class Recorder(LoopObserver):
 
     def checkpoint(self, state: LoopState, *, gate: bool, stopping: bool) -> bool:
         """Publish when the rhythm, a gate or a stop asks for it; then clear old ones away."""
-        write_json(self._run.lineage, _card(state) | self.card)
+        write_json(self._run.lineage, state.card().as_dict() | self.card)
         if not (gate or stopping or state.step % self._config.save_every == 0):
             return False
         self.publish(state)
@@ -312,10 +314,6 @@ class Recorder(LoopObserver):
 def read_state(folder: Path) -> LoopState:
     """The loop state in a checkpoint."""
     return LoopState.from_dict(json.loads((folder / LOOP_STATE).read_bytes()))
-
-
-def _card(state: LoopState) -> dict[str, Any]:
-    return snapshot(state.heldout_scores, state.pool_scores, state.aborted_after).as_dict()
 
 
 def _sample(task: Question, rollout: Rollout, verdict: Verdict, advantage: float) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from engine.evaluate.verdicts import best_step
+from engine.lineage import LineageSnapshot, snapshot
 
 
 @dataclass(frozen=True)
@@ -17,8 +18,8 @@ class StepReport:
     """What one step measured. `metrics` are series by name."""
 
     step: int
-    pool_score: float
-    """Success rate of the training rollouts."""
+    pool_score: float | None
+    """Success rate of the rollouts sampled in this step; None where every group was read again."""
     trained: bool
     """False when every group tied: nothing to rank, so no update."""
     n_used: int
@@ -42,10 +43,14 @@ class LoopState:
     """The step that last moved the weights."""
     samplings: int = 0
     """Steps that sampled; with a buffer that is read more than once, fewer than `step`."""
+    drawn: int | None = None
+    """Rows that the curriculum has given; None before it gave any, and in states of versions that
+    did not count them."""
     heldout_scores: dict[int, float] = field(default_factory=dict)
     heldout_solved: dict[int, str] = field(default_factory=dict)
     """By gate, one character a `select` row in the split's order: 1 solved, 0 not."""
     pool_scores: dict[int, float] = field(default_factory=dict)
+    """By step; those that sampled nothing have none."""
     history: list[dict[str, Any]] = field(default_factory=list)
     aborted_after: list[int] = field(default_factory=list)
     alerts: list[dict[str, Any]] = field(default_factory=list)
@@ -81,6 +86,12 @@ class LoopState:
     def selected_step(self) -> int | None:
         """The gated step with the highest held-out score, the earliest of equals."""
         return best_step(self.heldout_scores)
+
+    def card(self) -> LineageSnapshot:
+        """The run card so far; a step that sampled nothing stands there without a score."""
+        steps = [int(entry["step"]) for entry in self.history]
+        pool = {step: self.pool_scores.get(step) for step in steps}
+        return snapshot(self.heldout_scores, pool, self.aborted_after)
 
     def outcomes(self) -> dict[int, list[bool]]:
         """Success of each `select` row by gate."""

@@ -55,17 +55,20 @@ def verify(completion: str, expected: str) -> Verdict:
     return Verdict.of(completion == expected, completion)
 
 
-def gather(policy: Policy, **settings: Any) -> Batch:
-    config = RLRunConfig(base="embedded:qwen3-tiny", group_k=2, tasks_per_step=4, **settings)
-    source = BatchSource(
-        config,
+def source(policy: Policy, state: LoopState, **settings: Any) -> BatchSource:
+    few = {"group_k": 2, "tasks_per_step": 4}
+    return BatchSource(
+        RLRunConfig(base="embedded:qwen3-tiny", **(few | settings)),
         policy,
         RewardAdapter(verify),
-        state=LoopState(),
+        state=state,
         observer=LoopObserver(),
         journal=None,
     )
-    return source.gather(1, TRAIN)
+
+
+def gather(policy: Policy, **settings: Any) -> Batch:
+    return source(policy, LoopState(), **settings).gather(1, TRAIN)
 
 
 @pytest.mark.requirement("EX-17")
@@ -153,14 +156,22 @@ def test_a_real_run_refills_and_counts_what_it_filtered(
 
 
 @pytest.mark.requirement("EX-15")
+@pytest.mark.parametrize("zero_signal", ["keep", "filter"])
 def test_rollouts_may_be_read_twice_and_a_resumed_run_reads_the_same(
-    recipe: dict[str, Any], new_attempt: NewAttempt, open_newest: OpenNewest, events: Events
+    zero_signal: str,
+    recipe: dict[str, Any],
+    new_attempt: NewAttempt,
+    open_newest: OpenNewest,
+    events: Events,
 ) -> None:
-    """With two reads every second step samples nothing; the buffer outlives a stop."""
+    """With two reads every second step samples nothing; the buffer outlives a stop.
+
+    Where groups are filtered, what waits leaves room for a few: the count of rows outlives it too.
+    """
     recipe |= {
         "max_steps": 6,
         "buffer": {"max_reads": 2, "max_staleness": 1},
-        "objective": {"loss": "grpo"},
+        "objective": {"loss": "grpo", "zero_signal": zero_signal},
         "save_every": 1,
     }
     whole = new_attempt(recipe, name="whole")
@@ -175,14 +186,87 @@ def test_rollouts_may_be_read_twice_and_a_resumed_run_reads_the_same(
     with pytest.raises(Aborted), rl_hooks(should_abort=should_abort):
         rl_run(open_newest(broken))
     state = json.loads((broken.checkpoint(stopped_at) / "loop.json").read_bytes())
-    assert len(state["buffer"]) == 8
+    waiting = len(state["buffer"])
     new_attempt(recipe, name="broken")
     result = rl_run(open_newest(broken))
 
-    assert sorted(p.name for p in whole.rollouts.glob("train-*")) == [
-        f"train-00000{step}.jsonl" for step in (1, 3, 5)
-    ]
+    sampled = sorted(int(p.stem[-6:]) for p in whole.rollouts.glob("train-*"))
+    rows_drawn = [len(_prompts(whole, step)) for step in sampled]
+    if zero_signal == "keep":
+        assert (waiting, sampled, rows_drawn) == (8, [1, 3, 5], [8, 8, 8])
+    else:
+        assert 0 < waiting < 8
+        assert min(rows_drawn) < 8
+    assert [_prompts(broken, step) for step in sampled] == [_prompts(whole, s) for s in sampled]
     assert result["pool_scores"] == expected["pool_scores"]
     assert result["heldout_scores"] == expected["heldout_scores"]
     files = [run.checkpoint(6) / "model" / "model.safetensors" for run in (whole, broken)]
     assert files[0].read_bytes() == files[1].read_bytes()
+
+
+def _prompts(run: RunDir, step: int) -> list[str]:
+    """Ids of the prompts that a step sampled, in their order."""
+    lines = (run.rollouts / f"train-{step:06d}.jsonl").read_text("utf-8").splitlines()
+    return list(dict.fromkeys(json.loads(line)["id"] for line in lines))
+
+
+@pytest.mark.requirement("EX-15")
+def test_every_row_is_drawn_once_an_epoch_where_steps_lack_few() -> None:
+    """Half of the groups tie and leave; what waits for its second read leaves room for some."""
+    policy = Policy(unsure={f"q{i}" for i in range(0, 20, 2)})
+    state = LoopState()
+    reading_twice = {"max_reads": 2, "max_staleness": 9}
+    batches = source(policy, state, objective={"zero_signal": "filter"}, buffer=reading_twice)
+
+    for step in range(1, 13):
+        state.version = step - 1
+        state.samplings += bool(batches.gather(step, TRAIN).sampled)
+
+    assert {len(rows) for rows in policy.asked} > {4}
+    asked = [name for rows in policy.asked for name in rows]
+    assert len(asked) > len(TRAIN)
+    assert sorted(asked[: len(TRAIN)]) == sorted(question.id for question in TRAIN)
+
+
+def test_a_state_that_did_not_count_its_rows_goes_on_where_its_steps_had_come() -> None:
+    """Seven steps of three are an epoch of twenty rows; one more has had 23."""
+    counted, uncounted = Policy(unsure=set()), Policy(unsure=set())
+    saved = LoopState(samplings=8).as_dict()
+    del saved["drawn"]
+
+    source(counted, LoopState(samplings=8, drawn=23), tasks_per_step=3).gather(9, TRAIN)
+    source(uncounted, LoopState.from_dict(saved), tasks_per_step=3).gather(9, TRAIN)
+
+    assert counted.asked == uncounted.asked
+
+
+@pytest.mark.requirement("EX-15")
+def test_a_step_that_reads_again_measures_no_pool_and_samples_no_tokens(
+    recipe: dict[str, Any], new_attempt: NewAttempt, open_newest: OpenNewest, events: Events
+) -> None:
+    """One sample is one measurement: read twice it would look like two that agree."""
+    recipe |= {
+        "max_steps": 4,
+        "buffer": {"max_reads": 2, "max_staleness": 1},
+        "objective": {"loss": "grpo"},
+    }
+    run = new_attempt(recipe)
+
+    result = rl_run(open_newest(run))
+
+    values = {e["step"]: e["values"] for e in events(run, "metric")}
+    assert [step for step in values if "pool/score" in values[step]] == [1, 3]
+    assert {int(s): score for s, score in result["pool_scores"].items()} == {
+        step: values[step]["pool/score"] for step in (1, 3)
+    }
+    assert [entry["pool_score"] is None for entry in result["step_history"]] == [False, True] * 2
+    sampled = [
+        len(json.loads(line)["completion_ids"])
+        for path in run.rollouts.glob("train-*")
+        for line in path.read_text("utf-8").splitlines()
+    ]
+    assert sum(values[step]["rollout/tokens"] for step in values) == sum(sampled)
+    trials = {t["name"]: t["score"] for t in result["lineage_card"]["trials"] if t["kind"] == "rl"}
+    assert [trials[f"rl-00{step}"] is None for step in (1, 2, 3, 4)] == [False, True] * 2
+    live = [e["pool_score"] for e in events(run, "progress") if "pool_score" in e]
+    assert live == [values[step]["pool/score"] for step in (1, 3)]

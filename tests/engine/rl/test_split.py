@@ -134,9 +134,11 @@ def worked(rows: Sequence[Question]) -> list[Question]:
 @pytest.mark.requirement("EX-09")
 def test_an_epoch_draws_every_row_once_and_ends_with_what_is_left() -> None:
     """Ten rows in steps of four are 4 + 4 + 2; the next epoch has another order."""
-    curriculum = Curriculum(questions(10), tasks_per_step=4, seed=0)
+    curriculum = Curriculum(questions(10), seed=0)
 
-    epochs = [[[q.id for q in curriculum.draw(e * 3 + s)] for s in (1, 2, 3)] for e in (0, 1)]
+    epochs = [
+        [[q.id for q in curriculum.draw(e * 10 + s, 4, draw=0)] for s in (0, 4, 8)] for e in (0, 1)
+    ]
 
     assert [[len(step) for step in epoch] for epoch in epochs] == [[4, 4, 2], [4, 4, 2]]
     first, second = ([q for step in epoch for q in step] for epoch in epochs)
@@ -144,11 +146,25 @@ def test_an_epoch_draws_every_row_once_and_ends_with_what_is_left() -> None:
     assert first != second
 
 
-def test_a_steps_draw_does_not_depend_on_the_draws_before_it() -> None:
-    """What a resumed run needs."""
-    rows = questions(30)
-    long = Curriculum(rows, 4, seed=3)
-    for step in range(1, 9):
-        long.draw(step)
+def test_a_draw_of_fewer_rows_passes_none_over() -> None:
+    """Steps that lacked 4, 1, 2 and 3 rows have had all ten, in the epoch's order."""
+    curriculum = Curriculum(questions(10), seed=0)
 
-    assert long.draw(9) == Curriculum(rows, 4, seed=3).draw(9)
+    drawn = [
+        curriculum.draw(before, count, draw=0) for before, count in ((0, 4), (4, 1), (5, 2), (7, 3))
+    ]
+
+    assert [q for rows in drawn for q in rows] == curriculum.draw(0, 10, draw=0)
+
+
+def test_a_draw_does_not_depend_on_the_draws_before_it() -> None:
+    """What a resumed run needs. Each row knows which draw it belongs to."""
+    rows = questions(30)
+    long = Curriculum(rows, seed=3)
+    for drawn in range(0, 32, 4):
+        long.draw(drawn, 4, draw=drawn // 4)
+
+    found = long.draw(32, 4, draw=9)
+
+    assert found == Curriculum(rows, seed=3).draw(32, 4, draw=9)
+    assert {row.draw for row in found} == {9}

@@ -11,7 +11,6 @@ import pytest
 from engine.contract.rl.sampling import SamplingConfig
 from engine.data import Question
 from engine.models.policy import Policy
-from engine.rl.curriculum import Curriculum
 from engine.rollout import Rollout
 from engine.rollout.hf import HFSampler
 from engine.rollout.measures import duplicates_excess, duplicates_warning, measures
@@ -61,7 +60,7 @@ def test_equal_completions_are_excess_as_far_as_chance_does_not_explain_them(
 def test_independent_draws_have_no_excess_and_equal_seeds_set_off_the_alarm(policy: Policy) -> None:
     """The real sampler against one that gives every sample the same random numbers."""
     sampler = HFSampler(policy, seed=1, purpose="train", temp=1.0, max_new_tokens=3, batch_size=512)
-    tasks = Curriculum([Question(f"q{i}", f"{i}+", "7") for i in range(16)], 16, seed=0).draw(1)
+    tasks = [Question(f"q{i}", f"{i}+", "7", draw=0) for i in range(16)]
 
     honest = measures(sampler(tasks, 16))
     broken = measures([[g[0] for g in [sampler([task], 1)[0]] * 16] for task in tasks])
@@ -79,11 +78,9 @@ def test_independent_draws_have_no_excess_and_equal_seeds_set_off_the_alarm(poli
 def test_a_prompt_drawn_again_at_the_same_weights_gets_other_completions(policy: Policy) -> None:
     """An epoch later, after steps that taught nothing: the draw's number goes on."""
     sampler = HFSampler(policy, seed=1, purpose="train", temp=1.0, max_new_tokens=6, batch_size=64)
-    curriculum = Curriculum([Question("q", "1+2=", "7")], 1, seed=0)
+    drawn = [Question("q", "1+2=", "7", draw=draw) for draw in (0, 0, 1)]
 
-    first, again, later = (
-        [r.completion_ids for r in sampler(curriculum.draw(step), 8)[0]] for step in (1, 1, 2)
-    )
+    first, again, later = ([r.completion_ids for r in sampler([row], 8)[0]] for row in drawn)
 
     assert first == again
     assert first != later
