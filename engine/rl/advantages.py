@@ -27,11 +27,15 @@ def step_advantages(
     """Advantages of a step's rollouts, one list a group, as the objective asks for them.
 
     A truncated completion with `truncated: mask` counts in its group's baseline; its own
-    advantage is 0 then, and with it its loss.
+    advantage is 0 then, and with it its loss. Where groups without signal leave the batch, one
+    whose rewards tie is such a group whatever the overlong penalty makes of its lengths.
     """
     buffer = objective.overlong_tokens(max_new_tokens)
     found = []
     for rewards_G, group in zip(rewards_PG, groups, strict=True):
+        if objective.zero_signal_used != "keep" and tied(rewards_G):
+            found.append([0.0] * len(rewards_G))
+            continue
         shaped_G = rewards_G
         if buffer:
             lengths_G = [len(rollout.completion_ids) for rollout in group]
@@ -49,13 +53,24 @@ def step_advantages(
     return found
 
 
+def tied(rewards_G: Sequence[float]) -> bool:
+    """Whether a group's rewards rank nothing; DAPO's dynamic sampling (arXiv 2503.14476, eq. 11).
+
+    The paper asks for right and wrong completions: for correctness, before length costs any of it.
+
+    >>> tied([1.0, 1.0])
+    True
+    """
+    return max(rewards_G) - min(rewards_G) < USED
+
+
 def lost(rollout: Rollout, objective: ObjectiveConfig) -> bool:
     """Whether the rollout adds no loss because it was cut off."""
     return objective.truncated == "mask" and rollout.truncated
 
 
 def has_signal(advantages_G: Sequence[float]) -> bool:
-    """Whether a group teaches anything; DAPO's dynamic sampling (arXiv 2503.14476, eq. 11).
+    """Whether a group teaches anything.
 
     >>> has_signal([0.0, 0.0])
     False
@@ -100,7 +115,7 @@ def group_mean(rewards_G: Sequence[float]) -> list[float]:
     >>> group_mean([1.0, 0.0])
     [0.5, -0.5]
     """
-    if max(rewards_G) - min(rewards_G) < USED:
+    if tied(rewards_G):
         return [0.0] * len(rewards_G)
     mean = statistics.fmean(rewards_G)
     return [reward - mean for reward in rewards_G]

@@ -16,7 +16,7 @@ from engine.contract.rl.buffer import BufferConfig
 from engine.data import Question
 from engine.hooks import check_abort
 from engine.reward import Reason, RewardAdapter, Verdict
-from engine.rl.advantages import USED, group_advantages, has_signal, step_advantages
+from engine.rl.advantages import USED, group_advantages, has_signal, step_advantages, tied
 from engine.rl.buffer import FATES, Entry, JudgedGroup, RolloutBuffer
 from engine.rl.curriculum import Curriculum
 from engine.rl.journal import Journal, Recalled
@@ -242,7 +242,7 @@ def batch_metrics(batch: Batch) -> dict[str, float]:
         ),
         "pool/reward_std": statistics.pstdev(rewards),
         "rollout/zero_variance": statistics.fmean(
-            float(max(rewards_G) - min(rewards_G) < USED) for rewards_G in rewards_PG
+            float(tied(rewards_G)) for rewards_G in rewards_PG
         ),
         "rollout/repeated": statistics.fmean(
             float(repeats_itself(rollout.completion_ids)) for group in groups for rollout in group

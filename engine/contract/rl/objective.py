@@ -86,8 +86,8 @@ class ObjectiveConfig(Section):
     """Reward lost by a completion that fills max_new_tokens."""
     zero_signal: ZeroSignal | None = None
     """Groups whose advantages are all zero never cost a backward pass. `keep`: they count in the
-    denominators; `filter`: they leave the batch; `refill`: other prompts are drawn in their
-    place."""
+    denominators; `filter`: they leave the batch, and so do groups whose rewards tie before the
+    overlong penalty; `refill`: other prompts are drawn in their place."""
     refill_max: int = Field(3, ge=0, le=100)
     """With `zero_signal: refill`, how many more times a step may draw prompts; then it trains on
     what it has."""

@@ -75,12 +75,25 @@ def test_the_overlong_penalty_rises_linearly_to_the_limit(length: int, share: fl
 
 
 def test_a_long_right_answer_is_worth_less_than_a_short_one_under_dapo() -> None:
-    """Shaping comes before the baseline: rewards (1, 1) become (1, 1 − 0.5)."""
+    """Shaping comes before the baseline: rewards (1, 1, 0) become (1, 1 − 0.5, 0)."""
     objective = ObjectiveConfig(loss="dapo", overlong_buffer=4, advantages="group_mean")
 
-    found = step_advantages([[1.0, 1.0]], [group(3, 18)], objective, 20)
+    found = step_advantages([[1.0, 1.0, 0.0]], [group(3, 18, 3)], objective, 20)
 
-    assert found == [[0.25, -0.25]]
+    assert found == [[0.5, 0.0, -0.5]]
+
+
+@pytest.mark.requirement("EX-17")
+@pytest.mark.parametrize("rewards", [[1.0, 1.0], [0.0, 0.0], [0.3, 0.3]])
+def test_length_alone_is_no_signal_where_tied_groups_leave_the_batch(rewards: list[float]) -> None:
+    """DAPO, eq. 11: some right and some wrong, asked of the reward before the overlong penalty."""
+    rollouts = [group(3, 18)]
+    filters = [ObjectiveConfig(loss="dapo"), ObjectiveConfig(loss="dapo", zero_signal="filter")]
+    keeps = ObjectiveConfig(loss="dapo", zero_signal="keep")
+
+    for objective in filters:
+        assert step_advantages([rewards], rollouts, objective, 20) == [[0.0, 0.0]]
+    assert has_signal(step_advantages([rewards], rollouts, keeps, 20)[0])
 
 
 def test_dapos_buffer_is_a_fifth_of_the_limit_unless_told_otherwise() -> None:
