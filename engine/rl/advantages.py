@@ -15,7 +15,7 @@ from engine.rollout import Groups, Rollout
 
 EPSILON = 1e-8
 USED = 1e-6
-"""A rollout whose |advantage| is smaller teaches nothing and is left out of the loss."""
+"""A rollout whose |advantage| is smaller has no policy term."""
 
 
 def step_advantages(

@@ -5,7 +5,7 @@ Torch-free: counts and cuts, computes no loss.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -46,7 +46,7 @@ class Minibatch:
 
     micro_batches: Sequence[MicroBatch]
     n_used: int
-    """Rollouts with a loss."""
+    """Rollouts with a loss, be it their KL term alone."""
     denominators: Denominators
 
 
@@ -56,17 +56,25 @@ def plan(
     objective: ObjectiveConfig,
     optim: OptimConfig,
     *,
+    kl_coef: float,
     micro_batch: int,
     max_new_tokens: int,
 ) -> list[Minibatch]:
-    """A step's prompts split into `objective.minibatches` parts; parts without signal left out."""
+    """A step's prompts split into `objective.minibatches` parts; parts without signal left out.
+
+    A rollout of advantage 0 in a group that ranks has its KL term, in every loss but reinforce_kl.
+    """
+    penalised = kl_coef > 0 and objective.loss != "reinforce_kl"
     rows_PG = [
         list(zip(group, advantages_G, strict=True))
         for group, advantages_G in zip(groups, advantages_PG, strict=True)
         if objective.zero_signal_used == "keep" or has_signal(advantages_G)
     ]
     parts = (rows_PG[start :: objective.minibatches] for start in range(objective.minibatches))
-    found = (_minibatch(part, objective, optim, micro_batch, max_new_tokens) for part in parts)
+    found = (
+        _minibatch(part, objective, optim, micro_batch, max_new_tokens, penalised=penalised)
+        for part in parts
+    )
     return [minibatch for minibatch in found if minibatch.n_used]
 
 
@@ -76,12 +84,20 @@ def _minibatch(
     optim: OptimConfig,
     micro_batch: int,
     max_new_tokens: int,
+    *,
+    penalised: bool,
 ) -> Minibatch:
-    rows = [row for rows_G in rows_PG for row in rows_G]
-    apart = objective.sampler_correction != "none"
-    terms = _terms((row for row in rows if _used(row)), apart=apart)
+    used = [
+        row
+        for rows_G in rows_PG
+        if has_signal([advantage for _, advantage in rows_G])
+        for row in rows_G
+        if _used(row, objective, penalised=penalised)
+    ]
+    terms = _terms(used, apart=objective.sampler_correction != "none")
     # reinforce_kl divides by the rollouts used, the others by all that were sampled.
-    counted = [row for row in rows if _used(row)] if objective.loss == "reinforce_kl" else rows
+    rows = [row for rows_G in rows_PG for row in rows_G]
+    counted = used if objective.loss == "reinforce_kl" else rows
     tokens = sum(len(r.completion_ids) for r, _ in counted if not lost(r, objective))
     pack_tokens = optim.pack_tokens if optim.batching == "packed" else None
     return Minibatch(
@@ -91,13 +107,15 @@ def _minibatch(
     )
 
 
-def _used(row: _Row) -> bool:
+def _used(row: _Row, objective: ObjectiveConfig, *, penalised: bool) -> bool:
     """An empty completion has no token whose probability a gradient could move."""
     rollout, advantage = row
-    return abs(advantage) >= USED and bool(rollout.completion_ids)
+    if not rollout.completion_ids or lost(rollout, objective):
+        return False
+    return penalised or abs(advantage) >= USED
 
 
-def _terms(rows: Iterator[_Row], *, apart: bool) -> list[Term]:
+def _terms(rows: Iterable[_Row], *, apart: bool) -> list[Term]:
     """Equal completions of a prompt are computed once and counted.
 
     A small model repeats itself: every second completion of the demo is its sibling's copy.

@@ -121,6 +121,7 @@ class Trainer:
             advantages,
             self.objective,
             self.optim,
+            kl_coef=self.kl_coef,
             micro_batch=self.micro_batch,
             max_new_tokens=self.max_new_tokens,
         )

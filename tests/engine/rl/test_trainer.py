@@ -23,6 +23,7 @@ from engine.rl.scoring import Batch, score
 from engine.rl.trainer import NonFiniteUpdateError, Trainer
 from engine.rollout import Groups, Rollout
 from engine.rollout.hf import HFSampler
+from tests.engine.rl import paper_losses as papers
 
 Advantages = Sequence[Sequence[float]]
 
@@ -46,8 +47,16 @@ def trainer_of(policy: Policy, **settings: Any) -> Trainer:
     return Trainer(policy, Snapshot(policy), **(defaults | settings))
 
 
-def gradients_of(trainer: Trainer, groups: Groups, advantages: Advantages) -> list[Tensor]:
-    """The gradients of each update, before clipping takes hold (it is set wide), flattened."""
+def gradients_of(
+    trainer: Trainer,
+    groups: Groups,
+    advantages: Advantages,
+    metrics: dict[str, float] | None = None,
+) -> list[Tensor]:
+    """The gradients of each update, before clipping takes hold (it is set wide), flattened.
+
+    `metrics` takes up what the trainer measured.
+    """
     trainer.grad_clip = 1e9
     found: list[Tensor] = []
 
@@ -56,8 +65,10 @@ def gradients_of(trainer: Trainer, groups: Groups, advantages: Advantages) -> li
         found.append(torch.cat([p.grad.flatten() for p in parameters if p.grad is not None]))
 
     handle = trainer.optimizer.register_step_pre_hook(keep)
-    trainer(groups, advantages, 1)
+    measured = trainer(groups, advantages, 1)
     handle.remove()
+    if metrics is not None:
+        metrics.update(measured)
     return found
 
 
@@ -149,6 +160,72 @@ def test_unused_rollouts_add_neither_loss_nor_kl(policy: Policy) -> None:
 
     assert with_tied["train/loss"] == pytest.approx(without["train/loss"], abs=1e-6)
     assert with_tied["train/grad_norm"] == pytest.approx(without["train/grad_norm"], rel=1e-5)
+
+
+def moved(policy: Policy) -> None:
+    """The weights of a run that has left its step 0, the same each time."""
+    noise = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for weights in policy.trainable().values():
+            weights.add_(torch.randn(weights.shape, generator=noise) * 0.02)
+
+
+def textbook_logprobs(policy: Policy, one: Rollout, temp: float) -> Tensor:
+    """Of a completion's tokens, by a pass of its own: neither batch, mask nor chunk."""
+    ids = [*one.prompt_ids, *one.completion_ids]
+    logits = policy.model(torch.tensor([ids])).logits[0, len(one.prompt_ids) - 1 : -1]
+    log_p = torch.log_softmax(logits.double() / temp, -1)
+    return log_p.gather(1, torch.tensor(one.completion_ids)[:, None])[:, 0]
+
+
+@pytest.mark.parametrize("loss", sorted(PRESCRIBED))
+def test_a_rollout_in_the_middle_of_its_group_keeps_its_kl(policy: Policy, loss: Any) -> None:
+    """Against each paper's loss over all rollouts of the group, in plain loops.
+
+    `reinforce_kl` is over the rollouts used: one of advantage 0 adds neither loss nor KL.
+    """
+    group = [rollout([1, 2, 3], ids) for ids in ([4, EOS], [5, 6, EOS], [7, 8, 9, EOS])]
+    advantages = [1.2, 0.0, -1.2]
+    objective = ObjectiveConfig(loss=loss)
+    limit = papers.BUDGET
+    trainer = trainer_of(policy, kl_coef=0.5, objective=objective, max_new_tokens=limit)
+    moved(policy)
+    batch = []
+    for one, advantage in zip(group, advantages, strict=True):
+        if loss == "reinforce_kl" and not advantage:
+            continue
+        with torch.no_grad(), trainer.reference.in_place():
+            reference = textbook_logprobs(policy, one, 0.8)
+        now = textbook_logprobs(policy, one, 0.8)
+        batch.append(papers.Sequence_(now, now.detach(), reference, advantage))
+    expected = papers.PAPERS[loss](batch, 0.5)
+    expected.backward()  # type: ignore[no-untyped-call]
+    wanted = torch.cat(
+        [p.grad.flatten() for p in policy.trainable().values() if p.grad is not None]
+    )
+    with torch.no_grad():
+        kl = torch.stack([k3(s.now, s.reference).mean() for s in batch]).mean()
+
+    trainer.optimizer.zero_grad()
+    metrics: dict[str, float] = {}
+    [found] = gradients_of(trainer, [group], [advantages], metrics)
+
+    assert torch.allclose(found, wanted, atol=1e-5 * wanted.abs().max().item(), rtol=0)
+    assert metrics["train/loss"] == pytest.approx(expected.item(), rel=1e-4, abs=1e-6)
+    assert metrics["train/kl"] == pytest.approx(kl.item(), rel=1e-3)
+
+
+def test_without_a_kl_term_a_rollout_in_the_middle_costs_no_pass(policy: Policy) -> None:
+    """Nothing of it could be learnt."""
+    trainer = trainer_of(policy, kl_coef=0.0, objective=ObjectiveConfig(loss="grpo"))
+    rows: list[int] = []
+    policy.model.model.register_forward_pre_hook(
+        lambda _module, _args, inputs: rows.append(len(inputs["input_ids"])), with_kwargs=True
+    )
+
+    trainer([[*GROUPS[0], rollout([1, 2, 3], [9, EOS])]], [[1.0, -1.0, 0.0]], 1)
+
+    assert rows == [2, 2]
 
 
 def test_equal_completions_are_counted_and_not_lost(policy: Policy) -> None:
