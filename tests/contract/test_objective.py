@@ -75,12 +75,26 @@ def test_a_setting_that_cannot_be_meant_is_refused(raw: dict[str, Any], message:
 
 
 def test_the_schedule_is_a_function_of_the_step_alone() -> None:
-    """Steps count from 1; the last one is at the final share, later ones stay there."""
+    """Steps count from 1; the one behind the last is at the final share, later ones stay there."""
     linear = OptimConfig(schedule="linear", warmup_steps=4, final_lr_share=0.1)
 
-    assert [linear.lr_factor(step, 8) for step in (1, 4, 6, 8, 9)] == pytest.approx(
-        [0.25, 1.0, 0.55, 0.1, 0.1]
+    assert [linear.lr_factor(step, 8) for step in (1, 4, 6, 8, 9, 10)] == pytest.approx(
+        [0.25, 1.0, 0.64, 0.28, 0.1, 0.1]
     )
+
+
+@pytest.mark.parametrize("schedule", ["constant", "linear", "cosine"])
+@pytest.mark.parametrize(("warmup", "steps"), [(0, 1), (0, 2), (1, 4), (3, 4), (4, 4), (50, 34)])
+def test_every_step_trains_at_a_learning_rate_above_zero(
+    schedule: Any, warmup: int, steps: int
+) -> None:
+    """A step at 0 would pay for its rollouts and move nothing."""
+    optim = OptimConfig(schedule=schedule, warmup_steps=warmup)
+
+    factors = [optim.lr_factor(step, steps) for step in range(1, steps + 1)]
+
+    assert min(factors) > 0
+    assert max(factors) <= 1
 
 
 @pytest.mark.requirement("EX-21")

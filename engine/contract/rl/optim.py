@@ -22,11 +22,12 @@ class OptimConfig(Section):
     weight_decay: float = Field(0.0, ge=0, le=10)
     """AdamW's decoupled weight decay."""
     schedule: Literal["constant", "linear", "cosine"] = "constant"
-    """How the learning rate goes from `lr` to `lr · final_lr_share` at `max_steps`."""
+    """How the learning rate goes from `lr` towards `lr · final_lr_share` over `max_steps`."""
     warmup_steps: int = Field(0, ge=0)
     """Steps over which the learning rate rises linearly to `lr` first."""
     final_lr_share: float = Field(0.0, ge=0, le=1)
-    """Share of `lr` left at the last step of a linear or cosine schedule."""
+    """Share of `lr` that a linear or cosine schedule falls to; the step behind the last would
+    have it, so that the last one trains also where it is 0."""
     precision: Literal["fp32", "bf16"] = "fp32"
     """`bf16`: matrix products in bfloat16, sampling included; trained weights, their moments and
     the log-probabilities stay fp32."""
@@ -44,8 +45,10 @@ class OptimConfig(Section):
     weights never take it either way."""
 
     def lr_factor(self, step: int, max_steps: int) -> float:
-        """Share of `lr` at a step, counted from 1.
+        """Share of `lr` at a step, counted from 1. Never 0 at a step that trains.
 
+        >>> [OptimConfig(schedule="linear").lr_factor(step, 4) for step in (1, 2, 3, 4)]
+        [1.0, 0.75, 0.5, 0.25]
         >>> OptimConfig(schedule="linear", warmup_steps=2).lr_factor(1, 6)
         0.5
         """
@@ -53,7 +56,7 @@ class OptimConfig(Section):
             return step / self.warmup_steps
         if self.schedule == "constant":
             return 1.0
-        span = max(1, max_steps - max(1, self.warmup_steps))
-        done = min(1.0, (step - max(1, self.warmup_steps)) / span)
+        peak = max(1, self.warmup_steps)
+        done = min(1.0, (step - peak) / max(1, max_steps + 1 - peak))
         left = 1 - done if self.schedule == "linear" else 0.5 * (1 + math.cos(math.pi * done))
         return self.final_lr_share + (1 - self.final_lr_share) * left

@@ -591,16 +591,19 @@ def test_adamw_gets_its_settings(policy: Policy) -> None:
     [
         ({}, [1, 1, 1, 1, 1, 1]),
         ({"warmup_steps": 2}, [0.5, 1, 1, 1, 1, 1]),
-        ({"schedule": "linear"}, [1, 0.8, 0.6, 0.4, 0.2, 0]),
-        ({"schedule": "linear", "final_lr_share": 0.5}, [1, 0.9, 0.8, 0.7, 0.6, 0.5]),
-        ({"schedule": "linear", "warmup_steps": 2}, [0.5, 1, 0.75, 0.5, 0.25, 0]),
-        ({"schedule": "cosine", "warmup_steps": 2}, [0.5, 1, 0.853553, 0.5, 0.146447, 0]),
+        ({"schedule": "linear"}, [1, 5 / 6, 4 / 6, 3 / 6, 2 / 6, 1 / 6]),
+        ({"schedule": "linear", "final_lr_share": 0.4}, [1, 0.9, 0.8, 0.7, 0.6, 0.5]),
+        ({"schedule": "linear", "warmup_steps": 2}, [0.5, 1, 0.8, 0.6, 0.4, 0.2]),
+        (
+            {"schedule": "cosine", "warmup_steps": 2},
+            [0.5, 1, 0.904508, 0.654508, 0.345492, 0.095492],
+        ),
     ],
 )
 def test_the_learning_rate_follows_its_schedule(
     policy: Policy, settings: dict[str, Any], shares: list[float]
 ) -> None:
-    """Up over `warmup_steps`, then down to its final share at `max_steps`."""
+    """Up over `warmup_steps`, then down towards its final share behind `max_steps`."""
     optim = OptimConfig(**settings)
     trainer = trainer_of(policy, optim=optim, lr=1e-4, max_steps=6)
 
