@@ -23,7 +23,7 @@ class Tally:
     """Rollouts that went into an update, counted once an update."""
     tokens: float = 0.0
     clipped: float = 0.0
-    """Tokens whose gradient the clip bound took away."""
+    """Tokens whose gradient the clip bound took away; with cispo, whose weight it capped."""
     grad_norm: float = 0.0
     """The largest of the step's updates, before clipping."""
     updates: int = 0

@@ -6,7 +6,7 @@ rare ones whose ratio leaves the bounds first. The paper sets no lower bound and
 
 from __future__ import annotations
 
-from engine.rl.losses.tokens import PolicyTerm, Tokens, outside
+from engine.rl.losses.tokens import PolicyTerm, Tokens
 
 
 def cispo(tokens: Tokens, low: float, high: float) -> PolicyTerm:
@@ -14,4 +14,6 @@ def cispo(tokens: Tokens, low: float, high: float) -> PolicyTerm:
     ratio_BT = tokens.ratio_BT().detach()
     weight_BT = ratio_BT.clamp(low, high)
     loss_BT = -weight_BT * tokens.advantages_B1 * tokens.logprobs_BT
-    return PolicyTerm(loss_BT, outside(ratio_BT, tokens, low, high))
+    # Not what PPO would clip: the weight is capped whichever way the advantage points.
+    capped_BT = (weight_BT != ratio_BT) & (tokens.advantages_B1 != 0)
+    return PolicyTerm(loss_BT, capped_BT)

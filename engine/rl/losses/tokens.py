@@ -36,8 +36,8 @@ class PolicyTerm:
 
     loss_BT: Tensor  # noqa: N815 - shape suffix
     clipped_BT: Tensor | None = None  # noqa: N815 - shape suffix
-    """True where the clip bound decided, so that the token has no gradient (in cispo: a smaller
-    one); None for a loss that clips nothing."""
+    """True where the clip bound decided, so that the token has no gradient (in cispo: that of the
+    capped weight); None for a loss that clips nothing."""
 
 
 def outside(ratio_BT: Tensor, tokens: Tokens, low: float, high: float) -> Tensor:

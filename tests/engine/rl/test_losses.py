@@ -99,6 +99,16 @@ def test_each_loss_equals_its_table_made_by_hand(loss: Any, expected: float, cli
     assert int(cut.sum()) == clipped
 
 
+def test_cispo_counts_the_weights_it_capped_whichever_way_the_advantage_points() -> None:
+    """Ratios 6, 1, 8 under a cap of 5: two weights of three, unless there is no policy term."""
+    ratios = torch.log(torch.tensor([[6.0, 1.0, 8.0]])).repeat(3, 1)
+    tokens = Tokens(ratios, torch.zeros(3, 3), torch.tensor([1.0, -1.0, 0.0]), torch.ones(3, 3))
+
+    _, term = loss_of(ObjectiveConfig(loss="cispo"), tokens, ratios)
+
+    assert term.clipped_BT.sum(1).tolist() == [2, 2, 0]
+
+
 def test_the_kl_term_adds_its_weight_to_each_token() -> None:
     """Δ = 1 at the first rollout's tokens: (½·(1/e + 1/e) + 0)/2 beside the policy term."""
     reference = HAND.logprobs_BT - torch.tensor([[1.0, 1.0], [0.0, 0.0]])
