@@ -237,6 +237,12 @@ class ServerApi:
             "n": request.k,
             "seed": request.seed,
             "temperature": request.temp,
+            # Said although nothing shapes the draw: a server fills in what is left out, with what
+            # its model folder suggests.
+            "top_p": 1.0,
+            "top_k": 0,
+            "min_p": 0.0,
+            "repetition_penalty": 1.0,
             "max_tokens": request.max_new_tokens,
             "logprobs": request.top,
             # The run's own end tokens end a completion, and none of the server's.

@@ -14,18 +14,22 @@ from engine.contract.serving import Serving
 
 
 class Canned(dict[str, tuple[int, Any]]):
-    """Route → (status, body); status 0 never answers. A route that is not there is a 404."""
+    """Route → (status, body); status 0 never answers. A route that is not there is a 404.
+
+    What it is asked stands in `asked`: (route, body), in the order of its coming.
+    """
 
     def __enter__(self) -> Self:
         self._over = threading.Event()
-        routes, over = self, self._over
+        self.asked: list[tuple[str, Any]] = []
+        routes, over, asked = self, self._over, self.asked
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.0"
 
             def _answer(self) -> None:
                 length = int(self.headers.get("content-length", 0))
-                self.rfile.read(length)
+                asked.append((self.path, json.loads(self.rfile.read(length) or b"null")))
                 status, body = routes.get(self.path, (404, {"detail": "Not Found"}))
                 if status == 0:
                     over.wait(60)

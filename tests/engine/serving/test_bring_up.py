@@ -268,6 +268,18 @@ def test_an_answer_that_cannot_be_trained_on_is_refused(
         ServerApi(canned.serving).complete("policy", [request], at_once=1)
 
 
+@pytest.mark.requirement("EX-01")
+def test_a_request_leaves_nothing_of_the_draw_to_the_server(canned: Canned) -> None:
+    """One that goes by its model folder's generation config would draw by that, unseen."""
+    request = Request((1, 2), 1, 5, 1.0, 2, (3,))
+
+    ServerApi(canned.serving).complete("policy", [request], at_once=1)
+
+    [(_, body)] = [one for one in canned.asked if one[0] == "/v1/completions"]
+    neutral = {"top_p": 1.0, "top_k": 0, "min_p": 0.0, "repetition_penalty": 1.0}
+    assert {name: body.get(name) for name in neutral} == neutral
+
+
 def test_a_server_that_hangs_in_a_request_ends_the_run_after_the_limit(canned: Canned) -> None:
     """It is healthy and says nothing."""
     canned["/v1/completions"] = (0, {})
