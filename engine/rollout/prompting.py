@@ -68,8 +68,12 @@ class PromptBuilder:
     def _ids(self, text: str) -> Sequence[int]:
         special = self.config.skip_chat_template
         ids: Sequence[int] = self.tokenizer(text, add_special_tokens=special)["input_ids"]
-        end = self.tokenizer.eos_token_id
-        if special and ids and ids[-1] == end and not text.endswith(self.tokenizer.eos_token):
+        if not special:
+            return ids
+        begin, end = self.tokenizer.bos_token_id, self.tokenizer.eos_token_id
+        if begin is not None and text.startswith(self.tokenizer.bos_token):
+            ids = ids[1:] if list(ids[:2]) == [begin, begin] else ids  # the text has said its own
+        if ids and ids[-1] == end and not text.endswith(self.tokenizer.eos_token):
             return ids[:-1]  # some tokenizers end every text: nothing can follow that
         return ids
 

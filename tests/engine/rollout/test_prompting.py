@@ -178,6 +178,21 @@ def test_a_tokenizer_that_ends_every_text_does_not_end_the_prompt(chat: Policy) 
     assert prompts(held)[-1] == tokenizer.eos_token_id
 
 
+def test_a_text_that_begins_with_the_start_token_has_it_once(chat: Policy) -> None:
+    """As a format copied from a chat template does; a tokenizer that adds its own doubles it."""
+    tokenizer: Any = copy.deepcopy(chat.tokenizer)
+    tokenizer.bos_token = "<|im_start|>"
+    begin, end = tokenizer.bos_token_id, tokenizer.eos_token_id
+    tokenizer._tokenizer.post_processor = TemplateProcessing(
+        single=f"<|im_start|> $A {tokenizer.eos_token}",
+        special_tokens=[("<|im_start|>", begin), (tokenizer.eos_token, end)],
+    )
+    bare = chat.encode(ASKED.prompt)
+
+    for settings in ({}, {"question_format": "<|im_start|>{prompt}"}):
+        assert PromptBuilder(tokenizer, PromptingConfig(**settings))(ASKED) == (begin, *bare)
+
+
 def test_a_variable_of_the_template_is_no_argument_of_transformers() -> None:
     """`tokenize` would break the call, `chat_template` replace the prompt in silence."""
     known = inspect.signature(PreTrainedTokenizerFast.apply_chat_template).parameters
