@@ -45,6 +45,8 @@ ENTROPY = "train/entropy"
 LENGTH = "rollout/length_mean"
 REPEATED = "rollout/repeated"
 DUPLICATES = "rollout/duplicates"
+UPDATES = "train/updates"
+SKIPPED = "train/skipped"
 _WATCHED = (REWARD, PAID, GRAD_NORM, KL, ENTROPY, LENGTH, REPEATED, DUPLICATES)
 _MUST_BE_FINITE = ("train/loss", GRAD_NORM, KL)
 
@@ -109,7 +111,7 @@ class GuardMemory:
     best_reward: float = 0.0
     """The best mean reward over `patience` steps."""
     trained: bool = False
-    """Whether any step has moved the weights."""
+    """Whether any step had a group to rank."""
 
 
 _REMEDIES: Mapping[Rule, str] = {
@@ -139,11 +141,14 @@ class CollapseGuard:
         self._shown = groups
 
     def stepped(
-        self, step: int, metrics: Mapping[str, float], *, trained: bool, seconds: float
+        self, step: int, metrics: Mapping[str, float], *, ranked: bool, seconds: float
     ) -> Diagnosis | None:
-        """What is wrong after a step; None while nothing is. Takes the step into its memory."""
-        self.memory.trained |= trained
-        found = self._judge(step, metrics, trained=trained)
+        """What is wrong after a step; None while nothing is. Takes the step into its memory.
+
+        `ranked`: whether any group of the step had unequal rewards to learn from.
+        """
+        self.memory.trained |= ranked
+        found = self._judge(step, metrics, ranked=ranked)
         self._remember(metrics, seconds)
         return found
 
@@ -160,11 +165,11 @@ class CollapseGuard:
         text = f"it is not done after {limit:.0f} s, and a step of this run takes {usual:.1f} s"
         return Diagnosis("stuck step", step, limit, usual, text, _REMEDIES["stuck step"])
 
-    def _judge(self, step: int, metrics: Mapping[str, float], *, trained: bool) -> Diagnosis | None:
+    def _judge(self, step: int, metrics: Mapping[str, float], *, ranked: bool) -> Diagnosis | None:
         """The first rule that has been met for long enough."""
         if not self.config.collapse:
             return None
-        found = [f for f in self._findings(metrics, trained=trained) if f.met]
+        found = [f for f in self._findings(metrics, ranked=ranked) if f.met]
         before = self.memory.streaks
         self.memory.streaks = {f.rule: before.get(f.rule, 0) + 1 for f in found}
         for finding in found:
@@ -177,19 +182,27 @@ class CollapseGuard:
                 return Diagnosis(finding.rule, step, value, finding.limit, text, remedy, samples)
         return None
 
-    def _findings(self, metrics: Mapping[str, float], *, trained: bool) -> list[_Finding]:
+    def _findings(self, metrics: Mapping[str, float], *, ranked: bool) -> list[_Finding]:
         """Every rule held against one step."""
         return [
             *_not_finite(metrics),
-            self._ties(trained=trained),
+            self._none_finite(metrics),
+            self._ties(ranked=ranked),
             *(self._against_itself(metrics) if self.memory.steps >= self.config.settle else ()),
         ]
 
-    def _ties(self, *, trained: bool) -> _Finding:
-        """Only a run that never trained has no signal; one that solves everything is done."""
+    def _ties(self, *, ranked: bool) -> _Finding:
+        """Only a run that never ranked has no signal; one that solves everything is done."""
         text = "in every step so far all completions of a prompt earned the same"
-        met = not trained and not self.memory.trained
+        met = not ranked and not self.memory.trained
         return _Finding("all groups tie", met, 0.0, None, text, self.config.tied_steps)
+
+    def _none_finite(self, metrics: Mapping[str, float]) -> _Finding:
+        """With `optim.nonfinite: skip` a run can go on without learning anything."""
+        skipped = metrics.get(SKIPPED, 0.0)
+        met = skipped > 0 and not metrics.get(UPDATES)
+        text = f"every update of the step ({skipped:.0f}) was left out as not finite"
+        return self._finding("not a number", met, skipped, 0.0, text)
 
     def _against_itself(self, metrics: Mapping[str, float]) -> list[_Finding]:
         """The rules that need to know what is normal for this run."""

@@ -31,7 +31,7 @@ from engine.reward import RewardAdapter
 from engine.rl.advantages import has_signal
 from engine.rl.batch import BatchSource, batch_metrics
 from engine.rl.buffer import JudgedGroup
-from engine.rl.guard import Collapsed, CollapseGuard, Diagnosis, GuardMemory
+from engine.rl.guard import UPDATES, Collapsed, CollapseGuard, Diagnosis, GuardMemory
 from engine.rl.headroom import check_headroom
 from engine.rl.inversion import find_inversion
 from engine.rl.journal import Journal
@@ -209,7 +209,7 @@ class RLLoop:
         return StepReport(
             step=index,
             pool_score=self._success_rate(batch.sampled) if batch.sampled else None,
-            trained=bool(used),
+            trained=bool(used) and bool(metrics.get(UPDATES, 1)),
             n_used=len(used),
             keep_rate=statistics.fmean(has_signal(g.advantages) for g in batch.measured),
             adv_spread=max(used) - min(used) if used else 0.0,
@@ -283,7 +283,7 @@ class RLLoop:
         if self._guard is None:
             return None
         found = self._guard.stepped(
-            report.step, report.metrics, trained=report.trained, seconds=seconds
+            report.step, report.metrics, ranked=report.n_used > 0, seconds=seconds
         )
         self.state.guard = asdict(self._guard.memory)
         return found

@@ -168,7 +168,7 @@ class Recorder(LoopObserver):
         self._trace.counter("memory", {"rss_gb": values["mem/rss_gb"]})
         self._recalled = False
         self._tokens = 0
-        if not report.trained:
+        if not report.n_used:
             text = f"step {report.step}: every group tied, nothing to rank; the weights stay"
             self._events.write("note", level="warning", code="NO_SIGNAL_STEP", text=text)
         self._warn_of_update(report)

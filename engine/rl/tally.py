@@ -46,12 +46,13 @@ class Tally:
         self.updates += update.updates
 
     def metrics(self) -> dict[str, float]:
-        """Means over rollouts, tokens and updates."""
-        rollouts, updates = max(1, self.rollouts), max(1, self.updates)
+        """Means over rollouts, tokens and updates; a step that applied none has measured none."""
+        if not self.updates:
+            return {"train/updates": 0.0}
         return {
-            "train/loss": self.loss / updates,
-            "train/kl": self.kl / rollouts,
-            "train/entropy": self.entropy / rollouts,
+            "train/loss": self.loss / self.updates,
+            "train/kl": self.kl / self.rollouts,
+            "train/entropy": self.entropy / self.rollouts,
             "train/grad_norm": self.grad_norm,
             "train/updates": float(self.updates),
         }

@@ -245,6 +245,29 @@ def test_a_loss_that_is_no_number_ends_the_run_with_the_weights_before_it(
     assert [step for step, _ in complete_checkpoints(run)] == [0]
 
 
+@pytest.mark.requirement("EX-14")
+def test_steps_whose_every_update_is_left_out_train_nothing_and_end_the_run(
+    recipe: dict[str, Any], new_attempt: NewAttempt, open_newest: OpenNewest, events: Events
+) -> None:
+    """They rank, so they are not called tied; the weights and their version are still step 0's."""
+    recipe |= {"kl_coef": 1e39, "max_steps": 20, "optim": {"nonfinite": "skip"}}
+    run = new_attempt(recipe | {"guard": {"patience": 3}, "heldout_every": 20})
+
+    with pytest.raises(Collapsed, match="left out as not finite, 3 steps in a row") as caught:
+        rl_run(open_newest(run))
+
+    history = caught.value.result["step_history"]
+    assert [(step["trained"], step["n_used"] > 0) for step in history] == [(False, True)] * 3
+    state = json.loads((run.checkpoint(3) / "loop.json").read_bytes())
+    assert (state["step"], state["version"]) == (3, 0)
+    codes = [e["code"] for e in events(run, "note")]
+    assert codes.count("UPDATE_SKIPPED") == 3
+    assert "NO_SIGNAL_STEP" not in codes
+    measured = {series for e in events(run, "metric") for series in e["values"]}
+    assert "train/updates" in measured
+    assert measured.isdisjoint({"train/loss", "train/kl", "train/entropy", "train/grad_norm"})
+
+
 @pytest.mark.requirement("RL-06")
 def test_an_inversion_is_an_alert_in_events_progress_and_result(
     recipe: dict[str, Any], new_attempt: NewAttempt, open_newest: OpenNewest, events: Events

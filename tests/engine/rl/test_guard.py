@@ -33,7 +33,7 @@ def settled(config: GuardConfig | None = None, **other: float) -> CollapseGuard:
     """A guard that has seen ten healthy steps."""
     guard = CollapseGuard(config or GuardConfig(), GuardMemory())
     for step in range(1, SETTLE + 1):
-        assert guard.stepped(step, HEALTHY | other, trained=True, seconds=1.0) is None
+        assert guard.stepped(step, HEALTHY | other, ranked=True, seconds=1.0) is None
     return guard
 
 
@@ -41,7 +41,7 @@ def symptom(guard: CollapseGuard, steps: int, **values: float) -> list[Diagnosis
     """So many more steps that show these values."""
     first = guard.memory.steps + 1
     return [
-        guard.stepped(step, HEALTHY | values, trained=True, seconds=1.0)
+        guard.stepped(step, HEALTHY | values, ranked=True, seconds=1.0)
         for step in range(first, first + steps)
     ]
 
@@ -119,13 +119,32 @@ def test_what_healthy_learning_shows_too_is_no_collapse_while_the_reward_is_bett
 
 
 @pytest.mark.requirement("EX-14")
+def test_steps_that_leave_every_update_out_end_the_run_after_the_patience() -> None:
+    """`optim.nonfinite: skip` is for a bad update now and then; this run moves no more."""
+    without = {k: v for k, v in HEALTHY.items() if not k.startswith("train/")}
+    skipped = without | {"train/updates": 0.0, "train/skipped": 2.0}
+    guard = settled()
+
+    for step in range(PATIENCE - 1):
+        assert guard.stepped(11 + step, skipped, ranked=True, seconds=1.0) is None
+    one_applied = HEALTHY | {"train/updates": 1.0, "train/skipped": 1.0}
+    assert guard.stepped(15, one_applied, ranked=True, seconds=1.0) is None
+    found = [guard.stepped(16 + s, skipped, ranked=True, seconds=1.0) for s in range(PATIENCE)]
+
+    assert found[:-1] == [None] * (PATIENCE - 1)
+    assert found[-1] is not None
+    assert found[-1].rule == "not a number"
+    assert "every update of the step (2) was left out" in found[-1].text
+
+
+@pytest.mark.requirement("EX-14")
 @pytest.mark.parametrize("name", ["train/loss", "train/grad_norm", "train/kl"])
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
 def test_a_number_that_is_none_needs_no_patience(name: str, value: float) -> None:
     """Not even a settled run: what follows NaN is NaN."""
     guard = CollapseGuard(GuardConfig(), GuardMemory())
 
-    found = guard.stepped(1, HEALTHY | {name: value}, trained=True, seconds=1.0)
+    found = guard.stepped(1, HEALTHY | {name: value}, ranked=True, seconds=1.0)
 
     assert found is not None
     assert (found.rule, found.value) == ("not a number", None)
@@ -138,7 +157,7 @@ def test_a_kl_that_grows_slowly_is_no_spike() -> None:
 
     for step in range(1, 200):
         values = HEALTHY | {"train/kl": 0.02 * step}
-        assert guard.stepped(step, values, trained=True, seconds=1.0) is None
+        assert guard.stepped(step, values, ranked=True, seconds=1.0) is None
 
 
 def test_a_reward_that_was_never_there_does_not_vanish() -> None:
@@ -147,7 +166,7 @@ def test_a_reward_that_was_never_there_does_not_vanish() -> None:
 
     for step in range(1, 60):
         values = HEALTHY | series(reward=0.03 if step % 10 == 0 else 0.0)
-        assert guard.stepped(step, values, trained=True, seconds=1.0) is None
+        assert guard.stepped(step, values, ranked=True, seconds=1.0) is None
 
 
 @pytest.mark.requirement("EX-14")
@@ -158,7 +177,7 @@ def test_a_reward_for_form_that_fades_is_no_reward_that_vanished() -> None:
     for step in range(1, 80):
         fading = 0.03 + max(0.0, 0.42 * (1 - step / 40))
         values = HEALTHY | series(reward=0.03) | {"pool/reward_mean": fading}
-        assert guard.stepped(step, values, trained=True, seconds=1.0) is None
+        assert guard.stepped(step, values, ranked=True, seconds=1.0) is None
 
 
 @pytest.mark.requirement("EX-14")
@@ -197,7 +216,7 @@ def test_a_corpus_whose_groups_all_tie_ends_as_no_signal() -> None:
     guard = CollapseGuard(GuardConfig(), GuardMemory())
     untrained = {k: v for k, v in HEALTHY.items() if not k.startswith("train/")}
 
-    found = [guard.stepped(s, untrained, trained=False, seconds=1.0) for s in range(1, 21)]
+    found = [guard.stepped(s, untrained, ranked=False, seconds=1.0) for s in range(1, 21)]
 
     assert found[:-1] == [None] * 19
     assert found[-1] is not None
@@ -212,7 +231,7 @@ def test_a_run_that_has_learnt_all_there_is_is_not_without_signal() -> None:
     untrained = {k: v for k, v in HEALTHY.items() if not k.startswith("train/")}
     solved = untrained | series(reward=1.0)
 
-    found = [guard.stepped(s, solved, trained=False, seconds=1.0) for s in range(11, 80)]
+    found = [guard.stepped(s, solved, ranked=False, seconds=1.0) for s in range(11, 80)]
 
     assert found == [None] * 69
 
@@ -223,10 +242,10 @@ def test_a_step_is_stuck_after_many_times_the_runs_own_median() -> None:
     guard = CollapseGuard(GuardConfig(step_time_s=5), GuardMemory())
     assert guard.stuck_after() is None
     for step in range(1, SETTLE + 1):
-        guard.stepped(step, HEALTHY, trained=True, seconds=0.1)
+        guard.stepped(step, HEALTHY, ranked=True, seconds=0.1)
     assert guard.stuck_after() == 5
     for step in range(1, 20):
-        guard.stepped(step, HEALTHY, trained=True, seconds=2.0)
+        guard.stepped(step, HEALTHY, ranked=True, seconds=2.0)
 
     assert guard.stuck_after() == 40
     found = guard.stuck(30, 40.0)
