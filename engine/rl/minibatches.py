@@ -119,12 +119,13 @@ def _terms(rows: Iterable[_Row], *, apart: bool) -> list[Term]:
     """Equal completions of a prompt are computed once and counted.
 
     A small model repeats itself: every second completion of the demo is its sibling's copy.
-    With `apart` they must also have been sampled with the same log-probabilities, which weigh them.
+    Those of another version of the weights stand for themselves. With `apart` they must also have
+    been sampled with the same log-probabilities, which weigh them.
     """
     found: dict[tuple[Any, ...], Term] = {}
     for rollout, advantage in rows:
         sampled = rollout.logprobs if apart else ()
-        name = (rollout.prompt_ids, rollout.completion_ids, advantage, sampled)
+        name = (rollout.prompt_ids, rollout.completion_ids, advantage, sampled, rollout.version)
         count = found[name].count if name in found else 0
         found[name] = Term(rollout, advantage, count + 1)
     return list(found.values())

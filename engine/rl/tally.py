@@ -70,24 +70,28 @@ class SamplerGap:
     """How far the sampler's log-probabilities lie from the trainer's, over the tokens trained on.
 
     With δ = log π_trainer − log π_sampler: the largest and the mean |δ|, and the mean of
-    exp(δ) − δ − 1, which estimates KL(sampler ‖ trainer).
+    exp(δ) − δ − 1, which estimates KL(sampler ‖ trainer). These are over tokens that the step's
+    own weights sampled: what is read again from the buffer lies apart by design. The importance
+    weights are those of all tokens.
     """
 
     tokens: float = 0.0
     largest: float = 0.0
     total: float = 0.0
     kl: float = 0.0
+    weighed: float = 0.0
+    """Tokens with an importance weight."""
     weights: float = 0.0
-    """Sum of the tokens' importance weights."""
+    """Their sum."""
     capped: float = 0.0
     """Tokens whose weight stood at the cap."""
 
     def add(self, delta_BT: Tensor, mask_BT: Tensor, counts_B: Tensor) -> None:
-        """Take up a micro-batch; δ is 0 outside the mask."""
+        """Take up a micro-batch; δ is 0 outside the mask. A count of 0 leaves a rollout out."""
         counts_BT = mask_BT * counts_B[:, None]
         magnitude_BT = delta_BT.abs()
         self.tokens += counts_BT.sum().item()
-        self.largest = max(self.largest, magnitude_BT.max().item())
+        self.largest = max(self.largest, (magnitude_BT * (counts_BT > 0)).max().item())
         self.total += (magnitude_BT * counts_BT).sum().item()
         self.kl += ((torch.expm1(delta_BT) - delta_BT) * counts_BT).sum().item()
 
@@ -96,19 +100,18 @@ class SamplerGap:
     ) -> None:
         """Take up the importance weights of a micro-batch."""
         counts_BT = mask_BT * counts_B[:, None]
+        self.weighed += counts_BT.sum().item()
         self.weights += (weights_BT * counts_BT).sum().item()
         self.capped += ((weights_BT >= cap) * counts_BT).sum().item()
 
     def metrics(self) -> dict[str, float]:
         """Empty when the rollouts carried no log-probabilities."""
-        if not self.tokens:
-            return {}
-        found = {
-            "train/sampler_gap_max": self.largest,
-            "train/sampler_gap_mean": self.total / self.tokens,
-            "train/sampler_kl": self.kl / self.tokens,
-        }
-        if self.weights:
-            found["train/tis_weight"] = self.weights / self.tokens
-            found["train/tis_capped"] = self.capped / self.tokens
+        found: dict[str, float] = {}
+        if self.tokens:
+            found["train/sampler_gap_max"] = self.largest
+            found["train/sampler_gap_mean"] = self.total / self.tokens
+            found["train/sampler_kl"] = self.kl / self.tokens
+        if self.weighed:
+            found["train/tis_weight"] = self.weights / self.weighed
+            found["train/tis_capped"] = self.capped / self.weighed
         return {name: value for name, value in found.items() if math.isfinite(value)}

@@ -55,6 +55,8 @@ class _Inputs:
     batch: Batch
     advantages_B: Tensor  # noqa: N815 - shape suffix
     counts_B: Tensor  # noqa: N815 - shape suffix
+    fresh_B: Tensor  # noqa: N815 - shape suffix
+    """1 for a rollout of the weights that the step begins with, 0 for one of older weights."""
     sampler_BT: Tensor | None  # noqa: N815 - shape suffix
     """The log-probabilities the sampler wrote down; None where a rollout has none."""
     reference_BT: Tensor  # noqa: N815 - shape suffix
@@ -246,7 +248,7 @@ class Trainer:
             return None
         delta_BT = old_BT - inputs.sampler_BT
         if gap is not None:
-            gap.add(delta_BT, inputs.batch.mask_BT, inputs.counts_B)
+            gap.add(delta_BT, inputs.batch.mask_BT, inputs.counts_B * inputs.fresh_B)
         if not correcting:
             return None
         cap = self.objective.sampler_correction_cap
@@ -273,6 +275,7 @@ class Trainer:
     def _inputs(self, micro: MicroBatch, *, with_old: bool) -> _Inputs:
         device = self.policy.device
         rollouts = [term.rollout for term in micro.terms]
+        fresh = [float(rollout.version == self.policy.version) for rollout in rollouts]
         layout = Batch.packed if self.optim.batching == "packed" else Batch.of
         batch = layout(rollouts, device)
         with torch.no_grad():
@@ -283,6 +286,7 @@ class Trainer:
             batch,
             advantages_B=torch.tensor([term.advantage for term in micro.terms], device=device),
             counts_B=torch.tensor([float(term.count) for term in micro.terms], device=device),
+            fresh_B=torch.tensor(fresh, device=device),
             sampler_BT=_recorded(micro, batch),
             reference_BT=reference_BT,
             old_BT=old_BT,

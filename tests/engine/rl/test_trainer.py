@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -526,6 +527,30 @@ def test_truncated_importance_sampling_weighs_each_token_up_to_the_cap(policy: P
             "train/tis_weight",
             "train/tis_capped",
         }
+
+
+@pytest.mark.requirement("EX-01")
+def test_rollouts_of_older_weights_are_no_gap_between_the_engines(policy: Policy) -> None:
+    """Read again from the buffer they lie apart by design; the correction weighs them all."""
+    tis = ObjectiveConfig(sampler_correction="tis")
+    trainer = trainer_of(policy, lr=0.0, objective=tis)
+    advantages = [1.0, -1.0, 0.5, -0.5]
+    new, old = sampled(policy, 0.8)
+    policy.version = 1
+    new = [replace(one, version=1) for one in new]
+    old = [replace(one, logprobs=tuple(p - 3.0 for p in one.logprobs)) for one in old]
+
+    both = trainer([new, old], [advantages] * 2, 1)
+    again = trainer([old], [advantages], 1)
+
+    assert both["train/sampler_gap_max"] < 1e-5
+    assert 1 < both["train/tis_weight"] < 2
+    assert both.keys() - again.keys() == {
+        "train/sampler_gap_max",
+        "train/sampler_gap_mean",
+        "train/sampler_kl",
+    }
+    assert (again["train/tis_weight"], again["train/tis_capped"]) == (2.0, 1.0)
 
 
 def test_a_correction_without_the_samplers_log_probabilities_is_refused(policy: Policy) -> None:
