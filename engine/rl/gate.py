@@ -51,6 +51,11 @@ class GateResult:
         return [item.success for item in self.items]
 
     @property
+    def truncated(self) -> float:
+        """Share of the completions that were cut off at their limit."""
+        return statistics.fmean(item.rollout.truncated for item in self.items)
+
+    @property
     def ci95(self) -> tuple[float, float]:
         """Wilson interval of the success rate."""
         return wilson(sum(self.outcomes), len(self.items))

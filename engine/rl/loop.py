@@ -32,7 +32,7 @@ from engine.rl.advantages import has_signal
 from engine.rl.batch import BatchSource, batch_metrics
 from engine.rl.buffer import JudgedGroup
 from engine.rl.guard import UPDATES, Collapsed, CollapseGuard, Diagnosis, GuardMemory
-from engine.rl.headroom import check_headroom
+from engine.rl.headroom import Baseline, check_headroom
 from engine.rl.inversion import find_inversion
 from engine.rl.journal import Journal
 from engine.rl.observer import LoopObserver
@@ -110,6 +110,8 @@ class RLLoop:
         self._saved = state is not None
         """Whether a checkpoint of the current step stands."""
         self._aborted = False
+        self._truncated = 0.0
+        """Share of the last gate's completions that were cut off."""
         self._overdue_at: tuple[float, float, int] | None = None
         """When the running step counts as stuck: (moment, seconds allowed, step)."""
 
@@ -226,7 +228,8 @@ class RLLoop:
             self._checkpoint(gate=False)
         self._gate_if_due(split)
         if self.state.step == 0 and self._full and not self._full.force_headroom:
-            check_headroom(self.state.heldout_scores[0], self._full.guard, self._failure)
+            score = self.state.heldout_scores[0]
+            check_headroom(Baseline(score, self._truncated, self._failure), self._full)
         while self.state.step < self.config.max_steps and not self._out_of_patience():
             check_abort()
             started = time.monotonic()
@@ -322,6 +325,7 @@ class RLLoop:
             solved = "".join("1" if one else "0" for one in result.outcomes)
             self.state.heldout_solved[step] = solved
         self.state.seconds += time.monotonic() - started
+        self._truncated = float(getattr(result, "truncated", 0.0))
         self.observer.gated(step, result, self.state)
         self._progress(last_heldout=float(result))
         self._look_for_failure(result)

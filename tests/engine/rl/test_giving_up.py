@@ -14,13 +14,12 @@ from engine.__main__ import main
 from engine.attempt import Attempt
 from engine.contract.events import Event
 from engine.contract.kinds.rl_run import RLRunConfig
-from engine.contract.rl.guard import GuardConfig
 from engine.contract.run_dir import ExitCode, RunDir, complete_checkpoints
 from engine.data import Bench, Question
 from engine.hooks import Declined
 from engine.reward import RewardAdapter, load_verifier
 from engine.rl.guard import Collapsed, CollapseGuard
-from engine.rl.headroom import check_headroom
+from engine.rl.headroom import Baseline, check_headroom
 from engine.rl.loop import RLLoop
 from engine.rl.run import run as rl_run
 from engine.rollout import Groups, Rollout
@@ -29,6 +28,7 @@ NewAttempt = Callable[..., RunDir]
 OpenNewest = Callable[[RunDir], Attempt]
 Events = Callable[..., list[Event]]
 
+DEFAULTS = RLRunConfig(base="embedded:qwen3-tiny")
 EARLY_KL = {"settle": 2, "patience": 1, "kl_factor": 1.5, "kl_least": 1e-4}
 """Takes the ordinary growth of the KL for a spike: a collapse whenever a run learns."""
 
@@ -41,7 +41,7 @@ EARLY_KL = {"settle": 2, "patience": 1, "kl_factor": 1.5, "kl_least": 1e-4}
 def test_a_baseline_at_the_limits_is_declined_with_its_cause(baseline: float, cause: str) -> None:
     """The limits themselves count; the message names the value, the setting and the way out."""
     with pytest.raises(Declined, match="force_headroom") as caught:
-        check_headroom(baseline, GuardConfig())
+        check_headroom(Baseline(baseline), DEFAULTS)
 
     assert caught.value.cause == cause
     assert f"{baseline:.1%}" in str(caught.value)
@@ -50,7 +50,22 @@ def test_a_baseline_at_the_limits_is_declined_with_its_cause(baseline: float, ca
 @pytest.mark.parametrize("baseline", [0.151, 0.5, 0.849])
 def test_a_baseline_between_the_limits_may_train(baseline: float) -> None:
     """Something to learn, and something to learn from."""
-    check_headroom(baseline, GuardConfig())
+    check_headroom(Baseline(baseline), DEFAULTS)
+
+
+@pytest.mark.requirement("RL-14")
+def test_completions_that_were_cut_off_are_the_first_thing_to_mend() -> None:
+    """Easier rows would not help a policy that is not let finish; a few cut off say nothing."""
+    config = RLRunConfig(base="embedded:qwen3-tiny", max_new_tokens=16)
+
+    with pytest.raises(Declined) as mostly:
+        check_headroom(Baseline(0.02, truncated=0.98), config)
+    with pytest.raises(Declined) as rarely:
+        check_headroom(Baseline(0.02, truncated=0.1), config)
+
+    assert mostly.value.cause == rarely.value.cause == "NO_SIGNAL"
+    assert "98.0% of its completions were cut off at max_new_tokens=16; raise" in str(mostly.value)
+    assert "max_new_tokens" not in str(rarely.value)
 
 
 class Seams:
@@ -112,6 +127,7 @@ def test_a_declined_run_says_why_and_exits_76(
     [finished] = events(run, "finished")
     assert finished["status"] == "declined"
     assert finished["result"]["cause"] == "NO_SIGNAL"
+    assert "of its completions were cut off at max_new_tokens=1;" in finished["result"]["error"]
     assert finished["result"]["heldout_scores"].keys() == {"0"}
     assert finished["result"]["steps"] == 0
     assert not run.report.exists()
