@@ -103,6 +103,7 @@ class HFSampler:
             repetition_penalty=self.config.repetition_penalty,
             eos_token_id=self.pieces.end_id,
             pad_token_id=self._pad_id,
+            suppress_tokens=sorted(self.pieces.placeholders) or None,
             **sampling,
         )
 

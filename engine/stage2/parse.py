@@ -1,7 +1,8 @@
 """Parse: a rollout's token ids → the objects it names, and the prefix that can be appended to.
 
 Strict and token-aligned: nothing is repaired, the prefix keeps the rollout's own tokens, and only
-the token that the cut goes through is written anew. Every finished entry is either a prediction
+the token that the cut goes through is written anew. An answer ends where a picture's placeholder
+stands in it: the model would look for a picture there. Every finished entry is either a prediction
 or dropped for one of eight reasons. Total: any list of ids gives an answer. Knows no ground truth.
 """
 
@@ -86,6 +87,8 @@ class ParsedRollout:
 
 def parse(ids: Sequence[int], pieces: TokenPieces) -> ParsedRollout:
     """Judge a rollout. `ids` are the response's tokens, with or without `<|im_end|>`."""
+    if not pieces.placeholders.isdisjoint(ids):
+        ids = ids[: next(at for at, one in enumerate(ids) if one in pieces.placeholders)]
     parts = pieces.of_all(ids)
     text = b"".join(parts).split(STOP_TEXT.encode(), 1)[0]
     ends = list(itertools.accumulate(map(len, parts)))

@@ -24,6 +24,8 @@ from engine.stage2.words import Words, cuts_behind_words
 
 _BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 _RUN = re.compile(r"<\|coord_[0-9]+\|>|[^\x00-\x7f]+|[\x00-\x7f]+?(?=<\|coord_|[^\x00-\x7f]|\Z)")
+_PLACEHOLDERS = ("<|image_pad|>", "<|video_pad|>")
+"""Tokens that the model puts a picture's patches in place of, wherever they stand."""
 _PROBE = '{"object_1": {"desc": "a", "bbox_2d": ["<|coord_0|>", "<|coord_999|>"]}}'
 _WORD_PROBES = (
     _PROBE,
@@ -63,6 +65,9 @@ class TokenPieces:
         special = (i for i, t in self._backend.get_added_tokens_decoder().items() if t.special)
         self.reserved = frozenset({*special, self.end_id}.difference(self.coord_ids))
         """Special tokens that no payload may hold."""
+        known = (vocabulary.get(token) for token in _PLACEHOLDERS)
+        self.placeholders = frozenset(i for i in known if i is not None)
+        """Tokens of pictures and videos: an answer that holds one cannot be taught as it is."""
         self._words = self._word_by_word()
         self._check()
 

@@ -28,7 +28,16 @@ DESCS = (
 )
 NOISE = (
     *('"', "{", "}", "[", "]", ",", ":", "\\", " ", "\n", "é", "😀", "1", "null", "NaN", "\\u0022"),
-    *("<|im_end|>", "<|endoftext|>", "<|coord_3|>", "object_2", '"object_5"', '"desc": ', '""'),
+    *(
+        "<|im_end|>",
+        "<|endoftext|>",
+        "<|image_pad|>",
+        "<|coord_3|>",
+        "object_2",
+        '"object_5"',
+        '"desc": ',
+        '""',
+    ),
 )
 
 

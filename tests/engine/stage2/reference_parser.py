@@ -47,6 +47,8 @@ def characters_of(ids: Sequence[int], pieces: TokenPieces) -> tuple[str, list[in
 
 def read(ids: Sequence[int], pieces: TokenPieces) -> Reading:
     """The reference answer for one rollout."""
+    picture = next((at for at, one in enumerate(ids) if one in pieces.placeholders), None)
+    ids = ids[:picture]
     text, owner = characters_of(ids, pieces)
     stop = text.find("<|im_end|>")
     text = text if stop < 0 else text[:stop]

@@ -105,6 +105,27 @@ def test_an_invalid_rollout_still_trains_its_sample(
     assert learnt.forwards == 1
 
 
+@pytest.mark.requirement("AB-11")
+@pytest.mark.parametrize("plan", [None, PackPlan(2000, 10, 0.01, "micro")])
+@pytest.mark.parametrize("token", ["<|image_pad|>", "<|video_pad|>"])
+def test_a_rollout_with_a_pictures_placeholder_trains_what_stands_before_it(
+    token: str,
+    plan: PackPlan | None,
+    records: list[Record],
+    new_channel_b: NewChannelB,
+    new_learner: NewLearner,
+) -> None:
+    """The model would look for a picture there, and no picture belongs to it."""
+    record = next(r for r in records if len(r.objects) == 1)
+
+    rolled = new_channel_b(said(record)[:-1] + f', "object_2": {{"desc": "{token}')([record], 0)
+    learnt = new_learner(plan)(rolled.sequences, "b")
+
+    assert [len(sequence.segment.slots) for sequence in rolled.sequences] == [1, 0]
+    assert rolled.judged[0].parsed.truncated
+    assert learnt.terms.smoothl1 > 0
+
+
 @pytest.mark.requirement("AB-19")
 def test_without_a_matched_pair_there_is_no_geometry_forward(
     records: list[Record], new_channel_b: NewChannelB, new_learner: NewLearner

@@ -112,6 +112,20 @@ def test_a_rollout_without_an_object_falls_back_to_a_brace() -> None:
     )
 
 
+@pytest.mark.requirement("AB-11")
+@pytest.mark.parametrize("behind", [0, 5, 32, 37])
+def test_an_answer_ends_where_it_holds_a_pictures_placeholder(behind: int) -> None:
+    """Whatever it stands in: entries that were whole before it stay, nothing behind it counts."""
+    pieces = byte_level()
+    whole = pieces.encode('{"object_1": {"desc": "a"}, "object_2": {"desc": "b"}}')
+    (placeholder,) = pieces.placeholders
+
+    cut = parse([*whole[:behind], placeholder, *whole[behind:]], pieces)
+
+    assert cut == parse(whole[:behind], pieces)
+    assert placeholder not in cut.prefix_ids
+
+
 @pytest.mark.requirement("AB-08", "AB-12")
 def test_the_counters_of_a_step_are_stable() -> None:
     """Every reason is logged, 0 included, and adds up over the rollouts."""

@@ -101,6 +101,24 @@ def test_the_checkpoints_sampling_defaults_do_not_leak_into_rollouts(
     assert vlm.model.generation_config is config
 
 
+@pytest.mark.requirement("AB-11")
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_a_pictures_placeholder_is_never_answered(
+    temperature: float, new_sampler: NewSampler, prompts: list[Prompt], vlm: VisionModel
+) -> None:
+    """Also when nothing is likelier: no picture would belong to it."""
+    sampler = new_sampler(decoding={"temperature": temperature})
+    unsayable = torch.tensor(sorted(sampler.pieces.placeholders))
+    model: Any = vlm.model
+    model.lm_head.register_forward_hook(lambda _, __, out: out.index_fill(-1, unsayable, 99.0))
+
+    answered = {token for response in sampler(prompts, 0) for token in response.ids}
+
+    assert len(unsayable) == 2
+    assert answered
+    assert answered.isdisjoint(unsayable.tolist())
+
+
 @pytest.mark.requirement("AB-23")
 @pytest.mark.parametrize("size", [1, 2, 5])
 def test_the_decode_batch_sets_the_calls_and_not_the_answers(
