@@ -225,6 +225,28 @@ def test_detection_is_compared_by_f1_over_the_same_pictures(db: Database) -> Non
 
 
 @pytest.mark.requirement("UI-03")
+@pytest.mark.parametrize("turned", [False, True])
+def test_a_detection_is_not_better_where_fewer_pictures_are_solved(
+    turned: bool, db: Database
+) -> None:
+    """Many boxes more on crowded pictures, one false box on each of 12: both tests must agree."""
+    few, many = (
+        [picture_row(f"val line {i}", 1, 1 + (i < strays), 1) for i in range(40)]
+        + [picture_row(f"val line {40 + i}", found, found, 12) for i in range(10)]
+        for strays, found in ((0, 2), (12, 8))
+    )
+    first, second = (many, few) if turned else (few, many)
+
+    (one,) = against(db, ran(db, first), ran(db, second))
+
+    assert (one.gained, one.lost) == ((12, 0) if turned else (0, 12))
+    assert one.p_value is not None
+    assert one.p_value < 0.001
+    assert (one.high < 0) if turned else (one.low > 0)
+    assert one.word == "no difference proven"
+
+
+@pytest.mark.requirement("UI-03")
 def test_overlaid_charts_keep_every_spike_of_every_run(client: TestClient, db: Database) -> None:
     """Drawn from all points: a stretch keeps its lowest and its highest value."""
     for spike in (1234, 2345):

@@ -161,9 +161,11 @@ def _word(one: Difference, p: float | None) -> Word:
         return "not the same rows"
     if one.n < LEAST_ROWS:
         return "too few rows"
-    if p < ALPHA and one.low > 0:
+    if p < ALPHA and one.low > 0 and one.gained > one.lost:
         return "better"
-    return "worse" if p < ALPHA and one.high < 0 else "no difference proven"
+    if p < ALPHA and one.high < 0 and one.lost > one.gained:
+        return "worse"
+    return "no difference proven"
 
 
 def pooled_f1(counts: Sequence[Counts]) -> float:
