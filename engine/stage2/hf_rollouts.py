@@ -104,6 +104,7 @@ class HFSampler:
             eos_token_id=self.pieces.end_id,
             pad_token_id=self._pad_id,
             suppress_tokens=sorted(self.pieces.placeholders) or None,
+            remove_invalid_values=True,  # broken weights answer nonsense; the learner says why
             **sampling,
         )
 

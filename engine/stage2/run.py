@@ -57,7 +57,7 @@ from engine.stage2.preflight import (
 from engine.stage2.prompts import PromptReader
 from engine.stage2.ranks import Ranks
 from engine.stage2.target import CEWeights
-from engine.stage2.trainer import Stage2Parts, Stage2Trainer
+from engine.stage2.trainer import NonFiniteError, Stage2Parts, Stage2Trainer
 from engine.stage2.warmup import Warmup, WarmupReport, cached, load_kept, recipe_hash
 
 Made = TypeVar("Made")
@@ -66,7 +66,7 @@ Made = TypeVar("Made")
 def run(attempt: Attempt) -> dict[str, Any]:
     """Run one attempt of a `stage2_ab`; the final result.
 
-    Raises NightlaneError for what cannot run, and Aborted with the result so far.
+    Raises NightlaneError for what cannot run, and Aborted or Declined with the result so far.
     """
     assert isinstance(attempt.config, Stage2Config)
     torch.set_num_threads(attempt.config.threads or os.cpu_count() or 1)
@@ -108,14 +108,18 @@ class _Run:
         trainer = self._trainer(bridge)
         bridge.trainer = trainer
         try:
-            self._train(trainer, bridge)
+            collapse = self._train(trainer, bridge)
             report = self._report(trainer, bridge)
         except Aborted as stop:
             bridge.aborted_after = sorted({*bridge.aborted_after, trainer.state.global_step})
             stop.result = self._result(trainer, bridge, warmup) | {"aborted": True}
             raise
         bridge.phase("teardown", trainer.state.global_step)
-        return self._result(trainer, bridge, warmup) | report
+        result = self._result(trainer, bridge, warmup) | report
+        if collapse is not None:
+            collapse.result = result | {"diagnosis": collapse.diagnosis}
+            raise collapse
+        return result
 
     # --- where it starts ---
 
@@ -505,20 +509,26 @@ class _Run:
 
     # --- what happens ---
 
-    def _train(self, trainer: Stage2Trainer, bridge: RunBridge) -> None:
-        """Raises Aborted once the checkpoint to resume from stands."""
+    def _train(self, trainer: Stage2Trainer, bridge: RunBridge) -> NonFiniteError | None:
+        """To the end, or to the step whose update was no number; the step before is a checkpoint.
+
+        Raises Aborted once the checkpoint to resume from stands.
+        """
         resume = None if self.resumed is None else str(self.resumed.path)
         # several ranks must stop at the same place: the bridge asks between two steps
         quiet = rl_hooks() if self.ranks.size > 1 else nullcontext()
         try:
             with quiet:
                 trainer.train(resume_from_checkpoint=resume)
-        except Aborted:
+        except (Aborted, NonFiniteError) as stop:
             if not checkpoints.folder_of(self.run_dir, trainer.state.global_step).exists():
                 trainer.save_now()
+            if isinstance(stop, NonFiniteError):
+                return stop
             raise
         if bridge.aborted:
             raise Aborted
+        return None
 
     def _report(self, trainer: Stage2Trainer, bridge: RunBridge) -> dict[str, Any]:
         """The report records, once: step 0 against the selected step. Then publish."""

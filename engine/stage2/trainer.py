@@ -9,6 +9,7 @@ numbers of packs, and add their gradients up once. Knows no event and no run dir
 
 from __future__ import annotations
 
+import math
 import random
 import time
 from collections.abc import Callable, Sequence
@@ -21,6 +22,7 @@ from torch import Tensor
 from transformers import Trainer
 
 from engine.contract.stage2.records import Record
+from engine.hooks import Declined
 from engine.stage2.channel_a import build_segment
 from engine.stage2.channel_b import ChannelB, RolledOut, Taught
 from engine.stage2.evaluation import Evaluation, RolloutEval
@@ -33,6 +35,26 @@ from engine.stage2.preflight import require_length
 from engine.stage2.ranks import Ranks
 from engine.stage2.rollouts import seed_base
 from engine.stage2.schedule import Channel, channel_of
+
+
+class NonFiniteError(Declined):
+    """A loss or a gradient was NaN or infinite; the weights did not take it."""
+
+    _REMEDY = "lower training.learning_rate, or raise training.warmup_steps"
+
+    def __init__(self, step: int, what: str, value: float) -> None:
+        text = f"{what} is {value}; the weights are those of the step before"
+        super().__init__("COLLAPSED", f"step {step}: not a number: {text}; {self._REMEDY}")
+        self.diagnosis = {
+            "rule": "not a number",
+            "step": step,
+            "value": None,
+            "limit": None,
+            "text": text,
+            "remedy": self._REMEDY,
+            "samples": [],
+        }
+        """As the result has it."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +94,10 @@ def identity(samples: list[Record]) -> list[Record]:
 
 
 class Stage2Trainer(Trainer):
-    """`on_learnt` hears each step once its gradients stand, before the optimizer moves."""
+    """`on_learnt` hears each step once its gradients stand, before the optimizer moves.
+
+    `train` raises NonFiniteError before the optimizer takes what is no number.
+    """
 
     def __init__(self, *, parts: Stage2Parts, on_learnt: Callable[[StepLog], None], **given: Any):
         super().__init__(data_collator=identity, **given)  # type: ignore[arg-type]
@@ -159,9 +184,10 @@ class Stage2Trainer(Trainer):
             records = tuple(window)
             sequences = [self._taught(record) for record in records]
         learnt = self.parts.learner(sequences, channel)
-        parameters = self.parts.learner.vlm.model.parameters()
+        parameters = list(self.parts.learner.vlm.model.parameters())
         samples = self.parts.ranks.average_gradients(parameters, len(records))
         values = self._values(channel, learnt, samples, rolled_out)
+        _require_finite(step + 1, values["train/loss"], parameters)
         values["time/step_s"] = time.perf_counter() - began
         self._pending = values
         self._on_learnt(StepLog(step + 1, channel, values, rolled_out, records))
@@ -233,6 +259,14 @@ class Stage2Trainer(Trainer):
             "rollout/repeat_terminated": float(sum(r.guarded for r in responses)),
             **rolled_out.seconds,
         }
+
+
+def _require_finite(step: int, loss: float, parameters: Sequence[torch.nn.Parameter]) -> None:
+    """Raises NonFiniteError. Every rank has the same loss and the same gradients by now."""
+    norm = torch.nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None])
+    for what, value in (("the loss", loss), ("the gradient's norm", float(norm))):
+        if not math.isfinite(value):
+            raise NonFiniteError(step, what, value)
 
 
 @dataclass(frozen=True, slots=True)

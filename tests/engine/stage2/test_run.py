@@ -13,11 +13,12 @@ import torch
 from peft import PeftModel
 from safetensors.torch import load_file
 
+from engine.__main__ import main
 from engine.attempt import Attempt
 from engine.contract.errors import ConfigError
 from engine.contract.events import Event
 from engine.contract.kinds import parse_yaml, validate
-from engine.contract.run_dir import Abort, RunDir
+from engine.contract.run_dir import Abort, ExitCode, RunDir
 from engine.contract.stage2.config import Stage2Config
 from engine.contract.stage2.records import Record
 from engine.data import shapes
@@ -440,6 +441,42 @@ def test_what_the_report_publishes_is_what_the_link_points_at(
 
     assert (result["selected_step"], result["published_step"]) == (3, published)
     assert run.selected.resolve() == checkpoints.folder_of(run, published).resolve()
+
+
+@pytest.mark.parametrize(
+    ("change", "what"),
+    [
+        ({"model__tuning": "lora", "training__learning_rate": 1e30}, "the loss is nan"),
+        ({"training__optim": "sgd", "training__learning_rate": 1e6}, "the gradient's norm is nan"),
+    ],
+)
+def test_what_is_no_number_ends_the_run_with_the_weights_before_it(
+    change: dict[str, Any],
+    what: str,
+    ab_recipe: Recipe,
+    tmp_path: Path,
+    new_run: NewRun,
+    events: Events,
+) -> None:
+    """Exit 76 and COLLAPSED; what held-out picked is reported, and a retry ends the same way."""
+    given = {"training__max_grad_norm": 0, "training__lr_scheduler_type": "constant", **change}
+    raw = changed(ab_recipe, data__report_jsonl=str(drawn(tmp_path, "report", 5)), **given)
+    run = new_run(raw)
+
+    codes = [main(["run", str(run.root)])]
+    new_run(raw)
+    codes.append(main(["run", str(run.root)]))
+
+    assert codes == [ExitCode.DECLINED, ExitCode.DECLINED]
+    for finished in events(run, "finished"):
+        result = finished["result"]
+        assert (result["cause"], result["steps"], result["verdict"]) == (
+            *("COLLAPSED", 1, "no verdict"),
+        )
+        assert f"step 2: not a number: {what}" in result["error"]
+        assert result["diagnosis"]["rule"] == "not a number"
+    assert [step for step, _ in checkpoints.complete(run)] == [0, 1]
+    assert list(values(events(run), "train/loss")) == [1]
 
 
 def spoil(run: RunDir, step: int) -> None:
