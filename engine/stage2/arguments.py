@@ -17,6 +17,7 @@ from transformers.integrations.integration_utils import get_reporting_integratio
 
 from engine.contract.errors import ConfigError, ConfigProblem
 from engine.contract.stage2.config import Stage2Config, TrainingConfig
+from engine.contract.stage2.training_arguments import schedule_settings
 
 SAVE_STEPS = 100
 """Steps between two checkpoints, and evaluations, where the config says nothing."""
@@ -36,6 +37,9 @@ def training_arguments(
     given.setdefault("save_steps", SAVE_STEPS)
     given.setdefault("eval_steps", given["save_steps"])
     given.setdefault("report_to", "none")
+    settings = schedule_settings(given)
+    if settings is not None:
+        given["lr_scheduler_kwargs"] = settings
     world_size = int(os.environ.get("WORLD_SIZE", "1"))
     return TrainingArguments(
         output_dir=str(output_dir),

@@ -19,6 +19,7 @@ from engine.contract.stage2.config import EMBEDDED_DATA, EMBEDDED_MODELS, Stage2
 from engine.contract.stage2.envelope import stage2_envelope
 from engine.contract.stage2.ground_truth import GroundTruthError
 from engine.contract.stage2.heldout import first_of, pictures
+from engine.contract.stage2.training_arguments import FOLLOWS_SCORE, schedule_settings
 
 _TRAIN, _VAL, _REPORT = "data.train_jsonl", "data.val_jsonl", "data.report_jsonl"
 
@@ -93,6 +94,7 @@ def _check(config: Stage2Config) -> Sequence[ConfigProblem]:
         _check_variant,
         _check_rollouts,
         _check_arguments,
+        _check_schedule,
         _check_model,
         _check_data,
         _check_records,
@@ -149,6 +151,25 @@ def _check_arguments(config: Stage2Config) -> Sequence[ConfigProblem]:
                 "say when to stop: set max_steps",
             )
         )
+    return found
+
+
+def _check_schedule(config: Stage2Config) -> Sequence[ConfigProblem]:
+    """A schedule that follows the score needs one, and must hold a rise for good."""
+    given = config.training.passed_on
+    schedule = given.get("lr_scheduler_type")
+    if schedule not in FOLLOWS_SCORE:
+        return []
+    found = []
+    if config.data.val_jsonl is None:
+        problem = "follows the F1 on data.val_jsonl, which is missing"
+        remedy = "name validation records, or choose another schedule"
+        found.append(ConfigProblem("training.lr_scheduler_type", schedule, problem, remedy))
+    mode = (schedule_settings(given) or {}).get("mode", "max")
+    if mode != "max":
+        problem = f"has mode {mode!r}, which lowers the learning rate because F1 rises"
+        remedy = "set mode: max, or leave it out"
+        found.append(ConfigProblem("training.lr_scheduler_kwargs", None, problem, remedy))
     return found
 
 

@@ -6,6 +6,7 @@ with it. A test compares names, types and choices with the installed class.
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -107,6 +108,8 @@ galore_adamw_layerwise galore_adamw_8bit_layerwise galore_adafactor_layerwise lo
 grokadamw schedule_free_radam schedule_free_adamw schedule_free_sgd apollo_adamw
 apollo_adamw_layerwise stable_adamw
 """
+FOLLOWS_SCORE = frozenset({"reduce_lr_on_plateau", "greedy"})
+"""Schedules that are told each score on the validation records."""
 CHOICES: Mapping[str, tuple[str, ...]] = {
     "lr_scheduler_type": tuple(_SCHEDULES.split()),
     "optim": tuple(_OPTIMIZERS.split()),
@@ -115,6 +118,26 @@ CHOICES: Mapping[str, tuple[str, ...]] = {
     "log_level": ("passive", "detail", "debug", "info", "warning", "error", "critical"),
     "log_level_replica": ("passive", "detail", "debug", "info", "warning", "error", "critical"),
 }
+
+
+def schedule_settings(given: Mapping[str, Any]) -> dict[str, Any] | None:
+    """`lr_scheduler_kwargs`, also where it is written as JSON; a score that rises is a good one.
+
+    None where nothing is given, and for what is neither.
+
+    >>> schedule_settings({"lr_scheduler_type": "greedy", "lr_scheduler_kwargs": '{"factor": 0.5}'})
+    {'mode': 'max', 'factor': 0.5}
+    """
+    settings = given.get("lr_scheduler_kwargs")
+    if isinstance(settings, str):
+        try:
+            settings = json.loads(settings)
+        except ValueError:
+            return None
+    better = {"mode": "max"} if given.get("lr_scheduler_type") in FOLLOWS_SCORE else None
+    if settings is None:
+        return better
+    return {**(better or {}), **settings} if isinstance(settings, Mapping) else None
 
 
 def objection(name: str, value: Any) -> str | None:

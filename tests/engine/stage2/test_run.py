@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from engine.models.qwen3_vl import forward, load
 from engine.stage2 import checkpoints, export
 from engine.stage2.adapters import older_names
 from engine.stage2.bridge import RunBridge
+from engine.stage2.evaluation import Evaluation, RolloutEval
 from engine.stage2.pieces import TokenizerError
 from engine.stage2.run import _Run, report_fields
 from engine.stage2.run import run as stage2_run
@@ -868,6 +870,38 @@ def test_what_transformers_cannot_honour_here_ends_a_run_before_it_begins(
     assert not run.checkpoints.exists()
 
 
+@pytest.mark.parametrize("settings", [{"patience": 0}, '{"patience": 0}'])
+def test_a_schedule_that_follows_the_score_holds_a_rise_for_good(
+    settings: object,
+    ab_recipe: Recipe,
+    new_run: NewRun,
+    events: Events,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The learning rate is cut where F1 stays, at once, and not where it rises."""
+    scores = iter((0.1, 0.2, 0.3, 0.3, 0.3))
+    evaluate = RolloutEval.__call__
+
+    def scored(self: RolloutEval, records: list[Record]) -> Evaluation:
+        found = evaluate(self, records)
+        return replace(found, metrics=found.metrics | {"f1": next(scores)})
+
+    monkeypatch.setattr(RolloutEval, "__call__", scored)
+    raw = changed(
+        ab_recipe,
+        training__lr_scheduler_type="reduce_lr_on_plateau",
+        training__lr_scheduler_kwargs=settings,
+        training__eval_steps=1,
+        training__max_steps=4,
+    )
+    run = new_run(raw)
+
+    with opened(run) as attempt:
+        stage2_run(attempt)
+
+    assert values(events(run), "train/learning_rate") == {1: 1e-3, 2: 1e-3, 3: 1e-3, 4: 1e-4}
+
+
 def test_arguments_of_transformers_may_be_set_null_or_as_they_are_anyway(
     ab_recipe: Recipe, new_run: NewRun
 ) -> None:
@@ -923,6 +957,17 @@ def test_a_tokenizer_without_coord_tokens_is_refused_with_the_command_that_adds_
             "set dataloader_num_workers",
         ),
         ({"training__learning_rate": "2e-4"}, "training.learning_rate", "without quotes"),
+        (
+            {"training__lr_scheduler_type": "greedy", "data__val_jsonl": None},
+            *("training.lr_scheduler_type", "name validation records"),
+        ),
+        (
+            {
+                "training__lr_scheduler_type": "reduce_lr_on_plateau",
+                "training__lr_scheduler_kwargs": '{"mode": "min"}',
+            },
+            *("training.lr_scheduler_kwargs", "set mode: max"),
+        ),
         ({"training__output_dir": "elsewhere"}, "training.output_dir", "remove it"),
         ({"training__max_steps": None}, "training.max_steps", "set max_steps"),
         ({"model__path": None}, "model.path", "name a Qwen3-VL folder"),
