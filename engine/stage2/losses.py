@@ -70,7 +70,8 @@ def ciou(pred_N4: Tensor, target_N4: Tensor) -> Tensor:
 
     The predicted box is put in order first. CIoU does not change with scale, so boxes beyond the
     unit square are scaled into it: squares of large numbers would overflow. The trade-off factor
-    alpha is differentiated like the rest; the aspect term's gradient stays bounded by it.
+    alpha is differentiated like the rest; the aspect term has the paper's gradient, which stays
+    bounded for boxes of any size, and not the exact one.
     """
     scale_N1 = torch.cat([pred_N4, target_N4], dim=-1).detach().abs().amax(-1, keepdim=True)
     scale_N1 = scale_N1.clamp(min=1.0)
@@ -138,4 +139,9 @@ def _span(low_N2: Tensor, high_N2: Tensor) -> Tensor:
 
 
 def _aspect(size_N2: Tensor) -> Tensor:
-    return torch.atan(size_N2[:, 0] / (size_N2[:, 1] + EPS))
+    """atan(w / h), [N]; its gradient (h, -w) / (w² + h²) without the denominator, as the paper says
+    below eq. 12: of a box that is nearly a point, which first predictions are, it would explode.
+    """
+    width, height = size_N2.unbind(-1)
+    along = height.detach() * width - width.detach() * height
+    return torch.atan(width / (height + EPS)).detach() + (along - along.detach())

@@ -21,17 +21,35 @@ from engine.stage2.losses import (
 BINS = torch.arange(1000)
 
 
-def paper_ciou(p: list[float], g: list[float]) -> float:
-    """L_CIoU = 1 - IoU + d²/c² + alpha v in plain floats (Zheng 2020, eq. 7, 10, 11)."""
+def paper_terms(p: list[float], g: list[float]) -> tuple[float, float, float]:
+    """IoU, d²/c² and v in plain floats (Zheng 2020, eq. 6 to 9)."""
     px1, px2, py1, py2 = min(p[0], p[2]), max(p[0], p[2]), min(p[1], p[3]), max(p[1], p[3])
     w, h, gw, gh = px2 - px1, py2 - py1, g[2] - g[0], g[3] - g[1]
     overlap = max(0.0, min(px2, g[2]) - max(px1, g[0])) * max(0.0, min(py2, g[3]) - max(py1, g[1]))
     iou = overlap / (w * h + gw * gh - overlap)
     d2 = ((px1 + px2) / 2 - (g[0] + g[2]) / 2) ** 2 + ((py1 + py2) / 2 - (g[1] + g[3]) / 2) ** 2
     c2 = (max(px2, g[2]) - min(px1, g[0])) ** 2 + (max(py2, g[3]) - min(py1, g[1])) ** 2
-    v = 4 / math.pi**2 * (math.atan2(gw, gh) - math.atan2(w, h)) ** 2
-    alpha = v / (1 - iou + v)
-    return 1 - iou + d2 / c2 + alpha * v
+    return iou, d2 / c2, 4 / math.pi**2 * (math.atan2(gw, gh) - math.atan2(w, h)) ** 2
+
+
+def paper_loss(iou: float, distance: float, v: float) -> float:
+    """L_CIoU = 1 - IoU + d²/c² + alpha v (eq. 10, 11)."""
+    return 1 - iou + distance + v / (1 - iou + v) * v
+
+
+def paper_gradient(p: list[float], g: list[float], step: float = 1e-6) -> list[float]:
+    """By central differences; v's share without 1 / (w² + h²), as the paper says below eq. 12."""
+    shrunk = (p[2] - p[0]) ** 2 + (p[3] - p[1]) ** 2
+    v_here = paper_terms(p, g)[2]
+    found = []
+    for i in range(4):
+        ends = []
+        for sign in (1, -1):
+            moved = [value + sign * step * (i == j) for j, value in enumerate(p)]
+            iou, distance, v = paper_terms(moved, g)
+            ends.append(paper_loss(iou, distance, v_here + (v - v_here) * shrunk))
+        found.append((ends[0] - ends[1]) / (2 * step))
+    return found
 
 
 def draw_box(rng: random.Random) -> list[float]:
@@ -47,7 +65,7 @@ def test_ciou_is_the_papers() -> None:
     pairs += [([g[2], g[3], g[0], g[1]], p) for p, g in pairs[:50]]
     pred, target = (torch.tensor(side, dtype=torch.float64) for side in zip(*pairs, strict=True))
 
-    expected = torch.tensor([paper_ciou(p, g) for p, g in pairs], dtype=torch.float64)
+    expected = torch.tensor([paper_loss(*paper_terms(p, g)) for p, g in pairs], dtype=torch.float64)
 
     torch.testing.assert_close(ciou(pred, target), expected, atol=2e-5, rtol=0)
 
@@ -66,28 +84,55 @@ def test_ciou_tells_apart_what_giou_cannot() -> None:
 
 
 @pytest.mark.requirement("AB-18")
-def test_gradients_of_the_box_losses_are_exact() -> None:
-    """gradcheck in double, away from the kinks of min and max."""
+def test_gradients_of_the_box_losses_are_the_papers() -> None:
+    """In double, away from the kinks of min and max."""
     rng = random.Random(4)
-    target = torch.tensor([draw_box(rng) for _ in range(20)], dtype=torch.float64)
-    pred = torch.tensor([draw_box(rng) for _ in range(20)], dtype=torch.float64, requires_grad=True)
+    pairs = [(draw_box(rng), draw_box(rng)) for _ in range(50)]
+    pred, target = (torch.tensor(side, dtype=torch.float64) for side in zip(*pairs, strict=True))
+    pred.requires_grad_()
 
-    assert torch.autograd.gradcheck(lambda p: ciou(p, target), (pred,), eps=1e-7, atol=1e-4)
+    (found,) = torch.autograd.grad(ciou(pred, target).sum(), pred)
+
+    expected = torch.tensor([paper_gradient(p, g) for p, g in pairs], dtype=torch.float64)
+    torch.testing.assert_close(found, expected, atol=1e-3, rtol=0)
     assert torch.autograd.gradcheck(lambda p: smooth_l1(p, target), (pred,))
 
 
 @pytest.mark.requirement("AB-18")
+@pytest.mark.parametrize("ratio", [0.0, 0.01, 0.3, 1.0, 3.0, 100.0])
+@pytest.mark.parametrize("side", [10.0**-k for k in range(10)])
+def test_a_box_that_is_nearly_a_point_pulls_no_harder_than_another(
+    side: float, ratio: float
+) -> None:
+    """First predictions are, and one of them must not be all of an update."""
+    target = torch.tensor([[0.2, 0.2, 0.6, 0.4]], dtype=torch.float64)
+    corner = torch.tensor([0.5, 0.3, 0.5, 0.3], dtype=torch.float64)
+    size = torch.tensor([0, 0, side, side * ratio], dtype=torch.float64)
+    pred = (corner + size)[None].requires_grad_()
+
+    (found,) = torch.autograd.grad(ciou(pred, target).sum(), pred)
+
+    assert float(found.abs().max()) < 6  # 1 / the target's height is 5
+
+
+@pytest.mark.requirement("AB-18")
 def test_gradients_reach_the_logits_exactly() -> None:
-    """gradcheck through decode and both terms."""
+    """gradcheck through the decode, and both terms by its chain rule."""
     torch.manual_seed(0)
     logits = torch.randn(5, 1000, dtype=torch.float64, requires_grad=True)
     positions, boxes = slot_tensors([((1, 2, 3, 4), (100, 200, 800, 900))])
 
-    def total(values: torch.Tensor) -> torch.Tensor:
-        loss = geometry_loss(values * 5, positions, boxes, BINS)
-        return loss.smoothl1 + loss.ciou
+    def decoded(values: torch.Tensor) -> torch.Tensor:
+        return expected_coords(values * 5, positions, BINS)
 
-    assert torch.autograd.gradcheck(total, (logits,), eps=1e-6, atol=1e-5, fast_mode=True)
+    loss = geometry_loss(logits * 5, positions, boxes, BINS)
+    (found,) = torch.autograd.grad(loss.smoothl1 + loss.ciou, logits)
+
+    box, target = decoded(logits), boxes.double() / 999
+    (pull,) = torch.autograd.grad((ciou(box, target) + smooth_l1(box, target)).sum(), box)
+    (expected,) = torch.autograd.grad(decoded(logits), logits, pull)
+    torch.testing.assert_close(found, expected)
+    assert torch.autograd.gradcheck(decoded, (logits,), eps=1e-6, atol=1e-5, fast_mode=True)
 
 
 BOXES = {
