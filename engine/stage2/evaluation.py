@@ -18,7 +18,7 @@ from engine.stage2.desc_gate import DescGate
 from engine.stage2.judge import JudgedRollout, judge
 from engine.stage2.match import Match, box_iou
 from engine.stage2.pieces import TokenPieces
-from engine.stage2.prompts import PromptReader
+from engine.stage2.prompts import PromptReader, Unread
 from engine.stage2.ranks import Ranks
 from engine.stage2.rollouts import Sampler
 
@@ -71,7 +71,7 @@ class RolloutEval:
         """Every rank answers its part; all get the whole result."""
         size = -(-len(records) // self.ranks.size)
         mine = list(records[self.ranks.rank * size : (self.ranks.rank + 1) * size])
-        responses = self.sampler([self.reader(record) for record in mine], _SEED)
+        responses = self.sampler(Unread(self.reader, mine), _SEED)
         answered = [
             (response.ids, record.objects) for response, record in zip(responses, mine, strict=True)
         ]

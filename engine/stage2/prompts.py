@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, overload
 
 import torch
 from PIL import Image
@@ -113,6 +113,28 @@ class PromptReader:
             self._patches(record, i, *image.size)
         made = self.vlm.image_processor(images=images, return_tensors="pt")
         return Pictures(made["pixel_values"], made["image_grid_thw"])
+
+
+@dataclass(frozen=True)
+class Unread(Sequence[Prompt]):
+    """The prompts of records, each read when it is asked for and not kept: patches are large."""
+
+    reader: PromptReader
+    records: Sequence[Record]
+
+    def __len__(self) -> int:
+        return len(self.records)
+
+    @overload
+    def __getitem__(self, place: int) -> Prompt: ...
+
+    @overload
+    def __getitem__(self, place: slice) -> Sequence[Prompt]: ...
+
+    def __getitem__(self, place: int | slice) -> Prompt | Sequence[Prompt]:
+        if isinstance(place, slice):
+            return [self.reader(record) for record in self.records[place]]
+        return self.reader(self.records[place])
 
 
 def _open(record: Record, index: int) -> Image.Image:

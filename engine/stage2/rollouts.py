@@ -32,7 +32,10 @@ class Sampler(Protocol):
     """The rollout seam of Channel-B and of the evaluation."""
 
     def __call__(self, prompts: Sequence[Prompt], seed_base: int) -> list[Response]:
-        """One answer for each prompt under the current weights."""
+        """One answer for each prompt under the current weights.
+
+        A slice of `prompts` may be read from disk each time it is taken: take each once.
+        """
         ...
 
 

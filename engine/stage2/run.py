@@ -491,16 +491,12 @@ class _Run:
         greedy = rollouts.model_copy(
             update={
                 "decoding": DecodingConfig(),
-                "decode_batch_size": max(rollouts.decode_batch_size, self._eval_batch),
+                "decode_batch_size": self.config.eval_decode_batch_size,
             }
         )
         silent = DescGate(enabled=False, threshold=0.0, model_name_or_path="", revision=None)
         sampler = HFSampler(self.vlm, self.pieces, greedy)
         return RolloutEval(sampler, self.reader, self.pieces, rollouts, silent, ranks)
-
-    @property
-    def _eval_batch(self) -> int:
-        return int(self.config.training.passed_on.get("per_device_eval_batch_size", 1))
 
     @property
     def _pad_id(self) -> int:

@@ -193,6 +193,13 @@ STAGE2: dict[str, Any] = {
             {"custom": {"extra": {"rollout_matching": {"max_new_tokens": 30_000}}}},
             "kv_cache",
         ),
+        (
+            {
+                "data": {"val_jsonl": "embedded:shapes"},
+                "training": {"per_device_eval_batch_size": 64},
+            },
+            "kv_cache",
+        ),
     ],
 )
 def test_a_stage_2_run_sees_its_knobs_too(
@@ -212,6 +219,29 @@ def test_a_stage_2_run_sees_its_knobs_too(
     assert after is not None
     assert before.weights == pytest.approx(16.0)
     assert getattr(after, part) > getattr(before, part)
+
+
+@pytest.mark.requirement("LN-04")
+@pytest.mark.parametrize("name", ["activation_checkpointing", "gradient_checkpointing"])
+def test_activations_that_are_computed_again_need_no_memory_by_either_name(
+    tmp_path: Path, name: str
+) -> None:
+    """Transformers has renamed it; the newer name decides where both are given."""
+    config = {"model_type": "qwen3_vl", "dtype": "bfloat16", "text_config": QWEN_7B}
+    folder = model_folder(tmp_path / "m", config, {"all": [8_000_000_000]})
+    kind = get_kind("stage2_ab")
+    plain = _merged(STAGE2, {"model": {"path": str(folder)}})
+    both = {"activation_checkpointing": False, "gradient_checkpointing": True}
+
+    kept, again, refused = (
+        kind.envelope(kind.config.model_validate(_merged(plain, {"training": more})))
+        for more in ({}, {name: True}, both)
+    )
+
+    assert kept is not None
+    assert again is not None
+    assert again.activations < kept.activations / 2
+    assert refused == kept
 
 
 def _merged(base: dict[str, Any], more: dict[str, Any]) -> dict[str, Any]:

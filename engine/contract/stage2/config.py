@@ -318,6 +318,12 @@ class Stage2Config(Section):
         return self
 
     @property
+    def eval_decode_batch_size(self) -> int:
+        """Answers of one decode call of an evaluation, of which no gradient is asked."""
+        given = self.training.passed_on.get("per_device_eval_batch_size", 1)
+        return max(self.custom.extra.rollout_matching.decode_batch_size, int(given))
+
+    @property
     def seed(self) -> int:
         """The run's, for whoever asks a config of any kind."""
         return self.training.seed

@@ -47,7 +47,7 @@ def stage2_envelope(config: Stage2Config) -> Envelope | None:
     tokens, passes = _tokens_at_once(config, embedded=embedded), _passes(config)
     rollouts = config.custom.extra.rollout_matching
     prompt = _EMBEDDED_TOKENS if embedded else SEQUENCE_TOKENS
-    decoded = rollouts.decode_batch_size * (rollouts.max_new_tokens + prompt)
+    decoded = _answers_at_once(config) * (rollouts.max_new_tokens + prompt)
     return Envelope(
         weights=gigabytes(shape.parameters * width),
         gradients=gigabytes(trained * trained_width),
@@ -81,6 +81,14 @@ def _tokens_at_once(config: Stage2Config, *, embedded: bool) -> int:
     return config.training.per_device_train_batch_size * min(longest, default)
 
 
+def _answers_at_once(config: Stage2Config) -> int:
+    """Answers of the largest decode call: an evaluation may have larger ones than training."""
+    data = config.data
+    if data.val_jsonl is None and data.report_jsonl is None:
+        return config.custom.extra.rollout_matching.decode_batch_size
+    return config.eval_decode_batch_size
+
+
 def _passes(config: Stage2Config) -> int:
     """Forward passes whose activations one backward pass needs."""
     ab = config.stage2_ab
@@ -88,4 +96,6 @@ def _passes(config: Stage2Config) -> int:
 
 
 def _checkpoints_gradients(config: Stage2Config) -> bool:
-    return bool((config.training.model_extra or {}).get("gradient_checkpointing"))
+    """Transformers reads the older name where the newer one is not given."""
+    given = config.training.passed_on
+    return bool(given.get("activation_checkpointing", given.get("gradient_checkpointing")))

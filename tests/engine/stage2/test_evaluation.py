@@ -8,11 +8,22 @@ from collections.abc import Sequence
 import pytest
 
 from engine.contract.stage2.ground_truth import GTObject
+from engine.contract.stage2.records import Record
 from engine.contract.stage2.rollout_matching import RolloutMatchingConfig
 from engine.stage2.desc_gate import DescGate
-from engine.stage2.evaluation import Evaluation, f1_interval, lift_interval, summarise
+from engine.stage2.evaluation import (
+    Evaluation,
+    RolloutEval,
+    f1_interval,
+    lift_interval,
+    summarise,
+)
+from engine.stage2.hf_rollouts import HFSampler
 from engine.stage2.judge import judge
 from engine.stage2.payload import encode
+from engine.stage2.prompts import Prompt, PromptReader
+from engine.stage2.ranks import Ranks
+from engine.stage2.rollouts import Response
 from engine.stage2.run import report_fields
 from tests.engine.stage2.families import byte_level
 
@@ -64,6 +75,33 @@ def test_the_interval_of_a_lift_pairs_the_pictures() -> None:
     assert lift_interval(mixed, mixed) == (0.0, 0.0)
     assert lift_interval([(0, 1, 1)] * 9, [(1, 1, 1)] * 9) == (1.0, 1.0)
     assert lift_interval([], []) == (-1.0, 1.0)
+
+
+def test_an_evaluation_reads_the_pictures_of_one_decode_call_at_a_time(
+    records: list[Record], reader: PromptReader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Patches of a whole validation file would fill the memory of a lane."""
+    config = RolloutMatchingConfig(rollout_backend="hf", decode_batch_size=2, max_new_tokens=1)
+    gate = DescGate(enabled=False, threshold=0.0, model_name_or_path="", revision=None)
+    sampler = HFSampler(reader.vlm, reader.pieces, config)
+    read, calls = [], []
+    prompt, decode = PromptReader.__call__, HFSampler._decode
+
+    def reading(self: PromptReader, record: Record) -> Prompt:
+        read.append(record)
+        return prompt(self, record)
+
+    def decoding(self: HFSampler, prompts: Sequence[Prompt], seed: int) -> list[Response]:
+        calls.append(len(read))
+        return decode(self, prompts, seed)
+
+    monkeypatch.setattr(PromptReader, "__call__", reading)
+    monkeypatch.setattr(HFSampler, "_decode", decoding)
+
+    RolloutEval(sampler, reader, reader.pieces, config, gate, Ranks())(records[:5])
+
+    assert calls == [2, 4, 5]
+    assert read == records[:5]
 
 
 @pytest.mark.parametrize(
