@@ -64,6 +64,10 @@ class Marked:
 class PayloadError(NightlaneError):
     """Ground truth that this tokenizer would turn into something other than text."""
 
+    def __init__(self, problem: str, remedy: str) -> None:
+        self.problem, self.remedy = problem, remedy
+        super().__init__(f"{problem}; {remedy}")
+
 
 def render(objects: Sequence[GTObject]) -> Marked:
     """The whole assistant payload of `objects`, numbered from 1.
@@ -103,8 +107,8 @@ def encode_marked(pieces: TokenPieces, marked: Marked) -> tuple[int, ...]:
     if strays:
         spelling = pieces.of(strays[0]).decode(errors="replace")
         raise PayloadError(
-            f"a description holds {spelling}, which the tokenizer reads as a special token; "
-            "remove it from the ground truth"
+            f"hold {spelling} in a description, which the tokenizer reads as a special token",
+            "remove it from the ground truth",
         )
     return ids
 

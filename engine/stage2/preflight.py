@@ -17,7 +17,9 @@ from engine.contract.stage2.ground_truth import GroundTruthError
 from engine.contract.stage2.records import Record
 from engine.hooks import stop_asked
 from engine.stage2.channel_a import answer_length
-from engine.stage2.pictures import UNREADABLE, size_of
+from engine.stage2.payload import PayloadError
+from engine.stage2.pictures import UNREADABLE, Seen, look_at
+from engine.stage2.pieces import TokenizerError
 from engine.stage2.prompts import PromptReader, unreadable
 
 BATCH = 256
@@ -30,9 +32,12 @@ SMALL = 700
 ENOUGH = 100
 """Boxes on small pictures from which it can be told what they count."""
 SHAPE_DIFFERS = "SHAPE_DIFFERS"
+PICTURES_TURNED = "PICTURES_TURNED"
 PIXEL_BOXES = "PIXEL_BOXES"
-
-Sizes = list[tuple[int, int]]
+_ALERTS = {
+    SHAPE_DIFFERS: "have boxes drawn on another shape than their picture's",
+    PICTURES_TURNED: "show a picture with an EXIF orientation, which is not obeyed",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +46,20 @@ class Finding:
 
     what: str
     remedy: str
-    stops: bool
-    """Whether it cannot be trained on; else a person should know of it."""
+    code: str | None = None
+    """Of the alert that a person should hear; None: it cannot be trained on."""
+
+    @property
+    def stops(self) -> bool:
+        """Whether it cannot be trained on."""
+        return self.code is None
 
 
-def look(records: Sequence[Record], reader: PromptReader, longest: int | None) -> Iterator[Finding]:
+def look(
+    records: Sequence[Record], reader: PromptReader, longest: int | None, *, taught: bool = True
+) -> Iterator[Finding]:
     """In the order of the records. `longest`: tokens of a sequence; None where there is no limit.
+    `taught`: the answers will be written by the tokenizer too.
 
     Pictures are decoded by as many threads as there are cores. Ends early when the run is asked to
     stop, which then stops where it always does; the next attempt looks again.
@@ -56,14 +69,14 @@ def look(records: Sequence[Record], reader: PromptReader, longest: int | None) -
             if stop_asked():
                 return
             batch = records[first : first + BATCH]
-            for record, sizes in zip(batch, pool.map(_sizes, batch), strict=True):
-                yield from _findings(record, sizes, reader, longest)
+            for record, seen in zip(batch, pool.map(_seen, batch), strict=True):
+                yield from _findings(record, seen, reader, longest, taught=taught)
 
 
 def unfit(name: str, found: Sequence[Finding], count: int) -> list[ConfigProblem]:
     """One problem for all that stops the run, or none. `name` of the field, `count` of its records.
 
-    >>> [one.line() for one in unfit("data", [Finding("a line 3: no", "mend it", True)], 9)]
+    >>> [one.line() for one in unfit("data", [Finding("a line 3: no", "mend it")], 9)]
     ['data: a line 3: no; mend it']
     """
     stops = [finding for finding in found if finding.stops]
@@ -74,15 +87,15 @@ def unfit(name: str, found: Sequence[Finding], count: int) -> list[ConfigProblem
     return [ConfigProblem(name, None, what, stops[0].remedy)]
 
 
-def turned(name: str, found: Sequence[Finding], count: int) -> list[str]:
-    """What a person should know of the records that can be trained on all the same, or nothing."""
-    heard = [finding for finding in found if not finding.stops]
-    if not heard:
-        return []
-    return [
-        f"{len(heard)} of the {count} records in {name} have boxes drawn on another shape than "
-        f"their picture's, the first: {heard[0].what}; {heard[0].remedy}"
-    ]
+def alerts(name: str, found: Sequence[Finding], count: int) -> list[tuple[str, str]]:
+    """(code, text) for a person, of the records that can be trained on all the same."""
+    told = []
+    for code, text in _ALERTS.items():
+        heard = [finding for finding in found if finding.code == code]
+        if heard:
+            first = f"the first: {heard[0].what}; {heard[0].remedy}"
+            told.append((code, f"{len(heard)} of the {count} records in {name} {text}, {first}"))
+    return told
 
 
 def in_pixels(name: str, records: Iterable[Record]) -> list[str]:
@@ -118,38 +131,62 @@ def require_length(record: Record, length: int, longest: int | None) -> None:
 
 
 def _findings(
-    record: Record, sizes: Sizes | GroundTruthError, reader: PromptReader, longest: int | None
+    record: Record,
+    seen: list[Seen] | GroundTruthError,
+    reader: PromptReader,
+    longest: int | None,
+    *,
+    taught: bool,
 ) -> Iterator[Finding]:
     try:
-        if isinstance(sizes, GroundTruthError):
-            raise sizes
-        prompt = reader.length(record, sizes)
-        if longest is not None:
-            answer = answer_length(record.objects, reader.pieces)
-            require_length(record, prompt + answer, longest)
+        if isinstance(seen, GroundTruthError):
+            raise seen
+        prompt = reader.length(record, [one.size for one in seen])
+        if taught:
+            require_length(record, prompt + _answer_length(record, reader), longest)
     except GroundTruthError as error:
-        yield Finding(error.what, error.remedy, stops=True)
+        yield Finding(error.what, error.remedy)
     else:
-        yield from _turned(record, sizes)
+        yield from _turned(record, seen)
 
 
-def _turned(record: Record, sizes: Sizes) -> Iterator[Finding]:
-    """Boxes of an upright picture over one that lies: `width` and `height` tell."""
-    (said, said_high), (wide, high) = record.size, sizes[0]
+def _answer_length(record: Record, reader: PromptReader) -> int:
+    """Tokens. Raises GroundTruthError for a text that this tokenizer cannot write."""
+    try:
+        return answer_length(record.objects, reader.pieces)
+    except PayloadError as error:
+        raise GroundTruthError(record.where, "objects", error.problem, error.remedy) from error
+    except TokenizerError as error:
+        problem, _, remedy = str(error).partition("; ")
+        told = f"cannot be taught: {problem}"
+        raise GroundTruthError(record.where, "objects", told, remedy) from error
+
+
+def _turned(record: Record, seen: Sequence[Seen]) -> Iterator[Finding]:
+    """Boxes of an upright picture over one that lies: `width` and `height` tell, or its tag."""
+    (said, said_high), (wide, high) = record.size, seen[0].size
     ratio = said * high / (said_high * wide)
-    if len(sizes) == 1 and not 1 / TURNED <= ratio <= TURNED:
+    if len(seen) == 1 and not 1 / TURNED <= ratio <= TURNED:
         yield Finding(
             f"{record.where}: {said} × {said_high} in the record, {wide} × {high} in the picture",
             "save the pictures upright (an EXIF orientation is not obeyed), or correct the record",
-            stops=False,
+            SHAPE_DIFFERS,
+        )
+        return
+    lying = [path for path, one in zip(record.images, seen, strict=True) if one.turned]
+    if lying:
+        yield Finding(
+            f"{record.where}: {lying[0]}",
+            "where boxes were drawn on it upright, save the picture upright",
+            PICTURES_TURNED,
         )
 
 
-def _sizes(record: Record) -> Sizes | GroundTruthError:
+def _seen(record: Record) -> list[Seen] | GroundTruthError:
     found = []
     for i, path in enumerate(record.images):
         try:
-            found.append(size_of(path))
+            found.append(look_at(path))
         except UNREADABLE as error:
             return unreadable(record, i, error)
     return found

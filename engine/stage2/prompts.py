@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, overload
 
 import torch
+from jinja2 import TemplateError
 from PIL import Image
 from torch import Tensor
 
@@ -101,9 +102,17 @@ class PromptReader:
                 ],
             }
         ]
-        text = self.vlm.tokenizer.apply_chat_template(
-            list(turns), tokenize=False, add_generation_prompt=True
-        )
+        try:
+            text = self.vlm.tokenizer.apply_chat_template(
+                list(turns), tokenize=False, add_generation_prompt=True
+            )
+        except (TemplateError, TypeError) as error:
+            raise GroundTruthError(
+                record.where,
+                "messages",
+                f"are refused by the model's chat template: {error}",
+                "write turns as the model's card shows them",
+            ) from error
         ids: list[int] = self.vlm.tokenizer.encode(text, add_special_tokens=False)
         return ids
 

@@ -45,15 +45,7 @@ from engine.stage2.layout import Shown, require_packing
 from engine.stage2.learner import Learner, PackPlan
 from engine.stage2.objective import LossWeights
 from engine.stage2.pieces import TokenizerError, TokenPieces
-from engine.stage2.preflight import (
-    PIXEL_BOXES,
-    SHAPE_DIFFERS,
-    Finding,
-    in_pixels,
-    look,
-    turned,
-    unfit,
-)
+from engine.stage2.preflight import PIXEL_BOXES, Finding, alerts, in_pixels, look, unfit
 from engine.stage2.prompts import PromptReader
 from engine.stage2.ranks import Ranks
 from engine.stage2.target import CEWeights
@@ -169,16 +161,17 @@ class _Run:
         began = time.perf_counter()
         whole = self.config.global_max_length if self._learns_whole_answers else None
         problems: list[ConfigProblem] = []
-        for name, records, longest in (
-            ("data.train_jsonl", self.train, whole),
-            ("data.val_jsonl", self.val, None),
-            ("data.report_jsonl", self.report_records, None),
+        for name, records, longest, taught in (
+            ("data.train_jsonl", self.train, whole, True),
+            ("data.val_jsonl", self.val, None, False),
+            ("data.report_jsonl", self.report_records, None, False),
         ):
-            found = self.ranks.gather(list(look(self._own(records), self.reader, longest)))
+            mine = look(self._own(records), self.reader, longest, taught=taught)
+            found = self.ranks.gather(list(mine))
             self._log_unfit(name, found)
             problems += unfit(name, found, len(records))
             self.alerts += [
-                *(self._alert(SHAPE_DIFFERS, text) for text in turned(name, found, len(records))),
+                *(self._alert(code, text) for code, text in alerts(name, found, len(records))),
                 *(self._alert(PIXEL_BOXES, text) for text in in_pixels(name, records)),
             ]
         if problems:

@@ -7,6 +7,9 @@ Knows no image and no prompt.
 
 from __future__ import annotations
 
+import functools
+import operator
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -20,13 +23,38 @@ Box = tuple[int, int, int, int]
 STOP_TEXT = "<|im_end|>"
 """The only token that ends an assistant turn."""
 
-_SHAPES = """bbox bbox_2d bbox_3d box keypoints line line_points lines mask obb point point_2d
-points poly polygon polygons polyline quad rbox segmentation"""
-GEOMETRY_KEYS = frozenset(_SHAPES.split())
-"""Keys that carry a shape; any of them beside or instead of `bbox_2d` is refused."""
-
-
+_SHAPES = """
+bbox box circle contour cuboid ellipse geometry keypoint landmark line linestring mask multipolygon
+obb point poly polygon polyline quad quadrangle quadrilateral rbbox rbox rect rectangle rle segm
+segmentation
+"""
+_FORMS = """
+2d 3d abs absolute aligned axis coord coordinate corner cxcywh norm normalized oriented pixel rel
+relative rotated xy xywh xywhr xyxy yxyx
+"""
+_SHAPE_WORDS, _FORM_WORDS = frozenset(_SHAPES.split()), frozenset(_FORMS.split())
+_WORD = re.compile(r"[0-9]+d?|[A-Z]?[a-z]+|[A-Z]+")
 _ONLY_BOX = frozenset({"bbox_2d"})
+
+
+@functools.lru_cache(maxsize=4096)
+def carries_shape(key: str) -> bool:
+    """Whether the name of a key says that it holds a shape; such a key beside or instead of
+    `bbox_2d` is refused.
+
+    Each word of it names a shape, the form of one or a number, and at least one a shape.
+
+    >>> [key for key in ("polygon_2d", "rotatedBoxes", "box_color", "lined") if carries_shape(key)]
+    ['polygon_2d', 'rotatedBoxes']
+    """
+    words = [word.lower() for word in _WORD.findall(key)]
+    shapes = [not _SHAPE_WORDS.isdisjoint(_singulars(word)) for word in words]
+    forms = (word.isdigit() or not _FORM_WORDS.isdisjoint(_singulars(word)) for word in words)
+    return any(shapes) and all(map(operator.or_, shapes, forms))
+
+
+def _singulars(word: str) -> set[str]:
+    return {word, word.removesuffix("s"), word.removesuffix("es")}
 
 
 class GroundTruthError(NightlaneError):
@@ -65,7 +93,7 @@ def _read_object(value: Any, where: str, field: str) -> GTObject:
     if not isinstance(value, Mapping):
         raise GroundTruthError(where, field, "is not an object", "give it a desc and a bbox_2d")
     desc = _read_desc(value.get("desc"), where, f"{field}.desc")
-    shapes = GEOMETRY_KEYS.intersection(value)
+    shapes = {key for key in value if carries_shape(key)}
     if shapes != _ONLY_BOX:
         found = ", ".join(sorted(shapes)) or "none"
         raise GroundTruthError(

@@ -91,10 +91,16 @@ def _record(value: Any, where: str, folder: Path, followed: Callable[[Path], Pat
     return Record(where, images, objects, size, _messages(value, where))
 
 
+_MOST_PIXELS = 2**31
+"""No picture is as wide: a number from here on is a slip, and arithmetic with it overflows."""
+
+
 def _pixels(value: Mapping[str, Any], field: str, where: str) -> int:
     given = value.get(field)
     if isinstance(given, bool) or not isinstance(given, int) or given < 1:
         raise GroundTruthError(where, field, f"{given!r} is no size", "give it in pixels")
+    if given >= _MOST_PIXELS:
+        raise GroundTruthError(where, field, "is no size of a picture", "give it in pixels")
     return given
 
 
@@ -135,4 +141,18 @@ def _messages(value: Mapping[str, Any], where: str) -> tuple[Mapping[str, Any], 
             raise GroundTruthError(
                 where, f"messages[{i}]", "is not valid Unicode", "remove the lone surrogate"
             ) from None
+        if turn["role"] != "assistant" and not _is_content(turn.get("content")):
+            raise GroundTruthError(
+                where,
+                f"messages[{i}].content",
+                "is neither text nor a list of parts",
+                'write text, or parts like {"type": "text", "text": …}',
+            )
     return tuple(turn for turn in turns if turn["role"] != "assistant")
+
+
+def _is_content(given: Any) -> bool:
+    """What chat templates read as the content of a turn."""
+    if isinstance(given, str):
+        return True
+    return isinstance(given, list) and all(isinstance(part, Mapping) for part in given)

@@ -38,6 +38,10 @@ def test_coordinates_are_coord_tokens_or_rounded_numbers(values: Any, box: Any) 
     [
         ({"poly": [1, 2]}, "only geometry, not bbox_2d, poly"),
         ({"line": []}, "only geometry"),
+        ({"polygon_2d": [1, 2]}, "not bbox_2d, polygon_2d"),
+        ({"bboxes": [[1, 2, 3, 4]]}, "not bbox_2d, bboxes"),
+        ({"ellipse": [1]}, "not bbox_2d, ellipse"),
+        ({"rotatedBbox": [1]}, "not bbox_2d, rotatedBbox"),
         ({"bbox_2d": [1, 2, 3]}, "not a list of 4"),
         ({"bbox_2d": [1, 2, 3, 4, 5]}, "not a list of 4"),
         ({"bbox_2d": "1234"}, "not a list of 4"),
@@ -93,7 +97,8 @@ def test_an_object_must_be_a_mapping() -> None:
 
 def test_other_keys_are_ignored_and_order_is_kept() -> None:
     """A record may say more than we need; an image may show nothing."""
-    objects = read_objects({"objects": [{"id": 1, **GOOD}, {**GOOD, "desc": "dog"}]})
+    more = {"id": 1, "iscrowd": 0, "area": 4, "bbox_score": 0.5, "box_color": "red", "lined": True}
+    objects = read_objects({"objects": [{**more, **GOOD}, {**GOOD, "desc": "dog"}]})
 
     assert objects == (GTObject("cat", (1, 2, 3, 4)), GTObject("dog", (1, 2, 3, 4)))
     assert read_objects({"objects": []}) == ()

@@ -8,14 +8,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from PIL import Image
+from PIL import ExifTags, Image
 
 from engine.contract.stage2.ground_truth import Box, GroundTruthError, GTObject
 from engine.contract.stage2.records import Record
 from engine.hooks import rl_hooks
 from engine.stage2.channel_a import build_segment
-from engine.stage2.pictures import UNREADABLE, picture, size_of
-from engine.stage2.preflight import ENOUGH, in_pixels, look
+from engine.stage2.pictures import UNREADABLE, look_at, picture
+from engine.stage2.preflight import ENOUGH, PICTURES_TURNED, alerts, in_pixels, look
 from engine.stage2.prompts import PromptReader
 
 FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "TIFF", "BMP", "PPM", "JPEG2000")
@@ -48,10 +48,10 @@ def test_a_broken_picture_has_one_of_the_known_errors_and_the_look_agrees(
             spoilt[rng.randrange(len(spoilt))] = rng.randrange(256)
         path.write_bytes(spoilt)
         try:
-            seen = size_of(path)
+            seen = look_at(path)
         except UNREADABLE:
             continue
-        assert picture(path).size == seen
+        assert picture(path).size == seen.size
 
 
 @pytest.mark.parametrize("mode", ["I;16", "I", "F"])
@@ -111,6 +111,50 @@ def test_only_another_shape_is_worth_a_word(
     found = list(look([record_of(path, said)], reader, None))
 
     assert [finding.stops for finding in found] == [False] * heard
+
+
+@pytest.mark.parametrize("orientation", [None, 0, 1, 2, 3, 6, 9])
+def test_a_picture_that_asks_to_be_turned_is_said(
+    orientation: int | None, reader: PromptReader, tmp_path: Path
+) -> None:
+    """Half a turn leaves its shape, and every box is in another place; 1 is upright."""
+    path = tmp_path / "picture.jpg"
+    tags = Image.Exif()
+    if orientation is not None:
+        tags[ExifTags.Base.Orientation] = orientation
+    Image.new("RGB", (48, 32)).save(path, exif=tags)
+
+    found = list(look([record_of(path, (48, 32))], reader, None))
+
+    told = alerts("data.train_jsonl", found, 1)
+    assert [code for code, _ in told] == [PICTURES_TURNED] * (orientation in range(2, 9))
+    assert not any(finding.stops for finding in found)
+    assert all("picture.jpg; where boxes were drawn on it upright" in text for _, text in told)
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")  # Pillow's own
+def test_a_broken_orientation_does_no_harm(reader: PromptReader, tmp_path: Path) -> None:
+    """Nothing reads it."""
+    path = tmp_path / "picture.jpg"
+    Image.new("RGB", (48, 32)).save(path, exif=b"Exif\0\0II*\0\xff\0\0\0")
+
+    assert list(look([record_of(path, (48, 32))], reader, None)) == []
+
+
+def test_a_special_token_in_a_description_is_found_with_its_record(
+    reader: PromptReader, tmp_path: Path
+) -> None:
+    """The answer is taught; what only scores is never written by the tokenizer."""
+    path = tmp_path / "picture.png"
+    path.write_bytes(written("PNG"))
+    record = replace(record_of(path, (48, 32)), objects=(GTObject("<|im_start|>", (1, 2, 3, 4)),))
+
+    [finding] = look([record], reader, None)
+
+    assert finding.stops
+    assert finding.what.startswith("x.jsonl line 1: objects hold <|im_start|> in a description")
+    assert finding.remedy == "remove it from the ground truth"
+    assert list(look([record], reader, None, taught=False)) == []
 
 
 @pytest.mark.parametrize(

@@ -692,9 +692,13 @@ BAD_RECORDS = [
     ({"images": ["\ud83d.png"]}, "correct the path"),
     ({"images": []}, "name a picture"),
     ({"width": 0}, "width 0 is no size"),
+    ({"width": 10**400}, "width is no size of a picture"),
     ({"width": float("nan")}, "NaN stands in it"),
     ({"messages": ["?"]}, "give it a role and a content"),
     ({"messages": [{"role": "user", "content": "\ud83d"}]}, "remove the lone surrogate"),
+    ({"messages": [{"role": "user", "content": 5}]}, r"messages\[0\].content is neither text"),
+    ({"messages": [{"role": "user", "content": ["?"]}]}, "nor a list of parts"),
+    ({"messages": [{"role": "user"}]}, r"messages\[0\].content is neither text"),
 ]
 
 
@@ -749,6 +753,20 @@ def test_turns_that_ask_for_other_pictures_stop_the_run(
 
     with pytest.raises(ConfigError, match=rf"data\.train_jsonl: data\.jsonl line 1: .*{message}"):
         start(changed(ab_recipe, data__train_jsonl=path), new_run)
+
+
+def test_turns_that_the_models_template_refuses_stop_the_run_with_their_line(
+    ab_recipe: Recipe, new_run: NewRun, tmp_path: Path, vl_folder: Path
+) -> None:
+    """Many templates know some roles and no others."""
+    model = Path(shutil.copytree(vl_folder, tmp_path / "model"))
+    (model / "chat_template.jinja").write_text("{{ raise_exception('only user and assistant') }}")
+    path = write_record(tmp_path, messages=[{"role": "tool", "content": "?"}])
+    raw = changed(ab_recipe, data__train_jsonl=path, data__val_jsonl=None)
+    del raw["data"]["val_limit"]
+
+    with pytest.raises(ConfigError, match=r"line 1: messages are refused .*: only user and"):
+        start(changed(raw, model__path=str(model)), new_run)
 
 
 @pytest.mark.parametrize("text", ["", "\n\n"])
