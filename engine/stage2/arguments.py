@@ -16,7 +16,7 @@ from transformers import Trainer, TrainingArguments, get_scheduler
 from transformers.integrations.integration_utils import get_reporting_integration_callbacks
 
 from engine.contract.errors import ConfigError, ConfigProblem
-from engine.contract.stage2.config import Stage2Config, TrainingConfig
+from engine.contract.stage2.config import Stage2Config
 from engine.contract.stage2.training_arguments import schedule_settings
 
 SAVE_STEPS = 100
@@ -85,9 +85,3 @@ def require_arguments(config: Stage2Config, model: Any, output_dir: Path) -> Non
         remedy = "correct or remove that argument, or install what it needs"
         problem = ConfigProblem("training", None, f"is refused by Transformers: {why}", remedy)
         raise ConfigError([problem]) from error
-
-
-def evaluation_rhythm(training: TrainingConfig) -> int:
-    """Steps between two evaluations; 0 where they are given as a share of the run."""
-    given = training.passed_on
-    return int(given.get("eval_steps", given.get("save_steps", SAVE_STEPS)))

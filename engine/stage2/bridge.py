@@ -17,6 +17,7 @@ from typing import Any
 from transformers import TrainerCallback
 
 from engine import memory
+from engine.contract.errors import ConfigError, ConfigProblem
 from engine.contract.events import EventLog, EventReader
 from engine.contract.run_dir import RunDir, write_json
 from engine.contract.stage2.records import Record
@@ -146,8 +147,19 @@ class RunBridge(TrainerCallback):
 
     # --- what the trainer says ---
 
-    def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> Any:  # noqa: ARG002
-        """A new run writes its step 0 down: it can be resumed, selected and compared with."""
+    def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> Any:
+        """A new run writes its step 0 down: it can be resumed, selected and compared with.
+
+        Raises ConfigError for a delay of the scores that is longer than the run.
+        """
+        if self.trainer.eval_dataset is not None and args.eval_delay > state.max_steps:
+            problem = (
+                f"is more than the run's {state.max_steps} steps: none of them would be scored"
+            )
+            remedy = "lower it, or leave it out"
+            raise ConfigError(
+                [ConfigProblem("training.eval_delay", args.eval_delay, problem, remedy)]
+            )
         self.trainer.first_step = state.global_step
         self.phase("training", state.global_step, state.max_steps)
         if self.is_new:

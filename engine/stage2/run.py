@@ -34,7 +34,7 @@ from engine.hooks import Aborted, rl_hooks, stop_asked
 from engine.models.qwen3_vl import VisionModel, add_coord_tokens_command, load
 from engine.stage2 import checkpoints, embedded, warmed_base
 from engine.stage2.adapters import with_adapter
-from engine.stage2.arguments import evaluation_rhythm, require_arguments, training_arguments
+from engine.stage2.arguments import require_arguments, training_arguments
 from engine.stage2.bridge import Earlier, RunBridge
 from engine.stage2.channel_a import SoftContext
 from engine.stage2.channel_b import ChannelB
@@ -148,8 +148,19 @@ class _Run:
         data = self.config.data
         self.files = self._first_alone(lambda: embedded.data_files(data, self.cache))
         self.train = read_records(self.files.train, data.train_limit)
+        self._require_a_pass()
         self.val = _optional(self.files.val, data.val_limit)
         self.report_records = _optional(self.files.report, data.report_limit)
+
+    def _require_a_pass(self) -> None:
+        """Raises ConfigError for a last batch that is dropped and was the only one."""
+        training = self.config.training
+        wanted = training.per_device_train_batch_size * self.ranks.size
+        if training.passed_on.get("dataloader_drop_last") and len(self.train) < wanted:
+            problem = f"leaves nothing of {len(self.train)} records in passes of {wanted}"
+            remedy = "lower training.per_device_train_batch_size, or set it to false"
+            found = ConfigProblem("training.dataloader_drop_last", True, problem, remedy)
+            raise ConfigError([found])
 
     def _judge_data(self) -> list[dict[str, Any]]:
         """Alerts: what is wrong with the records although they can be trained on."""
@@ -404,13 +415,13 @@ class _Run:
     def _score_is_missing(self, bridge: RunBridge) -> bool:
         """Whether the step we begin behind should have been scored, and a stop came first."""
         step = 0 if self.resumed is None else self.resumed.step
-        rhythm = evaluation_rhythm(self.config.training)
-        due = (
-            step == self.config.training.passed_on.get("max_steps")
-            or not rhythm
-            or step % rhythm == 0
-        )
-        return due and step not in bridge.scores
+        if self.resumed is None or step == 0:
+            return step not in bridge.scores
+        # what the Trainer made of epochs and shares of a run
+        state = json.loads((self.resumed.path / "trainer_state.json").read_bytes())
+        due = step == state["max_steps"] or step % state["eval_steps"] == 0
+        delay = self.config.training.passed_on.get("eval_delay", 0)
+        return due and step >= delay and step not in bridge.scores
 
     def _parts(self, ranks: Ranks) -> Stage2Parts:
         rollouts = self.config.custom.extra.rollout_matching

@@ -95,6 +95,7 @@ def _check(config: Stage2Config) -> Sequence[ConfigProblem]:
         _check_rollouts,
         _check_arguments,
         _check_schedule,
+        _check_delay,
         _check_model,
         _check_data,
         _check_records,
@@ -152,6 +153,16 @@ def _check_arguments(config: Stage2Config) -> Sequence[ConfigProblem]:
             )
         )
     return found
+
+
+def _check_delay(config: Stage2Config) -> Sequence[ConfigProblem]:
+    """Of a run of so many epochs the engine knows how many steps they are."""
+    given = config.training.passed_on
+    delay, steps = given.get("eval_delay", 0), given.get("max_steps", -1)
+    if config.data.val_jsonl is None or not 0 < steps < delay:
+        return []
+    problem = f"is more than the run's {steps} steps: none of them would be scored"
+    return [ConfigProblem("training.eval_delay", delay, problem, "lower it, or leave it out")]
 
 
 def _check_schedule(config: Stage2Config) -> Sequence[ConfigProblem]:

@@ -252,6 +252,79 @@ def test_a_run_that_was_stopped_and_resumed_equals_an_unbroken_one(
     assert len(kept) < len(trials)
 
 
+def stopping_after(step: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Somebody asks for a stop while so many steps are made."""
+    ends = RunBridge.on_step_end
+
+    def asked(self: RunBridge, args: Any, state: Any, control: Any, **more: Any) -> Any:
+        if state.global_step == step:
+            self._should_abort = lambda: True
+        return ends(self, args, state, control, **more)
+
+    monkeypatch.setattr(RunBridge, "on_step_end", asked)
+
+
+@pytest.mark.parametrize(
+    ("change", "stop", "gates"),
+    [
+        ({"training__num_train_epochs": 1, "training__max_steps": -1}, 6, [0, 4, 6]),
+        ({"training__eval_steps": 0.5}, 2, [0, 3, 6]),
+        ({"training__eval_delay": 5}, 4, [0, 6]),
+    ],
+)
+def test_a_resumed_run_is_scored_where_an_unbroken_one_is(
+    change: dict[str, Any],
+    stop: int,
+    gates: list[int],
+    ab_recipe: Recipe,
+    new_run: NewRun,
+    events: Events,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Stopped behind its last step, before a share of it, or before scores begin."""
+    raw = changed(ab_recipe, **{"training__eval_steps": 4, **change})
+    run = new_run(raw)
+    with monkeypatch.context() as patch:
+        stopping_after(stop, patch)
+        with opened(run) as attempt, pytest.raises(Aborted):
+            stage2_run(attempt)
+    new_run(raw)
+
+    with opened(run) as attempt:
+        stage2_run(attempt)
+
+    assert [gate["step"] for gate in events(run, "gate")] == gates
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            {"training__dataloader_drop_last": True, "training__per_device_train_batch_size": 25},
+            r"training\.dataloader_drop_last: leaves nothing of 24 records in passes of 25",
+        ),
+        (
+            {
+                "training__num_train_epochs": 1,
+                "training__max_steps": -1,
+                "training__eval_delay": 7,
+            },
+            r"training\.eval_delay: is more than the run's 6 steps",
+        ),
+    ],
+)
+def test_a_run_that_would_train_or_score_nothing_is_refused_before_its_first_step(
+    change: dict[str, Any], message: str, ab_recipe: Recipe, new_run: NewRun
+) -> None:
+    """It would end well, with nothing learnt."""
+    run = new_run(changed(ab_recipe, **change))
+
+    with pytest.raises(ConfigError, match=message), opened(run) as attempt:
+        stage2_run(attempt)
+
+    assert checkpoints.complete(run) == []
+
+
 def test_the_sentinel_stops_a_run_at_the_end_of_its_step(
     ab_recipe: Recipe, new_run: NewRun, events: Events
 ) -> None:
@@ -975,6 +1048,7 @@ def test_a_tokenizer_without_coord_tokens_is_refused_with_the_command_that_adds_
             "set dataloader_num_workers",
         ),
         ({"training__learning_rate": "2e-4"}, "training.learning_rate", "without quotes"),
+        ({"training__eval_delay": 7}, "training.eval_delay", "lower it, or leave it out"),
         (
             {"training__lr_scheduler_type": "greedy", "data__val_jsonl": None},
             *("training.lr_scheduler_type", "name validation records"),
