@@ -56,10 +56,16 @@ class Finding:
 
 
 def look(
-    records: Sequence[Record], reader: PromptReader, longest: int | None, *, taught: bool = True
+    records: Sequence[Record],
+    reader: PromptReader,
+    longest: int | None,
+    *,
+    taught: bool = True,
+    rollout: int = 0,
 ) -> Iterator[Finding]:
     """In the order of the records. `longest`: tokens of a sequence; None where there is no limit.
-    `taught`: the answers will be written by the tokenizer too.
+    `taught`: the answers will be written by the tokenizer too. `rollout`: tokens that one may have
+    of which the sequence must hold all, beside the whole answer at worst.
 
     Pictures are decoded by as many threads as there are cores. Ends early when the run is asked to
     stop, which then stops where it always does; the next attempt looks again.
@@ -70,7 +76,7 @@ def look(
                 return
             batch = records[first : first + BATCH]
             for record, seen in zip(batch, pool.map(_seen, batch), strict=True):
-                yield from _findings(record, seen, reader, longest, taught=taught)
+                yield from _findings(record, seen, reader, longest, taught=taught, rollout=rollout)
 
 
 def unfit(name: str, found: Sequence[Finding], count: int) -> list[ConfigProblem]:
@@ -130,6 +136,18 @@ def require_length(record: Record, length: int, longest: int | None) -> None:
         )
 
 
+def _require_room(record: Record, length: int, rollout: int, longest: int | None) -> None:
+    """Raises GroundTruthError where a rollout could come to a segment that no pack takes."""
+    if longest is not None and rollout and length + rollout > longest:
+        raise GroundTruthError(
+            record.where,
+            "objects",
+            f"make a segment of up to {length + rollout} tokens behind a rollout of {rollout}, and "
+            f"no pack takes more than global_max_length {longest}",
+            "lower max_new_tokens, raise global_max_length, or split the record",
+        )
+
+
 def _findings(
     record: Record,
     seen: list[Seen] | GroundTruthError,
@@ -137,13 +155,16 @@ def _findings(
     longest: int | None,
     *,
     taught: bool,
+    rollout: int,
 ) -> Iterator[Finding]:
     try:
         if isinstance(seen, GroundTruthError):
             raise seen
         prompt = reader.length(record, [one.size for one in seen])
         if taught:
-            require_length(record, prompt + _answer_length(record, reader), longest)
+            length = prompt + _answer_length(record, reader)
+            require_length(record, length, longest)
+            _require_room(record, length, rollout, longest)
     except GroundTruthError as error:
         yield Finding(error.what, error.remedy)
     else:

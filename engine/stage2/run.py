@@ -177,7 +177,8 @@ class _Run:
             ("data.val_jsonl", self.val, None, False),
             ("data.report_jsonl", self.report_records, None, False),
         ):
-            mine = look(self._own(records), self.reader, longest, taught=taught)
+            rollout = self._packed_rollout if taught else 0
+            mine = look(self._own(records), self.reader, longest, taught=taught, rollout=rollout)
             found = self.ranks.gather(list(mine))
             self._log_unfit(name, found)
             problems += unfit(name, found, len(records))
@@ -210,6 +211,13 @@ class _Run:
     def _learns_whole_answers(self) -> bool:
         """Whether a record's own answer must fit: in Channel-A, and in packs."""
         return self.ab.schedule.b_ratio < 1 or bool(self.config.training.packing)
+
+    @property
+    def _packed_rollout(self) -> int:
+        """Tokens of a rollout that a pack must take; 0 where none is packed."""
+        if not self.config.training.packing or not self.ab.schedule.b_ratio:
+            return 0
+        return self.config.custom.extra.rollout_matching.max_new_tokens
 
     def _alert(self, code: str, text: str) -> dict[str, Any]:
         """Said in an event by the first attempt alone."""

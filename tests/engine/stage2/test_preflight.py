@@ -82,6 +82,22 @@ def test_a_length_is_known_without_making_a_patch(
         assert finding.stops
 
 
+def test_a_pack_has_room_for_the_longest_rollout_too(
+    records: list[Record], reader: PromptReader
+) -> None:
+    """A rollout that runs on to its limit must not end the night."""
+    record = records[0]
+    length = len(build_segment(reader(record).ids, record.objects, 1.0, reader.pieces))
+
+    [finding] = look([record], reader, length + 99, rollout=100)
+
+    assert finding.stops
+    assert f"make a segment of up to {length + 100} tokens" in finding.what
+    assert "lower max_new_tokens" in finding.remedy
+    assert list(look([record], reader, length + 100, rollout=100)) == []
+    assert list(look([record], reader, None, rollout=100)) == []
+
+
 def test_a_strip_is_named_before_and_in_training(reader: PromptReader, tmp_path: Path) -> None:
     """The model's processor refuses what is 200 times as wide as high, and names no file."""
     path = tmp_path / "strip.png"

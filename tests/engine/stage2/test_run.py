@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -926,6 +927,26 @@ def test_a_run_says_when_its_boxes_look_like_pixels(
     [alert] = result["alerts"]
     assert (alert["code"], alert["step"]) == ("PIXEL_BOXES", 0)
     assert "100 boxes in data.train_jsonl" in alert["text"]
+
+
+@pytest.mark.requirement("AB-26")
+@pytest.mark.parametrize(("packing", "b_ratio", "fits"), [(1, 0.5, 0), (1, 0.0, 1), (0, 0.5, 1)])
+def test_a_pack_without_room_for_the_longest_rollout_is_refused_before_the_first_step(
+    packing: int, b_ratio: float, fits: int, ab_recipe: Recipe, new_run: NewRun
+) -> None:
+    """Only where rollouts are packed."""
+    raw = changed(
+        ab_recipe,
+        global_max_length=400,
+        custom__extra__rollout_matching__max_new_tokens=390,
+        stage2_ab__schedule__b_ratio=b_ratio,
+        training__packing=bool(packing),
+        training__max_steps=1,
+        data__val_jsonl=None,
+    )
+
+    with nullcontext() if fits else pytest.raises(ConfigError, match="behind a rollout of 390"):
+        start(raw, new_run)
 
 
 def test_a_record_longer_than_the_model_may_read_is_named(
