@@ -44,7 +44,8 @@ class PackPlan:
     def packs(self, sequences: Sequence[Taught]) -> Iterator[Pack[Taught]]:
         """Every sequence in some pack. Raises PackingError for one too long."""
         if self.scope == "window":
-            yield from pack_window(sequences, [len(s.segment) for s in sequences], self.capacity)
+            lengths = [len(s.segment) for s in sequences]
+            yield from pack_window(sequences, lengths, self.capacity, self.min_fill)
             return
         packer: Packer[Taught] = Packer(
             capacity=self.capacity, buffer=self.buffer, min_fill=self.min_fill

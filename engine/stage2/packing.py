@@ -66,13 +66,7 @@ class Packer(Generic[Item]):
         pack = _pack(self._waiting, chosen, self.capacity)
         kept = set(chosen)
         self._waiting = [entry for i, entry in enumerate(self._waiting) if i not in kept]
-        if pack.fill < self.min_fill:
-            log.warning(
-                "a pack is filled to %.2f, under packing_min_fill_ratio %.2f; %d segments wait",
-                pack.fill,
-                self.min_fill,
-                len(self._waiting),
-            )
+        _warn_of_air(pack, self.min_fill, len(self._waiting))
         return pack
 
     def metrics(self, pack: Pack[Item]) -> dict[str, float]:
@@ -85,11 +79,12 @@ class Packer(Generic[Item]):
 
 
 def pack_window(
-    items: Sequence[Item], lengths: Sequence[int], capacity: int
+    items: Sequence[Item], lengths: Sequence[int], capacity: int, min_fill: float = 0.0
 ) -> tuple[Pack[Item], ...]:
     """Every segment of a window in as few packs as we find; never more than in order of arrival.
 
-    Packs stand in the order of their oldest segment. Raises PackingError for one too long.
+    Packs stand in the order of their oldest segment; one under `min_fill` is warned of. Raises
+    PackingError for a segment too long.
     """
     for length in lengths:
         _refuse_oversize(length, capacity)
@@ -99,7 +94,10 @@ def pack_window(
         if len(best) > fewest:
             best = min(best, plan(lengths, capacity), key=len)
     waiting = list(zip(lengths, items, strict=True))
-    return tuple(_pack(waiting, chosen, capacity) for chosen in sorted(best))
+    packs = tuple(_pack(waiting, chosen, capacity) for chosen in sorted(best))
+    for pack in packs:
+        _warn_of_air(pack, min_fill, 0)
+    return packs
 
 
 def fullest(lengths: Sequence[int], capacity: int) -> list[int]:
@@ -129,6 +127,16 @@ def _refuse_oversize(length: int, capacity: int) -> None:
         raise PackingError(
             f"a segment of {length} tokens does not fit into a pack of {capacity}; "
             "raise global_max_length, or lower max_new_tokens"
+        )
+
+
+def _warn_of_air(pack: Pack[Item], min_fill: float, waiting: int) -> None:
+    if pack.fill < min_fill:
+        log.warning(
+            "a pack is filled to %.2f, under packing_min_fill_ratio %.2f; %d segments wait",
+            pack.fill,
+            min_fill,
+            waiting,
         )
 
 

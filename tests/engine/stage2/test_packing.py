@@ -142,6 +142,16 @@ def test_a_poor_fill_is_warned_of(caplog: pytest.LogCaptureFixture) -> None:
     assert caplog.text == ""
 
 
+def test_a_poor_fill_is_warned_of_in_a_window_too(caplog: pytest.LogCaptureFixture) -> None:
+    """Packs of 90 and of 20: the second is."""
+    with caplog.at_level(logging.WARNING):
+        packs = pack_window("abc", [40, 50, 20], 100, 0.5)
+
+    assert [pack.items for pack in packs] == [("a", "b"), ("c",)]
+    [said] = caplog.messages
+    assert said.startswith("a pack is filled to 0.20, under packing_min_fill_ratio 0.50")
+
+
 @pytest.mark.requirement("AB-26")
 def test_fill_segments_and_buffer_are_logged() -> None:
     """The stable metric names of a pack."""
