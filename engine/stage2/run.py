@@ -27,6 +27,7 @@ from engine.contract.intervals import compare
 from engine.contract.run_dir import write_json
 from engine.contract.stage2.config import EMBEDDED_MODELS, Stage2Config, WarmupConfig
 from engine.contract.stage2.heldout import VAL_TRAINED, val_alert
+from engine.contract.stage2.precision import UPDATES_ROUNDED, rounded_updates
 from engine.contract.stage2.records import Record, read_records
 from engine.contract.stage2.rollout_matching import DecodingConfig
 from engine.evaluate.verdicts import Verdict, published_step
@@ -82,6 +83,7 @@ class _Run:
         self._read_data()
         self.alerts = self._judge_data()
         self.vlm = self._load_model()
+        self.alerts += self._judge_precision()
         require_arguments(config, self.vlm.model, self.run_dir.checkpoints)
         self.pieces = self._pieces()
         self.reader = PromptReader(self.vlm, self.pieces, config.data.prompt)
@@ -166,6 +168,12 @@ class _Run:
         """Alerts: what is wrong with the records although they can be trained on."""
         text = val_alert(self.train, self.val)
         return [] if text is None else [self._alert(VAL_TRAINED, text)]
+
+    def _judge_precision(self) -> list[dict[str, Any]]:
+        """An alert where the weights are too coarse for their updates."""
+        dtype = str(next(self.vlm.model.parameters()).dtype).removeprefix("torch.")
+        found = rounded_updates(self.config, dtype)
+        return [] if found is None else [self._alert(UPDATES_ROUNDED, found.line())]
 
     def _look_at_records(self) -> None:
         """Raises ConfigError for records that cannot be trained on; the log names each."""

@@ -19,6 +19,7 @@ from engine.contract.stage2.config import EMBEDDED_DATA, EMBEDDED_MODELS, Stage2
 from engine.contract.stage2.envelope import stage2_envelope
 from engine.contract.stage2.ground_truth import GroundTruthError
 from engine.contract.stage2.heldout import first_of, pictures
+from engine.contract.stage2.precision import dtype_of, rounded_updates
 from engine.contract.stage2.training_arguments import FOLLOWS_SCORE, schedule_settings
 
 _TRAIN, _VAL, _REPORT = "data.train_jsonl", "data.val_jsonl", "data.report_jsonl"
@@ -295,6 +296,11 @@ def _check_held_out(
     return []
 
 
+def _cautions(config: Stage2Config) -> Sequence[ConfigProblem]:
+    found = rounded_updates(config, dtype_of(config))
+    return [] if found is None else [found]
+
+
 KIND = Kind(
     name="stage2_ab",
     summary="Stage-2 AB: a Qwen3-VL learns boxes from soft context and from its own rollouts.",
@@ -304,5 +310,6 @@ KIND = Kind(
     model="model.path",
     steps="training.max_steps",
     check=_check,
+    cautions=_cautions,
     envelope=stage2_envelope,
 )

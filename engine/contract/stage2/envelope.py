@@ -6,11 +6,11 @@ them unless each is detached. What a model is made of stands in `engine.contract
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 from engine.contract.envelope import ADAM_MOMENTS, FP32, Envelope, ModelShape, gigabytes
 from engine.contract.stage2.config import EMBEDDED_MODELS, Stage2Config
+from engine.contract.stage2.precision import dtype_of
 
 BF16 = 2
 SEQUENCE_TOKENS = 4096
@@ -40,7 +40,7 @@ def stage2_envelope(config: Stage2Config) -> Envelope | None:
     shape = _EMBEDDED if embedded else ModelShape.of_folder(Path(path))
     if shape is None:
         return None
-    width = FP32 if embedded else _width(config, Path(path))
+    width = BF16 if dtype_of(config) in {"bfloat16", "float16"} else FP32
     full = config.model.tuning == "full"
     trained = shape.parameters if full else shape.lora_parameters(config.model.lora_rank)
     trained_width = width if full else FP32
@@ -61,15 +61,6 @@ def stage2_envelope(config: Stage2Config) -> Envelope | None:
             )
         ),
     )
-
-
-def _width(config: Stage2Config, folder: Path) -> int:
-    """Bytes of a weight: as asked, else as the folder's config.json says."""
-    dtype = config.model.dtype
-    if dtype == "auto":
-        said = json.loads((folder / "config.json").read_bytes())
-        dtype = said.get("dtype") or said.get("torch_dtype") or "float32"
-    return BF16 if dtype in {"bfloat16", "float16"} else FP32
 
 
 def _tokens_at_once(config: Stage2Config, *, embedded: bool) -> int:

@@ -19,7 +19,7 @@ from engine.__main__ import main
 from engine.attempt import Attempt
 from engine.contract.errors import ConfigError
 from engine.contract.events import Event
-from engine.contract.kinds import parse_yaml, validate
+from engine.contract.kinds import cautions, parse_yaml, validate
 from engine.contract.run_dir import Abort, ExitCode, RunDir
 from engine.contract.stage2.config import Stage2Config
 from engine.contract.stage2.records import Record
@@ -710,6 +710,42 @@ def test_a_run_says_when_pictures_that_pick_are_trained_on(
     if shared:
         assert said[0].startswith(f"{shared} of the 4 validation records show pictures")
         assert any("alerts" in progress for progress in events(run, "progress"))
+
+
+@pytest.mark.parametrize(
+    ("change", "heard"),
+    [
+        ({}, 1),
+        ({"training__learning_rate": 1e-3}, 0),
+        ({"model__tuning": "lora"}, 0),
+        ({"model__dtype": "float32", "training__bf16": True}, 0),
+    ],
+)
+def test_weights_that_are_too_coarse_for_their_updates_are_said(
+    change: dict[str, Any],
+    heard: int,
+    ab_recipe: Recipe,
+    vl_folder: Path,
+    tmp_path: Path,
+    new_run: NewRun,
+) -> None:
+    """When the job is sent, and by the run; what the remedy says trains."""
+    coarse = load(str(vl_folder), dtype="bfloat16", attn_implementation="sdpa")
+    model: Any = coarse.model
+    model.save_pretrained(tmp_path / "model")
+    for part in (coarse.tokenizer, coarse.image_processor):
+        part.save_pretrained(tmp_path / "model")
+    given = {"training__learning_rate": 2e-5, "training__max_steps": 1, **change}
+    raw = changed(ab_recipe, model__path=str(tmp_path / "model"), **given)
+    raw["data"]["val_jsonl"] = None
+
+    sent = [caution.line() for caution in cautions("stage2_ab", raw)]
+    with opened(new_run(raw)) as attempt:
+        result = stage2_run(attempt)
+
+    assert [alert["text"] for alert in result["alerts"]] == sent
+    assert [alert["code"] for alert in result["alerts"]] == ["UPDATES_ROUNDED"] * heard
+    assert all("at learning_rate 2e-05 round to nothing there" in line for line in sent)
 
 
 # --- bad input ---
