@@ -77,3 +77,32 @@ def test_a_number_json_does_not_know_is_written_as_null(tmp_path: Path, number: 
 def test_a_missing_file_has_no_events(tmp_path: Path) -> None:
     """The worker may look before the engine has written anything."""
     assert list(EventReader(tmp_path / "events.jsonl").read()) == []
+
+
+def test_half_a_character_costs_no_event(tmp_path: Path) -> None:
+    """A model can say what no file can hold; the run goes on, and so does its reader."""
+    path = tmp_path / "events.jsonl"
+    log = EventLog(path, attempt=1)
+    log.write("note", text="a\ud800b")
+    log.close()
+    with path.open("ab") as stream:
+        stream.write(b'{"seq":2,"attempt":1,"type":"note","text":"\\ud83d\\ude00 \\ud800"}\n')
+
+    events = [event for event, _ in EventReader(path).read()]
+
+    assert [event["text"] for event in events] == ["a?b", "😀 \ufffd"]
+
+
+def test_a_line_in_the_midst_that_is_no_event_is_told_and_passed(tmp_path: Path) -> None:
+    """At the end it may be a write that is not over; behind it the writer has gone on."""
+    path = tmp_path / "events.jsonl"
+    path.write_bytes(b'{"seq":1,"attempt":1,"type":"note"}\nno event\n')
+    reader = EventReader(path)
+
+    before = [event["type"] for event, _ in reader.read()]
+    with path.open("ab") as stream:
+        stream.write(b'{"seq":2,"attempt":1,"type":"gate"}\n')
+    after = [event["type"] for event, _ in reader.read()]
+
+    assert (before, after) == (["note"], ["unreadable", "gate"])
+    assert reader.offset == path.stat().st_size
