@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import random
 import shutil
 import time
@@ -81,7 +82,9 @@ class Warmup:
     on_score: Callable[[int, float], None]
 
     def __call__(self, records: Sequence[Record], seed: int) -> WarmupReport:
-        """Train until the target. Raises WarmupError when `max_steps` do not reach it."""
+        """Train until the target. Raises WarmupError when `max_steps` do not reach it, and for a
+        loss or a gradient that is no number.
+        """
         began = time.monotonic()
         optimizer = torch.optim.AdamW(self.vlm.model.parameters(), lr=self.config.lr)
         order = random.Random(f"warmup:{seed}")
@@ -109,9 +112,13 @@ class Warmup:
         loss = self._loss(logits_BTV, segments, layout)
         optimizer.zero_grad(set_to_none=True)
         loss.backward()  # type: ignore[no-untyped-call]
-        torch.nn.utils.clip_grad_norm_(self.vlm.model.parameters(), 1.0)
+        norm = torch.nn.utils.clip_grad_norm_(self.vlm.model.parameters(), 1.0)
+        found = float(loss.detach())
+        for what, value in (("loss", found), ("gradient's norm", float(norm))):
+            if not math.isfinite(value):
+                raise WarmupError(f"the warm-up's {what} is {value}; lower warmup.lr")
         optimizer.step()
-        return float(loss.detach())
+        return found
 
     def _batch(self, records: Sequence[Record]) -> tuple[list[Segment], Layout]:
         segments, shown = [], []

@@ -524,6 +524,14 @@ def test_what_the_report_publishes_is_what_the_link_points_at(
     [
         ({"model__tuning": "lora", "training__learning_rate": 1e30}, "the loss is nan"),
         ({"training__optim": "sgd", "training__learning_rate": 1e6}, "the gradient's norm is nan"),
+        (
+            {  # broken weights are also sampled from
+                "custom__extra__rollout_matching__decoding": {"temperature": 1.0},
+                "stage2_ab__schedule__b_ratio": 1.0,
+                "training__learning_rate": 1e38,
+            },
+            "the loss is nan",
+        ),
     ],
 )
 def test_what_is_no_number_ends_the_run_with_the_weights_before_it(

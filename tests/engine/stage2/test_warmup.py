@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -66,6 +67,19 @@ def test_a_target_that_is_not_reached_fails_with_what_to_do(
     """AB training of a model that cannot write a box would learn nothing."""
     with pytest.raises(WarmupError, match="raise max_steps, or lower the target"):
         new_warmup([0.1, 0.2], [])(records, seed=1)
+
+
+def test_a_warm_up_that_is_no_number_ends_at_once(
+    new_warmup: NewWarmup, records: list[Record], vlm: VisionModel
+) -> None:
+    """No weight takes it, and the remaining steps would be in vain."""
+    losses: list[float] = []
+    next(vlm.model.parameters()).data.fill_(math.nan)
+
+    with pytest.raises(WarmupError, match=r"warm-up's loss is nan; lower warmup\.lr"):
+        new_warmup([], losses)(records, seed=1)
+
+    assert losses == []
 
 
 def other_object(records: list[Record]) -> list[Record]:
