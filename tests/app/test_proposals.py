@@ -40,10 +40,11 @@ QUEUING = {
 """Proposals that an approval queues a job for, with what the job has other than its original."""
 BY_HAND = {
     "OUT_OF_MEMORY-6": "job 6 ran out of memory",
+    "COLLAPSED-8": "job 8 collapsed: lower lr, or raise kl_coef",
     "REFUSED-7": "job 7 was refused (NO_SIGNAL), and the same settings would be again",
     "RESIDENT": "the resident model needs a look",
 }
-"""Nothing to halve any more; a finding about the work; a process that does not end."""
+"""Nothing to halve any more; a diagnosis; a finding about the work; a process that does not end."""
 CAP = "CAP_MET"
 
 
@@ -55,6 +56,7 @@ def day(db: Database) -> datetime.date:
         queue(db, name=name, seed=seed)
     queue(db, name="smallest", micro_batch=1, rollout_batch=1)
     queue(db, name="hopeless", seed=7)
+    queue(db, name="collapsed", seed=8)
     with night(db) as lane:
         lane.start().settle(Verdict(State.FAILED, "it crashed", "CRASH", "the engine crashed"))
         memory = Verdict(State.ABORTED, "memory ran short", "MEMORY", "memory ran short at 3.1 GB")
@@ -65,6 +67,7 @@ def day(db: Database) -> datetime.date:
         lane.start().settle(memory)
         declined = Verdict(State.FAILED, "the engine declined", "NO_SIGNAL", "nothing is solved")
         lane.start().settle(declined)
+        given_up_on_few_rows(lane.start())
     decided(db, decisions.DEFER, 5, "OVER_DAILY_CAP", expected_usd=1.5, spent_usd=4.6, cap_usd=5.0)
     decided(db, decisions.DEFER, 4, "OVER_DAILY_CAP", expected_usd=2.1, spent_usd=4.6, cap_usd=5.0)
     decided(db, "resident-stuck", None, None)
@@ -76,6 +79,14 @@ def judged_on_few_rows(attempt: Attempt) -> None:
     result = {"verdict": "no gain proven", "lift": 0.0, "lift_ci95": [-0.2, 0.2], "report_n": 40}
     attempt.write("finished", status="done", result=result)
     attempt.settle(Verdict(State.SUCCEEDED, "the engine finished"))
+
+
+def given_up_on_few_rows(attempt: Attempt) -> None:
+    """A collapse, judged by what was picked before."""
+    diagnosis = {"rule": "KL spike", "step": 12, "remedy": "lower lr, or raise kl_coef"}
+    result = {"verdict": "no gain proven", "report_n": 40, "diagnosis": diagnosis}
+    attempt.write("finished", status="declined", result=result)
+    attempt.settle(Verdict(State.FAILED, "the engine declined", "COLLAPSED", "step 12: KL spike"))
 
 
 def decided(db: Database, what: str, job_id: int | None, rule: str | None, **numbers: Any) -> None:
@@ -142,7 +153,7 @@ def test_a_proposed_job_is_queued_as_it_was_shown(
     assert "Approve" not in words(offered(client, day, key))
 
 
-@pytest.mark.parametrize("key", [*QUEUING, "OUT_OF_MEMORY-6", "REFUSED-7"])
+@pytest.mark.parametrize("key", [*QUEUING, "OUT_OF_MEMORY-6", "REFUSED-7", "COLLAPSED-8"])
 def test_a_proposal_about_a_run_is_edited_in_the_form(
     client: TestClient, db: Database, day: datetime.date, key: str
 ) -> None:

@@ -18,7 +18,7 @@ from worker.jobs.deferral import Reason
 from worker.jobs.states import State
 from worker.jobs.submission import MAX_NAME
 from worker.lane.decisions import DEFER, DecisionView
-from worker.report.runs import LOSS, LOST, MEMORY, POOL_ONLY, UNJUDGED, UNPROVEN, RunLine
+from worker.report.runs import COLLAPSED, LOSS, LOST, MEMORY, POOL_ONLY, UNJUDGED, UNPROVEN, RunLine
 
 BROKEN = frozenset({"CRASH", LOST, "NO_RESULT"})
 """Causes that say nothing against the job; every other failure is a finding about its work."""
@@ -111,6 +111,9 @@ def _of_run(run: RunLine, config: Mapping[str, Any] | None) -> Iterator[Proposal
     if run.state is State.FAILED and run.cause in BROKEN:
         text = f"job {run.job_id} failed ({run.cause}): mend that, then cockpit retry {run.job_id}"
         yield propose("FAILED", text, AGAIN)
+    elif run.state is State.FAILED and run.cause == COLLAPSED:
+        text = f"job {run.job_id} collapsed: {run.remedy or run.error or 'look at its alerts'}"
+        yield Proposal(rule="COLLAPSED", job_id=run.job_id, text=text)
     elif run.state is State.FAILED:
         text = (
             f"job {run.job_id} was refused ({run.cause}), and the same settings would be again: "
@@ -121,13 +124,15 @@ def _of_run(run: RunLine, config: Mapping[str, Any] | None) -> Iterator[Proposal
     if any(entry.cause == MEMORY for entry in run.attempts) or run.cause == MEMORY:
         text = f"job {run.job_id} ran out of memory: halve its micro_batch or rollout_batch"
         yield propose("OUT_OF_MEMORY", text, SMALLER)
-    if run.verdict == POOL_ONLY:
+    # With its settings one that collapsed would again, whatever it was judged before.
+    verdict = None if run.cause == COLLAPSED else run.verdict
+    if verdict == POOL_ONLY:
         text = f"job {run.job_id} learnt its pool, not the task: more rows, or a larger kl_coef"
         yield propose("POOL_ONLY", text, CLOSER)
-    if run.verdict == LOSS:
+    if verdict == LOSS:
         text = f"job {run.job_id} made the model worse: a smaller lr"
         yield propose("WORSE", text, SLOWER)
-    if run.verdict in {UNPROVEN, UNJUDGED} and (run.n or 0) < FEW_ROWS:
+    if verdict in {UNPROVEN, UNJUDGED} and (run.n or 0) < FEW_ROWS:
         text = f"job {run.job_id} was judged on {run.n or 0} rows: hold more back (heldout_frac)"
         yield propose("FEW_ROWS", text, MORE_ROWS)
 

@@ -22,8 +22,9 @@ from worker.lane.tables import ledger
 from worker.report.night import Night
 from worker.screen import lines_on_screen
 
-MEMORY, LOST = "MEMORY", "LOST"
-"""Causes of attempts: stopped for memory, left behind by a dead supervisor."""
+MEMORY, LOST, COLLAPSED = "MEMORY", "LOST", "COLLAPSED"
+"""Causes of attempts: stopped for memory, left behind by a dead supervisor, given up by the
+engine's collapse guard."""
 
 GAIN, LOSS, UNPROVEN, POOL_ONLY, UNJUDGED = VERDICTS = (
     "gain",
@@ -76,7 +77,8 @@ class RunLine(BaseModel):
     joules: float | None
     """Energy of those attempts; None where no counter could be read."""
     verdict: str | None
-    """One of `VERDICTS`; None while it is not finished. Nights kept long ago have other words."""
+    """One of `VERDICTS`; None while it is not over, and where it ended without one. A run that
+    collapsed may have one. Nights kept long ago have other words."""
     lift: float | None
     """Held-out difference of the picked checkpoint to step 0, a share of one."""
     low: float | None
@@ -90,6 +92,8 @@ class RunLine(BaseModel):
     """Peak, headroom and the most of each phase, as the supervisor measured them."""
     cause: str | None
     error: str | None
+    remedy: str | None = None
+    """What its engine's diagnosis says to do, where it collapsed."""
     last_lines: list[str]
     """Of the engine's log, when it failed."""
     heldout: list[tuple[int, float]] = []
@@ -213,8 +217,9 @@ def _attempt(row: RowMapping, night: Night, charged: RowMapping | None) -> Attem
 
 def _line(row: RowMapping, attempts: Sequence[AttemptLine], run_dir: Path) -> RunLine:
     result: Mapping[str, Any] = row["result"]
-    finished = row["state"] == State.SUCCEEDED
-    low, high = _pair(result.get("lift_ci95")) if finished else (None, None)
+    # A run that goes on is judged when it is over; one that collapsed was judged before it was.
+    said: Mapping[str, Any] = result if State(row["state"]).final else {}
+    low, high = _pair(said.get("lift_ci95"))
     trace = result.get("mem_trace")
     failed = row["state"] in {State.FAILED, State.ABORTED}
     return RunLine(
@@ -226,17 +231,24 @@ def _line(row: RowMapping, attempts: Sequence[AttemptLine], run_dir: Path) -> Ru
         seconds=sum(entry.seconds for entry in attempts),
         usd=sum(entry.usd for entry in attempts),
         joules=_known_sum(entry.joules for entry in attempts),
-        verdict=_verdict(result.get("verdict")) if finished else None,
-        lift=_real(result.get("lift")) if finished else None,
+        verdict=_verdict(said.get("verdict")),
+        lift=_real(said.get("lift")),
         low=low,
         high=high,
-        n=result.get("report_n") if finished else None,
+        n=said.get("report_n"),
         peak_gb=_real(trace.get("peak_used_gb")) if isinstance(trace, Mapping) else None,
         mem_trace=dict(trace) if isinstance(trace, Mapping) else None,
         cause=row["cause"],
         error=row["error"],
+        remedy=_remedy(result.get("diagnosis")) if row["cause"] == COLLAPSED else None,
         last_lines=_tail(run_dir, attempts[-1].n) if failed else [],
     )
+
+
+def _remedy(diagnosis: Any) -> str | None:
+    """Of a diagnosis as the engine writes it; None where it has none."""
+    remedy = diagnosis.get("remedy") if isinstance(diagnosis, Mapping) else None
+    return remedy if isinstance(remedy, str) else None
 
 
 def _verdict(word: Any) -> str | None:

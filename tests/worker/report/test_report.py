@@ -134,6 +134,21 @@ def test_a_run_that_goes_on_has_no_verdict_yet(db: Database, ran: Ran) -> None:
     assert (line.verdict, line.lift) == (None, None)
 
 
+def test_a_run_that_collapsed_keeps_what_it_was_judged_by(db: Database, ran: Ran) -> None:
+    """Its pick was judged before it was given up, and may be published; what to do is its own."""
+    remedy = "lower lr, or raise kl_coef"
+    result = verdict("gain") | {"diagnosis": {"rule": "KL spike", "remedy": remedy}}
+    ran("22:00", "23:00", state="failed", cause="COLLAPSED", result=result)
+
+    found = report(db)
+
+    [line] = found.runs
+    assert (line.verdict, line.lift, line.n, line.failed) == ("gain", 0.021, 1000, True)
+    assert found.sentence.startswith("RAN 1 · 1 FAILED · +2.1 ± 1.3 held-out")
+    [proposal] = found.proposals
+    assert (proposal.rule, proposal.text) == ("COLLAPSED", f"job 1 collapsed: {remedy}")
+
+
 def test_attempts_of_other_nights_are_not_counted(db: Database, ran: Ran) -> None:
     """A run of two nights is half of each."""
     number = ran("11:00", "11:59", state="queued")
