@@ -245,8 +245,7 @@ class _Run:
             domain=self.bench.name,
             alerts=[] if state is None else state.alerts,
         )
-        config = self.config
-        for caution in cautions(config.lr, config.kl_coef, config.objective):
+        for caution in cautions(self.config):
             self._warn("CAUTION", caution.line())
 
     def _step_zero(self) -> dict[str, Any] | None:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from engine.contract.errors import RLLoopError
+from engine.contract.rl.shares import sizes
 from engine.contract.run_dir import write_json
 from engine.data import Question
 
@@ -54,12 +55,12 @@ def carve(
     """
     groups = _by_prompt(questions)
     random.Random(seed).shuffle(groups)
-    n_heldout = max(1, round(len(questions) * heldout_frac))
-    heldout, rest = _take(groups, n_heldout)
+    wanted = sizes(len(questions), heldout_frac, select_frac)
+    heldout, rest = _take(groups, wanted.select + wanted.report)
     if not rest:
         problem = f"holds out all {len(questions)} rows and leaves none to train on"
         raise RLLoopError.of("heldout_frac", heldout_frac, problem, "use a smaller share")
-    select, report = _take(heldout, max(1, round(n_heldout * select_frac)))
+    select, report = _take(heldout, wanted.select)
     return Split(*([q for group in part for q in group] for part in (rest, select, report)))
 
 

@@ -35,7 +35,7 @@ QUEUING = {
     "OUT_OF_MEMORY-2": {"micro_batch": 32, "rollout_batch": 128},
     "POOL_ONLY-3": {"kl_coef": 0.2},
     "WORSE-4": {"lr": 1.5e-4},
-    "FEW_ROWS-5": {"heldout_frac": 0.4},
+    "FEW_ROWS-5": {"heldout_frac": 0.31},
 }
 """Proposals that an approval queues a job for, with what the job has other than its original."""
 BY_HAND = {
@@ -75,8 +75,8 @@ def day(db: Database) -> datetime.date:
 
 
 def judged_on_few_rows(attempt: Attempt) -> None:
-    """No gain proven, on 40 rows."""
-    result = {"verdict": "no gain proven", "lift": 0.0, "lift_ci95": [-0.2, 0.2], "report_n": 40}
+    """No gain proven, on 200 rows."""
+    result = {"verdict": "no gain proven", "lift": 0.0, "lift_ci95": [-0.1, 0.1], "report_n": 200}
     attempt.write("finished", status="done", result=result)
     attempt.settle(Verdict(State.SUCCEEDED, "the engine finished"))
 

@@ -61,6 +61,11 @@ def test_a_setting_that_is_given_wins_over_the_paper() -> None:
         ({"objective": {"loss": "rloo", "minibatches": 4}}, r"^objective: rloo has no ratio"),
         ({"objective": {"clip_low": 0.1}}, r"^objective: reinforce_kl has no ratio to clip"),
         ({"objective": {"loss": "grpo", "clip_low": 1.5}}, r"^objective.clip_low: "),
+        (
+            {"objective": {"overlong_buffer": 16}},
+            r"^objective.overlong_buffer: takes reward from every completion: max_new_tokens is 16 "
+            r"\(got 16\); set it below, DAPO takes a fifth \(3\); 0 is off",
+        ),
         ({"optim": {"precision": "fp16"}}, r"^optim.precision: input should be 'fp32' or 'bf16'"),
         ({"optim": {"adam_eps": 0}}, r"^optim.adam_eps: "),
         ({"optim": {"schedule": "cosin"}}, r"^optim.schedule: "),
@@ -106,6 +111,24 @@ def test_every_step_trains_at_a_learning_rate_above_zero(
         ({"lr": 1e-5, "kl_coef": 0.04}, None),
         ({"lr": 1e-6, "kl_coef": 0.001}, None),
         ({"lr": 3e-4, "kl_coef": 0.02}, None),
+        (
+            {"tuning": "lora"},
+            "lr: is about the most that a weight moves in a step, and with tuning: lora they start "
+            "at zero: 34 steps may change nothing (got 1e-06); LoRA takes 1e-5 to 1e-4",
+        ),
+        ({"tuning": "dora", "lr": 2e-6}, "lr: is about the most that a weight moves"),
+        ({"tuning": "lora", "lr": 1e-5}, None),
+        ({"tuning": "lora", "lr": 0.0}, None),
+        (
+            {"optim": {"warmup_steps": 34}},
+            "optim.warmup_steps: leaves no step at the whole lr: the run ends at max_steps=34",
+        ),
+        ({"optim": {"warmup_steps": 33}}, None),
+        (
+            {"verifier": "gsm8k"},
+            "max_new_tokens: cuts off what verifier: gsm8k reads before its end (got 16); set it",
+        ),
+        ({"verifier": "gsm8k", "max_new_tokens": 17}, None),
         ({"objective": {"kl": "k1"}}, "objective.kl: as a penalty has no gradient on average"),
         ({"objective": {"kl": "k1"}, "kl_coef": 0.0, "lr": 1e-6}, None),
         ({"buffer": {"max_reads": 3}}, "buffer.max_reads: does nothing without max_staleness"),

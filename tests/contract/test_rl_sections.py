@@ -132,7 +132,8 @@ def test_by_default_form_fades_over_half_of_the_run() -> None:
 def test_a_chat_template_that_nobody_mentions_is_said_and_not_used(model_folder: Path) -> None:
     """Instruct model or base model with a template on board: only its owner knows."""
     (model_folder / "chat_template.jinja").write_text("{{ messages }}")
-    raw = {"base": str(model_folder), "data": {"source": "embedded:word_problems"}}
+    data = {"source": "embedded:word_problems"}
+    raw = {"base": str(model_folder), "tuning": "full", "data": data}
 
     silent = cautions("rl_run", raw)
     said = cautions("rl_run", raw | {"prompting": {"skip_chat_template": True}})
@@ -140,3 +141,47 @@ def test_a_chat_template_that_nobody_mentions_is_said_and_not_used(model_folder:
     assert [caution.field for caution in silent] == ["prompting.skip_chat_template"]
     assert "set it to false for an instruct model" in silent[0].line()
     assert said == []
+
+
+def corpus(folder: Path, rows: int) -> str:
+    """A JSONL file of so many questions."""
+    path = folder / f"{rows}.jsonl"
+    path.write_text(
+        "".join(json.dumps({"prompt": f"{i}+1=", "answer": str(i + 1)}) + "\n" for i in range(rows))
+    )
+    return str(path)
+
+
+@pytest.mark.requirement("RL-04")
+@pytest.mark.parametrize(
+    ("rows", "settings", "said"),
+    [
+        (
+            150,
+            {},
+            "heldout_frac: leaves 15 of 150 rows for the report, under report_min=30: the run will "
+            "end without a verdict and publish its base (got 0.2); set it to 0.4, or have 298 "
+            "rows, or set report_min to 15 knowingly",
+        ),
+        (
+            100,
+            {},
+            "heldout_frac: leaves 10 of 100 rows for the report, under report_min=30: the run will "
+            "end without a verdict and publish its base (got 0.2); have 298 rows, or set "
+            "report_min to 10 knowingly",
+        ),
+        (150, {"heldout_frac": 0.4}, None),
+        (100, {"report_min": 10}, None),
+        (298, {}, None),
+    ],
+)
+def test_a_run_that_cannot_have_a_verdict_is_cautioned_with_what_would_do(
+    model_folder: Path, rows: int, settings: dict[str, Any], said: str | None
+) -> None:
+    """Before its night, not after it."""
+    data = {"source": corpus(model_folder, rows)}
+    raw = {"base": str(model_folder), "tuning": "full", "data": data} | settings
+
+    validate("rl_run", raw)
+
+    assert [found.line() for found in cautions("rl_run", raw)] == ([said] if said else [])

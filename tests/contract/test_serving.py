@@ -103,7 +103,7 @@ def test_a_run_without_a_base_takes_the_established_one_and_says_what_that_costs
     """FK_RL_BASE_MODEL, else Qwen/Qwen2.5-7B-Instruct: at every door, before anything is queued."""
     monkeypatch.delenv("FK_RL_BASE_MODEL", raising=False)
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
-    bare = {"data": {"source": "embedded:word_problems"}}
+    bare = {"data": {"source": "embedded:word_problems"}, "tuning": "full"}
 
     config = validate("rl_run", bare)
 
@@ -124,11 +124,13 @@ def test_a_run_without_a_base_takes_the_established_one_and_says_what_that_costs
 @pytest.mark.requirement("RL-10")
 def test_a_pin_that_nobody_checks_is_said_when_it_is_enqueued() -> None:
     """It stands on the run card; the trainer's own model has no such version."""
-    [said] = cautions("rl_run", {"base": "embedded:qwen3-tiny", "vllm_pin": "0.32.0"})
+    pinned = {"lr": 1e-5, "vllm_pin": "0.32.0"}
+
+    [said] = cautions("rl_run", {"base": "embedded:qwen3-tiny"} | pinned)
 
     assert said.field == "vllm_pin"
     assert "is recorded and not checked" in said.line()
-    assert not cautions("rl_run", SERVED | {"vllm_pin": "0.32.0"})
+    assert not cautions("rl_run", SERVED | pinned)
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
+from engine.contract.rl.shares import heldout_frac_for, rows_for
 from worker.jobs.deferral import Reason
 from worker.jobs.states import State
 from worker.jobs.submission import MAX_NAME
@@ -25,7 +26,6 @@ BROKEN = frozenset({"CRASH", LOST, "NO_RESULT"})
 
 FEW_ROWS = 300
 """Under so many report rows only a large difference can be told from none."""
-_MOST_HELD_BACK = 0.5
 
 
 class Change(BaseModel):
@@ -82,13 +82,6 @@ CLOSER: Rule = {
         (weight * 2 if weight > 0 else 0.05) if isinstance(weight, float | int) else None
     )
 }
-MORE_ROWS: Rule = {
-    "heldout_frac": lambda share: (
-        min(_MOST_HELD_BACK, round(share * 2, 4))
-        if isinstance(share, float) and share < _MOST_HELD_BACK
-        else None
-    )
-}
 AGAIN: Rule = {}
 
 
@@ -132,9 +125,27 @@ def _of_run(run: RunLine, config: Mapping[str, Any] | None) -> Iterator[Proposal
     if verdict == LOSS:
         text = f"job {run.job_id} made the model worse: a smaller lr"
         yield propose("WORSE", text, SLOWER)
-    if verdict in {UNPROVEN, UNJUDGED} and (run.n or 0) < FEW_ROWS:
-        text = f"job {run.job_id} was judged on {run.n or 0} rows: hold more back (heldout_frac)"
-        yield propose("FEW_ROWS", text, MORE_ROWS)
+    if verdict == UNJUDGED or (verdict == UNPROVEN and (run.n or 0) < FEW_ROWS):
+        yield _more_rows(run, config)
+
+
+def _more_rows(run: RunLine, config: Mapping[str, Any] | None) -> Proposal:
+    """Enough rows for a verdict, or for one that sees more than a large difference: held back where
+    the corpus has them, else by hand.
+    """
+    had, settings = run.n or 0, config or {}
+    share, select = (settings.get(name) for name in ("heldout_frac", "select_frac"))
+    wanted = settings.get("report_min", FEW_ROWS) if run.verdict == UNJUDGED else FEW_ROWS
+    text = f"job {run.job_id} was judged on {had} rows, and {wanted} are wanted"
+    if not isinstance(share, float) or not isinstance(select, float):
+        return Proposal(rule="FEW_ROWS", job_id=run.job_id, text=f"{text}: add held-out rows")
+    larger = heldout_frac_for(wanted, rows_for(had, share, select), select) if had else None
+    if larger is None:
+        text = f"{text}: a larger heldout_frac is not enough, have about "
+        text += f"{rows_for(wanted, share, select)} rows in all"
+        return Proposal(rule="FEW_ROWS", job_id=run.job_id, text=text)
+    text = f"{text}: hold more back (heldout_frac)"
+    return _proposal(run, "FEW_ROWS", text, config, {"heldout_frac": lambda _: larger})
 
 
 def _proposal(

@@ -19,7 +19,7 @@ from engine.contract.kinds import Kind, problems_of
 from engine.contract.paths import located
 from engine.contract.rl.buffer import BufferConfig
 from engine.contract.rl.cautions import cautions
-from engine.contract.rl.data import EMBEDDED_TASKS, DataConfig, survey
+from engine.contract.rl.data import EMBEDDED_TASKS, Corpus, DataConfig, survey
 from engine.contract.rl.envelope import rl_envelope
 from engine.contract.rl.format import FormatConfig, format_problems
 from engine.contract.rl.guard import GuardConfig
@@ -33,6 +33,7 @@ from engine.contract.rl.prompting import (
 from engine.contract.rl.sampling import SamplingConfig
 from engine.contract.rl.section import Section
 from engine.contract.rl.serving import in_hub_cache, serving_problems
+from engine.contract.rl.shares import heldout_frac_for, rows_for, sizes
 from engine.contract.verifiers import READS_TEXT, verifier_problem
 
 BASE_VARIABLE = "FK_RL_BASE_MODEL"
@@ -279,6 +280,7 @@ def _check(config: RLRunConfig) -> Sequence[ConfigProblem]:
     found += format_problems(
         config.format, max_steps=config.max_steps, success_threshold=config.success_threshold
     )
+    found += _check_overlong(config)
     found += _check_corpus(config)
     return found
 
@@ -287,7 +289,8 @@ def _cautions(config: RLRunConfig) -> Sequence[ConfigProblem]:
     return [
         *_download_caution(config.base),
         *_unread_caution(config),
-        *cautions(config.lr, config.kl_coef, config.objective),
+        *cautions(config),
+        *_report_caution(config),
         *template_cautions(config.prompting, config.base),
         *_buffer_caution(config),
     ]
@@ -311,6 +314,28 @@ def _unread_caution(config: RLRunConfig) -> Sequence[ConfigProblem]:
     problem = "is recorded and not checked: the trainer's own model samples"
     remedy = "set rollout_backend: vllm, or leave it out"
     return [ConfigProblem("vllm_pin", config.vllm_pin, problem, remedy)]
+
+
+def _report_caution(config: RLRunConfig) -> Sequence[ConfigProblem]:
+    """A run whose verdict is known beforehand: none."""
+    try:
+        rows = _corpus(config).rows
+    except RLLoopError:
+        return []  # refused at the door; of a job that ran, its file is gone
+    report = sizes(rows, config.heldout_frac, config.select_frac).report
+    if report >= config.report_min:
+        return []
+    share = heldout_frac_for(config.report_min, rows, config.select_frac)
+    enough = rows_for(config.report_min, config.heldout_frac, config.select_frac)
+    ways = [f"set it to {share:g}"] if share else []
+    ways.append(f"have {enough} rows")
+    if report:
+        ways.append(f"set report_min to {report} knowingly")
+    problem = (
+        f"leaves {report} of {rows} rows for the report, under report_min={config.report_min}: "
+        "the run will end without a verdict and publish its base"
+    )
+    return [ConfigProblem("heldout_frac", config.heldout_frac, problem, ", or ".join(ways))]
 
 
 def _buffer_caution(config: RLRunConfig) -> Sequence[ConfigProblem]:
@@ -357,28 +382,38 @@ def _check_tuning(config: RLRunConfig, folder: Path) -> Sequence[ConfigProblem]:
     return [ConfigProblem("tuning", config.tuning, problem, remedy)]
 
 
+def _check_overlong(config: RLRunConfig) -> Sequence[ConfigProblem]:
+    buffer, longest = config.objective.overlong_buffer, config.max_new_tokens
+    if buffer is None or buffer < longest:
+        return []
+    problem = f"takes reward from every completion: max_new_tokens is {longest}"
+    remedy = f"set it below, DAPO takes a fifth ({longest // 5}); 0 is off"
+    return [ConfigProblem("objective.overlong_buffer", buffer, problem, remedy)]
+
+
 def _check_corpus(config: RLRunConfig) -> Sequence[ConfigProblem]:
-    data = config.data
-    if data.source.startswith("embedded:"):
-        if data.source not in EMBEDDED_TASKS:
-            known = ", ".join(EMBEDDED_TASKS)
-            problem = "is not an embedded data set"
-            return [ConfigProblem("data.source", data.source, problem, f"known: {known}")]
-        rows = EMBEDDED_TASKS[data.source]
-    else:
-        try:
-            rows, with_object = survey(Path(data.source), data)
-        except RLLoopError as error:
-            return error.problems
-        if with_object is not None and config.verifier in READS_TEXT:
-            problem = (
-                f"reads a number or a formula, and the answer of row {with_object} is an object"
-            )
-            remedy = "name the verifier that the rows are for (docs/verifiers.md), or write a text"
-            return [ConfigProblem("verifier", config.verifier, problem, remedy)]
-    if data.limit:
-        rows = min(rows, data.limit)
+    try:
+        rows, with_object = _corpus(config)
+    except RLLoopError as error:
+        return error.problems
+    if with_object is not None and config.verifier in READS_TEXT:
+        problem = f"reads a number or a formula, and the answer of row {with_object} is an object"
+        remedy = "name the verifier that the rows are for (docs/verifiers.md), or write a text"
+        return [ConfigProblem("verifier", config.verifier, problem, remedy)]
     return corpus_problems(rows, config)
+
+
+def _corpus(config: RLRunConfig) -> Corpus:
+    """The rows that the run has. Raises RLLoopError where they cannot be read."""
+    data = config.data
+    if not data.source.startswith("embedded:"):
+        return survey(Path(data.source), data)
+    if data.source not in EMBEDDED_TASKS:
+        known = ", ".join(EMBEDDED_TASKS)
+        problem = "is not an embedded data set"
+        raise RLLoopError.of("data.source", data.source, problem, f"known: {known}")
+    rows = EMBEDDED_TASKS[data.source]
+    return Corpus(min(rows, data.limit) if data.limit else rows, None)
 
 
 def corpus_problems(rows: int, config: GRPOConfig) -> Sequence[ConfigProblem]:

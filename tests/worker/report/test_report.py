@@ -423,6 +423,30 @@ def test_the_report_proposes_what_to_change_tonight(
     assert rules == ["FAILED", "OUT_OF_MEMORY", "POOL_ONLY", "FEW_ROWS", "CAP_MET"]
 
 
+@pytest.mark.parametrize(
+    ("word", "n", "proposed", "text"),
+    [
+        ("no verdict", 15, 0.42, "judged on 15 rows, and 30 are wanted: hold more back"),
+        ("no gain proven", 200, 0.31, "judged on 200 rows, and 300 are wanted: hold more back"),
+        ("no verdict", 10, None, "30 are wanted: a larger heldout_frac is not enough, have about"),
+        ("no verdict", 0, None, "have about 298 rows in all"),
+        ("no gain proven", 40, None, "have about 2998 rows in all"),
+    ],
+)
+def test_as_many_rows_are_proposed_as_a_verdict_takes(
+    db: Database, ran: Ran, word: str, n: int, proposed: float | None, text: str
+) -> None:
+    """Held back where the smallest corpus of such a run has them; no share is that cannot do."""
+    config = {"heldout_frac": 0.2, "select_frac": 0.5, "report_min": 30}
+    ran("22:00", "23:00", result=verdict(word, n=n), config=config)
+
+    [found] = report(db).proposals
+
+    assert text in found.text
+    assert [change.after for change in found.changes] == ([proposed] if proposed else [])
+    assert found.by_hand is (proposed is None)
+
+
 # --- the snapshot ---
 
 
