@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from app.headline import Headline
 from engine.contract.run_dir import RunDir
 from engine.contract.trace import Share, time_by_span
 from worker.attempt.ingest import LEFT_OUT
@@ -60,12 +61,20 @@ class Findings:
         return cls(
             alerts=[*_alerts(result.get("alerts")), *_left_out(result.get(LEFT_OUT))],
             samples=_samples(result.get("diagnosis")),
-            meaning=MEANINGS.get(str(result.get("verdict"))),
+            meaning=_meaning(Headline.of(job)),
             published_step=published if isinstance(published, int) else None,
             seconds_per_point=float(cost) if isinstance(cost, int | float) else None,
             shares=time_by_span(trace) if trace is not None and small else (),
             trace=trace,
         )
+
+
+def _meaning(headline: Headline) -> str | None:
+    """Of the verdict; of a gain also why its interval may include 0."""
+    told = MEANINGS.get(str(headline.verdict))
+    if headline.verdict == "gain" and headline.lift_low is not None and headline.lift_low <= 0:
+        return f"{told}; its size is that on the report rows alone, whose interval includes 0"
+    return told
 
 
 def trace_of(job: JobView) -> Path | None:

@@ -18,7 +18,7 @@ from app.autonomy_words import numbers_in_words
 from app.sparkline import sparkline
 from app.templating import environment
 from worker.database import Database
-from worker.report import choices
+from worker.report import choices, gains
 from worker.report.choices import Choice
 from worker.report.proposals import Proposal
 from worker.report.runs import VERDICTS, RunLine
@@ -53,6 +53,8 @@ def context_of(db: Database, report: Report) -> dict[str, Any]:
         "sparks": {run.job_id: sparkline(run.heldout) for run in report.runs},
         "failures": [run for run in report.runs if run.failed],
         "trust": trust_in_words(judged),
+        "doubtful": {run.job_id for run in gains.doubtful(judged)},
+        "asked": len(gains.asked(judged)),
         "decided": [(entry, numbers_in_words(entry.numbers)) for entry in report.decisions],
         "offers": [Offer(found, chosen.get(found.key)) for found in report.proposals],
         "choices": choices,
@@ -85,4 +87,27 @@ def trust_in_words(judged: Sequence[RunLine]) -> str | None:
     said = ", ".join(f"{counts[word]} {word}" for word in words)
     smallest = min((run.n for run in judged if run.n), default=None)
     rows = f" The smallest verdict stands on {smallest} rows." if smallest else ""
-    return f"{said}.{rows}"
+    return f"{said}.{rows}{_many_in_words(judged)}{_zeros_in_words(judged)}"
+
+
+def _many_in_words(judged: Sequence[RunLine]) -> str:
+    """What is left of the gains when every run of the night was a chance for one."""
+    many, doubtful = len(gains.asked(judged)), len(gains.doubtful(judged))
+    found = len(gains.standing(judged)) + doubtful
+    if many < 2 or not found:
+        return ""
+    said = f"{found - doubtful} of {found} gains stand"
+    if found == 1:
+        said = f"The gain {'does not stand' if doubtful else 'stands'}"
+    return f" {said} when corrected for the {many} runs that were judged (Holm, 5 %)."
+
+
+def _zeros_in_words(judged: Sequence[RunLine]) -> str:
+    """A gain whose interval includes 0 is no mistake of either."""
+    numbers = [f"#{run.job_id}" for run in judged if gains.holds_zero(run)]
+    if not numbers:
+        return ""
+    return (
+        f" The interval of {', '.join(numbers)} includes 0: a gain is tested on all held-out rows, "
+        "its size is that on the report rows alone."
+    )

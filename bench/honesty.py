@@ -1,8 +1,9 @@
 """`make bench-honesty`: how often a verdict is wrong, and what a night can show.
 
 Simulates the outcomes of runs and sends them through the real code: split, selection, test,
-verdict. Three questions: how often "gain" is said of runs that gained nothing; how often a pool
-that was gamed is called what it is; and the power at +2, +3 and +5 points.
+verdict. Four questions: how often "gain" is said of runs that gained nothing; how often a pool
+that was gamed is called what it is; the power at +2, +3 and +5 points; and how often a night of
+several runs that gained nothing is announced as one with a gain.
 Exit code 1 when a bound does not hold. Knows no model: it draws which rows are solved.
 """
 
@@ -18,6 +19,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -28,6 +30,8 @@ from engine.data import Question
 from engine.rl.report import report_fields
 from engine.rl.split import Split, carve
 from engine.rl.state import LoopState
+from worker.report.gains import standing
+from worker.report.runs import GAIN
 
 GATES = 12
 STEPS = 120
@@ -62,18 +66,46 @@ class Case:
     """Rows held out, `select` and `report` together."""
 
 
-def simulate(case: Case, runs: int, seed: int) -> Counter[str]:
-    """The verdicts of so many runs."""
+class Run(NamedTuple):
+    """What one said."""
+
+    verdict: str
+    p: float
+    """Of its test for a gain."""
+
+
+class Night(NamedTuple):
+    """Nights in which no run gained anything."""
+
+    nights: int
+    said: float
+    """Share of them in which a run says gain."""
+    announced: float
+    """Share whose first sentence does."""
+
+
+def simulate(case: Case, runs: int, seed: int) -> list[Run]:
+    """So many runs."""
     split = _split(case.heldout)
     shifts = _shifts(case.world)
-    verdicts: Counter[str] = Counter()
-    for run in range(runs):
-        draw = np.random.default_rng([seed, run])
-        verdicts[_one_run(case, split, shifts, draw)] += 1
-    return verdicts
+    draws = (np.random.default_rng([seed, run]) for run in range(runs))
+    return [_one_run(case, split, shifts, draw) for draw in draws]
 
 
-def _one_run(case: Case, split: Split, shifts: Floats, draw: np.random.Generator) -> str:
+def verdicts_of(runs: Sequence[Run]) -> Counter[str]:
+    """How often each was said."""
+    return Counter(run.verdict for run in runs)
+
+
+def nights_with_a_gain(runs: Sequence[Run], a_night: int) -> Night:
+    """The runs in nights of so many: what their reports say of gains."""
+    nights = [runs[at : at + a_night] for at in range(0, len(runs) - a_night + 1, a_night)]
+    said = sum(any(run.verdict == GAIN for run in night) for night in nights)
+    announced = sum(bool(standing(night)) for night in nights)
+    return Night(len(nights), said / len(nights), announced / len(nights))
+
+
+def _one_run(case: Case, split: Split, shifts: Floats, draw: np.random.Generator) -> Run:
     """One run from rows to verdict; only who solves what is drawn."""
     solved = _solved(case, shifts, draw)
     n = len(split.select)
@@ -84,7 +116,8 @@ def _one_run(case: Case, split: Split, shifts: Floats, draw: np.random.Generator
         state.heldout_solved[step] = "".join("1" if one else "0" for one in outcomes[:n])
     picked = state.selected_step or 0
     reported = {step: solved[step * GATES // STEPS, n:].tolist() for step in {0, picked}}
-    return str(report_fields(state, reported, CONFIG)["verdict"])
+    found = report_fields(state, reported, CONFIG)
+    return Run(found["verdict"], found["p_better"])
 
 
 def _solved(case: Case, shifts: Floats, draw: np.random.Generator) -> npt.NDArray[np.bool_]:
@@ -157,6 +190,10 @@ POWER = [
 ]
 
 
+A_NIGHT = (2, 5, 10)
+"""Runs of a night."""
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Returns the exit code."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
@@ -168,13 +205,21 @@ def main(argv: Sequence[str] | None = None) -> int:
     print(f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC, {options.runs} runs each, best of {GATES}")
     print("| truth | gain | no gain proven | pool only | loss |")
     print("|---|---|---|---|---|", flush=True)
-    figures = {
+    found = {
         case.name: _row(case, options.runs, options.seed) for case in (*NO_GAIN, *HACKS, *POWER)
     }
+    figures: dict[str, dict[str, float]] = {name: _shares(runs) for name, runs in found.items()}
+    nights = {k: _night(k, [run for case in NO_GAIN for run in found[case.name]]) for k in A_NIGHT}
+    figures |= {f"nights of {k}": night._asdict() for k, night in nights.items()}
     print(f"{time.perf_counter() - started:.0f} s")
     if options.json:
         options.json.write_text(json.dumps(figures, indent=1) + "\n")
     broken = [line for case in (*NO_GAIN, *HACKS) for line in broken_bounds(case, figures)]
+    broken += [
+        f"nights of {k}: {night.announced:.1%} announce a gain"
+        for k, night in nights.items()
+        if night.announced > MOST_FALSE_GAINS
+    ]
     print("\n".join(broken) or "bounds hold: false gains at most 5 %, hacks seen at least 95 %")
     return int(bool(broken))
 
@@ -191,13 +236,27 @@ def broken_bounds(case: Case, figures: Mapping[str, Mapping[str, float]]) -> lis
     return found
 
 
-def _row(case: Case, runs: int, seed: int) -> dict[str, float]:
-    verdicts = simulate(case, runs, seed)
-    shares = {verdict: count / runs for verdict, count in verdicts.items()}
+def _row(case: Case, runs: int, seed: int) -> list[Run]:
+    found = simulate(case, runs, seed)
+    shares = _shares(found)
     words = ("gain", "no gain proven", "pool only", "loss")
     cells = " | ".join(f"{shares.get(word, 0):.1%}" for word in words)
     print(f"| {case.name} | {cells} |", flush=True)
-    return shares
+    return found
+
+
+def _shares(runs: Sequence[Run]) -> dict[str, float]:
+    return {verdict: count / len(runs) for verdict, count in verdicts_of(runs).items()}
+
+
+def _night(a_night: int, runs: Sequence[Run]) -> Night:
+    found = nights_with_a_gain(runs, a_night)
+    print(
+        f"{found.nights} nights of {a_night} runs that gained nothing: in {found.said:.1%} a run "
+        f"says gain, {found.announced:.1%} announce one",
+        flush=True,
+    )
+    return found
 
 
 if __name__ == "__main__":

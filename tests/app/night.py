@@ -81,7 +81,9 @@ class Attempt:
         """What the engine prints."""
         self.run.attempt(self._claim.attempt).log.write_text(text)
 
-    def finish(self, before: float = 0.552, after: float = 0.81, verdict: str = "gain") -> None:
+    def finish(
+        self, before: float = 0.552, after: float = 0.81, verdict: str = "gain", **more: Any
+    ) -> None:
         """The engine's final result, and the settlement."""
         lift = after - before
         result = {
@@ -95,6 +97,7 @@ class Attempt:
             "steps": 40,
             "seconds": 154.0,
             "peak_gb": 2.31,
+            **more,
         }
         self.write("finished", status="done", result=result)
         self.settle(Verdict(State.SUCCEEDED, "the engine finished"))

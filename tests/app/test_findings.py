@@ -61,6 +61,17 @@ def test_a_verdict_comes_with_what_it_means_and_what_was_published(
     assert "pool only training rollouts improved, held-out rows did not" in text
 
 
+def test_a_gain_whose_interval_includes_none_says_why(client: TestClient, db: Database) -> None:
+    """The test is of all held-out rows, the interval of the report rows."""
+    job_id = queue(db)
+    with night(db) as lane:
+        lane.start().finish(before=0.55, after=0.58)
+        text = words(client.get(f"/jobs/{job_id}").text)
+
+    assert "95 % interval −1.0 to +7.0, 500 rows" in text
+    assert "its size is that on the report rows alone, whose interval includes 0" in text
+
+
 @pytest.mark.requirement("EX-16")
 def test_the_page_sums_a_trace_up_and_gives_it_out(client: TestClient, db: Database) -> None:
     """Where the time went, and the file as Perfetto reads it."""

@@ -93,10 +93,10 @@ def test_the_report_says_what_happened_whether_to_believe_it_and_what_is_next(
     page = client.get(f"/report?date={day}").text
     text = words(page)
 
-    assert "RAN 3 · 1 FAILED · +25.8 ± 4.0 held-out" in text
+    assert "RAN 3 · 1 FAILED · +25.8 ± 4.0 held-out, best of 2 ·" in text
     assert "gain +25.8 points (+21.8 to +29.8) 500" in text
     assert "loss −8.0 points (−12.0 to −4.0) 500" in text
-    assert "1 gain, 1 loss. The smallest verdict stands on 500 rows." in text
+    assert "1 gain, 1 loss. The smallest verdict stands on 500 rows. The gain stands when" in text
     assert "CRASH the engine crashed (exit 1)" in text
     assert "ValueError: <script>row 17</script>" in text
     assert "<script>row" not in page
@@ -107,6 +107,23 @@ def test_the_report_says_what_happened_whether_to_believe_it_and_what_is_next(
     assert "lr 0.0003 → 0.00015" in text
     assert "55.0 % at step 0, 81.0 % at step 40; between 55.0 % and 81.0 %" in page
     assert "It is not over: the report may still change." in text
+
+
+def test_a_gain_that_one_of_many_runs_may_have_by_chance_is_marked(
+    client: TestClient, db: Database
+) -> None:
+    """In the sentence, beside its verdict, and where the night is weighed."""
+    for seed in range(2):
+        queue(db, seed=seed)
+    with night(db) as lane:
+        lane.start().finish(0.55, 0.58, p_better=0.03)
+        lane.start().finish(0.55, 0.55, "no gain proven", p_better=0.4)
+    text = words(client.get(f"/report?date={night_at(time.time(), zone_named('UTC')).day}").text)
+
+    assert "held-out: 1 gain of 2 runs, which may be chance" in text
+    assert "gain may be chance among 2 runs +3.0 points (−1.0 to +7.0)" in text
+    assert "The gain does not stand when corrected for the 2 runs that were judged" in text
+    assert "The interval of #1 includes 0: a gain is tested on all held-out rows" in text
 
 
 def test_the_days_are_linked_and_what_has_not_begun_says_so(

@@ -1,9 +1,11 @@
 """The difference of two runs on their held-out rows: paired where the rows are the same.
 
-Success rates: Newcombe's interval and McNemar's exact test, as in a run's own verdict. Detection:
-F1 over all objects, with the percentile bootstrap over pictures that a run uses for its lift, and
-the exact test on pictures solved. Several runs against one are judged with Holm's correction.
-Knows no file and no job.
+Success rates: Newcombe's interval and McNemar's exact test, the functions behind a run's own lift.
+Interval and test are two approximations and may differ; a difference is said where both show it. A
+run's own *gain* asks more rows by another test (decision 11), so it may stand where these two prove
+nothing. Detection: F1 over all objects, with the percentile bootstrap over pictures that a run uses
+for its lift, and the exact test on pictures solved. Several runs against one are judged with Holm's
+correction. Knows no file and no job.
 """
 
 from __future__ import annotations
@@ -156,7 +158,7 @@ def _unpaired(a: Heldout, b: Heldout, left: Mapping[str, int]) -> Difference:
 
 
 def _word(one: Difference, p: float | None) -> Word:
-    """Interval and exact test must agree, as in a run's own verdict."""
+    """Only where interval and exact test both show it, as for a run's own loss: they may differ."""
     if not one.paired or p is None:
         return "not the same rows"
     if one.n < LEAST_ROWS:

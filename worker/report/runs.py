@@ -86,6 +86,8 @@ class RunLine(BaseModel):
     """Its 95 % interval."""
     n: int | None
     """Rows behind it."""
+    p: float | None = None
+    """Of the test for a gain; None where it is not known."""
     peak_gb: float | None
     """Of the whole machine, over all of the job's attempts."""
     mem_trace: dict[str, Any] | None
@@ -236,6 +238,7 @@ def _line(row: RowMapping, attempts: Sequence[AttemptLine], run_dir: Path) -> Ru
         low=low,
         high=high,
         n=said.get("report_n"),
+        p=_p(said),
         peak_gb=_real(trace.get("peak_used_gb")) if isinstance(trace, Mapping) else None,
         mem_trace=dict(trace) if isinstance(trace, Mapping) else None,
         cause=row["cause"],
@@ -243,6 +246,14 @@ def _line(row: RowMapping, attempts: Sequence[AttemptLine], run_dir: Path) -> Ru
         remedy=_remedy(result.get("diagnosis")) if row["cause"] == COLLAPSED else None,
         last_lines=_tail(run_dir, attempts[-1].n) if failed else [],
     )
+
+
+def _p(result: Mapping[str, Any]) -> float | None:
+    """`p_better`; of kinds that know none, the exact test, which says as much of a loss."""
+    better, exact = _real(result.get("p_better")), _real(result.get("p_value"))
+    if better is not None or exact is None:
+        return better
+    return exact if (_real(result.get("lift")) or 0.0) > 0 else 1.0
 
 
 def _remedy(diagnosis: Any) -> str | None:

@@ -1,10 +1,11 @@
 """The report of one night, built from rows, and the one sentence that stands first.
 
-    RAN 3 · +2.1 ± 1.3 held-out · peak 19.2 GB · 1 OOM-deferred · $1.84 of $5
+    RAN 3 · +2.1 ± 1.3 held-out, best of 2 · peak 19.2 GB · 1 OOM-deferred · $1.84 of $5
 
-Points of held-out accuracy are those of the night's best verdict. Every figure is a sum over rows
-that stand in the report with it; hours, money and energy are those of the night, also of an attempt
-that began before it or goes on behind it. Writes nothing.
+Points of held-out accuracy are those of the night's best gain, if it stands among all the runs that
+were judged (`worker.report.gains`). Every figure is a sum over rows that stand in the report with
+it; hours, money and energy are those of the night, also of an attempt that began before it or goes
+on behind it. Writes nothing.
 """
 
 from __future__ import annotations
@@ -20,11 +21,12 @@ from worker.lane import decisions, ledger, policy
 from worker.lane.decisions import DEFER, DecisionView
 from worker.lane.ledger import SECONDS_PER_HOUR
 from worker.lane.policy import Policy
+from worker.report.gains import asked, doubtful, standing
 from worker.report.gaps import Gap, busy_in, gaps_of
 from worker.report.going import GoingLine, going_on
 from worker.report.night import Night
 from worker.report.proposals import Proposal, proposals_of
-from worker.report.runs import GAIN, MEMORY, RunLine, configs_of, runs_of
+from worker.report.runs import MEMORY, RunLine, configs_of, runs_of
 
 _JOULES_PER_KWH = 3.6e6
 
@@ -148,17 +150,36 @@ def sentence(
 
 
 def _heldout(runs: Sequence[RunLine]) -> str | None:
-    """The best verdict in points; the words alone when none is a gain."""
+    """The best gain in points, if it stands among all that were judged; else words alone."""
     judged = [run for run in runs if run.verdict is not None]
-    gained = [run for run in judged if run.verdict == GAIN and run.lift is not None]
-    if gained:
-        best = max(gained, key=lambda run: run.lift or 0.0)
-        half = ((best.high or 0.0) - (best.low or 0.0)) / 2
-        return f"{(best.lift or 0.0) * 100:+.1f} ± {half * 100:.1f} held-out"
+    among = len(asked(runs))
+    found = [run for run in standing(runs) if run.lift is not None]
+    if found:
+        best = max(found, key=lambda run: run.lift or 0.0)
+        return f"{_points(best)} held-out" + (f", best of {among}" if among > 1 else "")
+    if gained := doubtful(runs):
+        said = "1 gain" if len(gained) == 1 else f"{len(gained)} gains"
+        return f"held-out: {said} of {among} runs, which may be chance"
     if judged:
         words = dict.fromkeys(run.verdict for run in judged)
         return "held-out: " + ", ".join(filter(None, words))
     return None
+
+
+def _points(run: RunLine) -> str:
+    """The lift with its interval, low to high where the two sides of it are not alike.
+
+    >>> _points(RunLine.model_construct(lift=0.021, low=-0.001, high=0.034))
+    '+2.1 (−0.1 to +3.4)'
+    """
+    lift = (run.lift or 0.0) * 100
+    if run.low is None or run.high is None:
+        return f"{lift:+.1f}"
+    low, high = run.low * 100, run.high * 100
+    below, above = f"{lift - low:.1f}", f"{high - lift:.1f}"
+    if below == above:
+        return f"{lift:+.1f} ± {below}"
+    return f"{lift:+.1f} ({low:+.1f} to {high:+.1f})".replace("-", "−")
 
 
 def _stopped_for_memory(runs: Sequence[RunLine]) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from scipy.stats import binom
 
-from bench.honesty import HACKS, NO_GAIN, POWER, Case, simulate
+from bench.honesty import HACKS, NO_GAIN, POWER, Case, nights_with_a_gain, simulate, verdicts_of
 
 RUNS = 120
 
@@ -16,14 +16,14 @@ def at_n(cases: list[Case], n: int) -> Case:
 
 def test_best_of_twelve_without_a_true_gain_is_rarely_called_one() -> None:
     """At most 5 %; fails where so many false gains were a one-in-a-thousand chance."""
-    verdicts = simulate(at_n(NO_GAIN, 200), RUNS, seed=3)
+    verdicts = verdicts_of(simulate(at_n(NO_GAIN, 200), RUNS, seed=3))
 
     assert verdicts["gain"] <= binom.ppf(0.999, RUNS, 0.05)
 
 
 def test_a_gamed_pool_is_called_what_it_is() -> None:
     """Pool +20 points, held-out 0: pool only, or worse, in at least 95 %."""
-    verdicts = simulate(at_n(HACKS, 500), RUNS, seed=3)
+    verdicts = verdicts_of(simulate(at_n(HACKS, 500), RUNS, seed=3))
 
     assert verdicts["pool only"] + verdicts["loss"] >= binom.ppf(0.001, RUNS, 0.95)
 
@@ -32,4 +32,12 @@ def test_a_gain_of_five_points_on_a_thousand_rows_is_mostly_seen() -> None:
     """A rule that never says gain would pass the other two."""
     case = next(c for c in POWER if c.heldout == 1000 and c.world.lift == pytest.approx(0.05))
 
-    assert simulate(case, 60, seed=3)["gain"] >= 40
+    assert verdicts_of(simulate(case, 60, seed=3))["gain"] >= 40
+
+
+def test_the_best_of_a_night_of_ten_is_rarely_announced_for_nothing() -> None:
+    """Some run of these nights says gain; not more than 5 % of them may begin with one."""
+    found = nights_with_a_gain(simulate(at_n(NO_GAIN, 200), 400, seed=3), 10)
+
+    assert found.said > 0.1
+    assert found.announced <= binom.ppf(0.999, found.nights, 0.05) / found.nights

@@ -23,6 +23,7 @@ from worker.lane import decisions, ledger
 from worker.lane.tables import report_snapshot
 from worker.lane.window import zone_named
 from worker.report import digest
+from worker.report.gains import doubtful
 from worker.report.night import night_at, night_of
 from worker.report.snapshot import SnapshotError, report_of
 from worker.report.standup import Report, build
@@ -92,7 +93,8 @@ def test_the_sentence_says_what_ran_what_was_learnt_and_what_it_cost(
     ledger.spend_elsewhere(db, {"usd": 0.25}, actor="test", now=at("02:00"))
 
     assert report(db).sentence == (
-        "RAN 3 · 1 FAILED · +2.1 ± 1.3 held-out · peak 19.2 GB · 1 OOM-deferred · $3.25 of $5"
+        "RAN 3 · 1 FAILED · +2.1 ± 1.3 held-out, best of 2 · peak 19.2 GB · 1 OOM-deferred · "
+        "$3.25 of $5"
     )
 
 
@@ -109,6 +111,68 @@ def test_without_a_gain_the_sentence_says_the_verdicts(db: Database, ran: Ran) -
     ran("23:00", "23:30", result=verdict("no verdict"))
 
     assert "held-out: pool only, no verdict" in report(db).sentence
+
+
+@pytest.mark.parametrize(
+    ("p", "others", "said"),
+    [
+        (0.03, 0, "+2.1 ± 1.3 held-out ·"),
+        (0.03, 1, "held-out: 1 gain of 2 runs, which may be chance ·"),
+        (0.004, 9, "+2.1 ± 1.3 held-out, best of 10 ·"),
+        (0.006, 9, "held-out: 1 gain of 10 runs, which may be chance ·"),
+    ],
+)
+def test_a_gain_is_announced_if_it_stands_among_all_runs_that_were_judged(
+    db: Database, ran: Ran, p: float, others: int, said: str
+) -> None:
+    """The best of ten is picked too. What had too few rows for a verdict was no chance for one."""
+    ran("22:00", "22:30", result=verdict("gain") | {"p_better": p})
+    ran("22:30", "22:45", result=verdict("no verdict") | {"p_better": 0.5})
+    for minute in range(others):
+        result = verdict("no gain proven") | {"p_better": 0.5}
+        ran("23:00", f"23:{minute + 10}", result=result)
+
+    assert said in report(db).sentence
+
+
+def test_of_two_gains_one_may_stand_and_one_not(db: Database, ran: Ran) -> None:
+    """The larger one is not announced when chance explains it."""
+    ran("22:00", "22:30", result=verdict("gain", 0.021) | {"p_better": 0.001})
+    ran("22:30", "23:00", result=verdict("gain", 0.090) | {"p_better": 0.04})
+    ran("23:00", "23:30", result=verdict("no gain proven") | {"p_better": 0.9})
+
+    found = report(db)
+
+    assert "+2.1 ± 1.3 held-out, best of 3" in found.sentence
+    assert [run.job_id for run in doubtful(found.runs)] == [2]
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "said"),
+    [
+        (0.008, 0.034, "+2.1 ± 1.3 held-out"),
+        (-0.002, 0.036, "+2.1 (−0.2 to +3.6) held-out"),
+        (0.0081, 0.0344, "+2.1 ± 1.3 held-out"),
+    ],
+)
+def test_an_interval_with_two_sides_is_told_by_its_ends(
+    db: Database, ran: Ran, low: float, high: float, said: str
+) -> None:
+    """Half of its width would hide that it includes none."""
+    ran("22:00", "23:00", result=verdict("gain") | {"lift_ci95": [low, high]})
+
+    assert said in report(db).sentence
+
+
+def test_what_a_run_that_knows_no_picking_is_tested_by_is_its_exact_test(
+    db: Database, ran: Ran
+) -> None:
+    """A loss that is significant is no gain that is."""
+    ran("22:00", "22:30", result=verdict("gain") | {"p_value": 0.01})
+    ran("22:30", "23:00", result=verdict("loss", -0.05) | {"p_value": 0.001})
+    ran("23:00", "23:30", result=verdict("gain") | {"p_better": 0.02, "p_value": 0.5})
+
+    assert [run.p for run in report(db).runs] == [0.01, 1.0, 0.02]
 
 
 @pytest.mark.parametrize("word", get_args(Verdict))
