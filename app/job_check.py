@@ -16,7 +16,7 @@ from engine.contract.kinds import cautions, validate
 from worker.admission import memory_of
 from worker.database import Database
 from worker.jobs.submission import Submission
-from worker.jobs.sweeps import checked_axes, config_at, points
+from worker.jobs.sweeps import cautions_of, checked_axes, config_at, points
 from worker.jobs.views import JobView
 from worker.lane.prospect import Prospect, prospect
 
@@ -98,7 +98,7 @@ def check(database: Database, wanted: Submission, original: JobView | None = Non
     return Check(
         jobs=jobs,
         looked=looked,
-        cautions=cautions(wanted.kind, configs[0]),
+        cautions=cautions_of(wanted) if wanted.sweep else cautions(wanted.kind, wanted.config),
         differences=differences,
     )
 

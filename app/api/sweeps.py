@@ -19,7 +19,7 @@ router = APIRouter(prefix="/api/v1/sweeps", tags=["sweeps"])
 
 @router.post("", status_code=201, openapi_extra=takes(NewJob, keyed=True))
 async def create_sweep(request: Request, database: DatabasePart) -> JSONResponse:
-    """Queue a job for every combination of the values in `sweep`.
+    """Queue a job for every combination of the values in `sweep`; with their `cautions`.
 
     With an `Idempotency-Key` the same request is answered by the same jobs, with 200.
     """
@@ -27,7 +27,9 @@ async def create_sweep(request: Request, database: DatabasePart) -> JSONResponse
     body = await json_object(request, example)
     found, repeated = await anyio.to_thread.run_sync(_submit, database, body, key_of(request))
     headers = {"Location": f"/api/v1/sweeps/{found.id}"}
-    return JSONResponse(found.model_dump(mode="json"), 200 if repeated else 201, headers=headers)
+    body = found.model_dump(mode="json")
+    body["cautions"] = [one.as_dict() for one in sweeps.cautions_of(wanted)]
+    return JSONResponse(body, 200 if repeated else 201, headers=headers)
 
 
 @router.get("/{sweep_id}")

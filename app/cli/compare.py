@@ -74,7 +74,10 @@ def _said(one: Against, first: Side, side: Side) -> str:
         f"(95 % interval {wording.interval(last.low, last.high)})"
     )
     if not last.paired:
-        return f"{text}; no row in common, so nothing is paired and nothing is tested"
+        return (
+            f"{text}; no row in common, so nothing is paired and nothing is tested "
+            "(runs of one corpus share theirs where data.split_seed is the same)"
+        )
     text += f"; {last.n} same rows, {last.gained} gained, {last.lost} lost, p {_p(last)}"
     if one.at_base is not None and one.at_base.word in {"better", "worse"}:
         text += f"; they began apart: {wording.points(one.at_base.lift)} at step 0"

@@ -127,7 +127,7 @@ def _enqueue_one(database: Database, wanted: Submission, key: str | None, *, as_
 def _enqueue_sweep(
     database: Database, wanted: Submission, key: str | None, *, as_json: bool
 ) -> None:
-    from worker.jobs.sweeps import submit_sweep  # noqa: PLC0415 - keeps --help light
+    from worker.jobs.sweeps import cautions_of, submit_sweep  # noqa: PLC0415 - keeps --help light
 
     done = submit_sweep(database, wanted, actor=who(), key=key)
     if as_json:
@@ -140,6 +140,8 @@ def _enqueue_sweep(
         note(f"the key was used for this before: it is sweep {done.sweep_id}, {count}")
     else:
         note(f"sweep {done.sweep_id}: {count} are queued; run them with: cockpit drain")
+    for caution in cautions_of(wanted):
+        note(f"caution: {caution.line()}")
 
 
 def _axes(raw: dict[str, Any], options: list[str] | None) -> Any:

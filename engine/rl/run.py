@@ -24,6 +24,7 @@ from engine.attempt import Attempt
 from engine.contract.errors import NightlaneError
 from engine.contract.kinds.rl_run import RLRunConfig
 from engine.contract.rl.cautions import cautions
+from engine.contract.rl.descent import BEGINS, earlier_runs
 from engine.contract.run_dir import write_json
 from engine.contract.trace import TraceWriter
 from engine.data import Bench, load
@@ -54,6 +55,8 @@ from engine.rl.trainer import NonFiniteUpdateError, Trainer
 from engine.rl.warmup import WarmupReport
 from engine.rollout import Groups
 from engine.rollout.serving_lane import ServingLane
+
+_SEEN = "HELDOUT_SEEN"
 
 
 def run(attempt: Attempt) -> dict[str, Any]:
@@ -98,7 +101,7 @@ class _Run:
             self.bench.questions,
             heldout_frac=config.heldout_frac,
             select_frac=config.select_frac,
-            seed=config.seed,
+            seed=config.split_seed,
         )
         self.resumed = self._find_checkpoint()
         self._settle_inputs()
@@ -148,6 +151,8 @@ class _Run:
         recorder.card = {"serving": self._served()}
         self._restore(trainer, recorder)
         loop = self._loop(trainer, recorder, self.resumed.state)
+        if self.resumed.state is None:
+            self._tell_what_was_seen(loop, recorder)
         try:
             loop, refusal = self._train(loop, trainer, recorder)
             report = {}
@@ -247,6 +252,24 @@ class _Run:
         )
         for caution in cautions(self.config):
             self._warn("CAUTION", caution.line())
+
+    def _tell_what_was_seen(self, loop: RLLoop, recorder: Recorder) -> None:
+        """Held-out rows that an earlier run trained on, where the policy comes out of one."""
+        heldout = [question.id for question in (*self.split.select, *self.split.report)]
+        for earlier in earlier_runs(self.config.model_dump(include=set(BEGINS))):
+            if earlier.data.get("source") != self.config.data.source:
+                continue
+            seen = len(earlier.trained.intersection(heldout))
+            if not seen:
+                continue
+            text = (
+                f"{seen} of {len(heldout)} held-out rows were trained on by the run that "
+                f"{earlier.field} comes from ({earlier.run.root}): what they show of this one is "
+                f"too good; hold out the same with data.split_seed: {earlier.split_seed}"
+            )
+            loop.state.alerts.append({"code": _SEEN, "step": 0, "text": text})
+            recorder.alerted(_SEEN, 0, text)
+            self._progress({"alerts": loop.state.alerts})
 
     def _step_zero(self) -> dict[str, Any] | None:
         """Bring the policy to step 0; what the warm-up did, None without one."""

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+import yaml
 from starlette.testclient import TestClient
 
 from tests.app.night import CONFIG
@@ -50,3 +51,24 @@ def test_a_collapsed_recipe_is_cautioned_on_its_page(client: TestClient) -> None
 
     assert "Caution: lr: with kl_coef=0.001 is what collapsed" in risky
     assert "Caution:" not in sound
+
+
+@pytest.mark.requirement("JB-13")
+@pytest.mark.parametrize(("data", "said"), [({}, ["sweep.seed"]), ({"split_seed": 0}, [])])
+def test_a_sweep_over_seeds_that_cannot_be_compared_is_cautioned_at_every_door(
+    client: TestClient, cockpit: Callable[..., Any], data: dict[str, Any], said: list[str]
+) -> None:
+    """Each seed holds out other rows; one split seed for all of them is the way out."""
+    config = CONFIG | {"data": data, "sweep": {"seed": [1, 2]}}
+    text = yaml.safe_dump(config)
+    words = (
+        "sweep.seed: holds out other rows at each value: these runs cannot be compared row by row"
+    )
+
+    by_rest = client.post("/api/v1/sweeps", json={"kind": "rl_run", "yaml": text}).json()
+    by_form = client.post("/new/check", data={"kind": "rl_run", "yaml": text}).text
+    by_line = cockpit("enqueue", "rl_run", "-", "--force", stdin=text.encode()).err
+
+    assert [found["field"] for found in by_rest["cautions"]] == said
+    assert ("these runs cannot be compared row by row" in by_form) is bool(said)
+    assert (f"caution: {words}; set data.split_seed to one number" in by_line) is bool(said)

@@ -84,6 +84,19 @@ def test_rows_that_are_not_the_same_are_never_paired(db: Database) -> None:
     assert (one.low, one.high) == independent(20, 60, 50, 60)
 
 
+def test_runs_without_a_row_in_common_are_told_how_to_have_some(
+    client: TestClient, cockpit: Callable[..., Said], db: Database
+) -> None:
+    """On the page and on the command line."""
+    ran(db, heldout(WEAK))
+    ran(db, heldout(STRONG, first=1000))
+
+    said = cockpit("compare", "1", "2").out
+
+    assert "share theirs where data.split_seed is the same" in said
+    assert "<code>data.split_seed</code> is the same" in client.get("/compare?job=1&job=2").text
+
+
 @pytest.mark.requirement("UI-03")
 def test_only_shared_rows_are_paired_and_the_rest_is_counted(db: Database) -> None:
     """The same id with another question is another row."""

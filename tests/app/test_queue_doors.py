@@ -208,7 +208,9 @@ def test_a_sweep_is_sent_as_lists_or_as_one_yaml(client: TestClient) -> None:
     for answer, first in ((by_json, 1), (by_yaml, 5)):
         assert answer.status_code == 201
         assert answer.json()["job_ids"] == list(range(first, first + 4))
-        assert client.get(answer.headers["location"]).json() == answer.json()
+        made = answer.json()
+        assert [found["field"] for found in made.pop("cautions")] == ["sweep.seed"]
+        assert client.get(answer.headers["location"]).json() == made
     members = client.get("/api/v1/jobs?sweep=2").json()["jobs"]
     assert members[0]["sweep_point"] == {"lr": 1e-3, "seed": 1}
     assert client.post("/api/v1/sweeps/2/cancel").json() == {

@@ -19,6 +19,7 @@ from pydantic_core import to_json
 from sqlalchemy import Connection, insert, select
 
 from engine.contract.errors import ConfigError, ConfigProblem
+from engine.contract.kinds import cautions, sweep_cautions
 from worker.database import Database
 from worker.jobs import keys
 from worker.jobs.keys import Owner
@@ -113,6 +114,13 @@ def checked_candidates(wanted: Submission) -> list[Candidate]:
             raise _problem("sweep", None, problem, "give each value once")
         point_of[config] = point
     return candidates
+
+
+def cautions_of(wanted: Submission) -> Sequence[ConfigProblem]:
+    """What a sweep that can be queued had better not say: its first point, and its axes."""
+    axes = checked_axes(wanted)
+    first = config_at(wanted.config, next(points(axes)))
+    return [*cautions(wanted.kind, first), *sweep_cautions(wanted.kind, first, axes)]
 
 
 def points(axes: Mapping[str, Sequence[Any]]) -> Iterator[dict[str, Any]]:

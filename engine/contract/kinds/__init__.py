@@ -17,7 +17,7 @@ import pkgutil
 import re
 import types
 import typing
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -46,6 +46,10 @@ def _no_inputs(_: Any) -> Sequence[Path]:
 
 
 def _no_problems(_: Any) -> Sequence[ConfigProblem]:
+    return ()
+
+
+def _no_axes(_: Any, __: Collection[str]) -> Sequence[ConfigProblem]:
     return ()
 
 
@@ -82,6 +86,8 @@ class Kind:
     """What only a look at the file system can tell; run at enqueue, must be quick."""
     cautions: Callable[[Any], Sequence[ConfigProblem]] = _no_problems
     """What a valid config had better not say; every door that takes a job in shows it."""
+    sweep_cautions: Callable[[Any, Collection[str]], Sequence[ConfigProblem]] = _no_axes
+    """What a sweep over some settings, by dotted name, had better not be; shown beside those."""
     envelope: Callable[[Any], Envelope | None] = _no_envelope
     """The memory it will need at most; None when that cannot be told beforehand."""
     serves: Callable[[Any], bool] = _serves_nothing
@@ -258,6 +264,14 @@ def cautions(kind_name: str, raw: Mapping[str, Any]) -> Sequence[ConfigProblem]:
     """What a config that `validate` accepts had better not say."""
     kind = get_kind(kind_name)
     return kind.cautions(kind.config.model_validate(dict(raw)))
+
+
+def sweep_cautions(
+    kind_name: str, raw: Mapping[str, Any], axes: Collection[str]
+) -> Sequence[ConfigProblem]:
+    """What a sweep over these settings had better not say; `raw`: the config of any point of it."""
+    kind = get_kind(kind_name)
+    return kind.sweep_cautions(kind.config.model_validate(dict(raw)), axes)
 
 
 def text_problems(value: Any, field: str = "") -> list[ConfigProblem]:

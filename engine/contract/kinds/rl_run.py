@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -20,6 +20,7 @@ from engine.contract.paths import located
 from engine.contract.rl.buffer import BufferConfig
 from engine.contract.rl.cautions import cautions
 from engine.contract.rl.data import EMBEDDED_TASKS, Corpus, DataConfig, survey
+from engine.contract.rl.descent import BEGINS, earlier_runs
 from engine.contract.rl.envelope import rl_envelope
 from engine.contract.rl.format import FormatConfig, format_problems
 from engine.contract.rl.guard import GuardConfig
@@ -81,7 +82,7 @@ class GRPOConfig(Section):
     lr: float = Field(1e-6, ge=0, lt=1)
     """AdamW's learning rate. 0 trains nothing: a control run."""
     seed: int = Field(0, ge=0, lt=2**31)
-    """Makes split, draws and sampling repeatable."""
+    """Makes split, draws and sampling repeatable (the split alone: `data.split_seed`)."""
     heldout_patience: int | None = Field(None, ge=1)
     """Stop after this many gates in a row without a new best held-out score; off by default."""
 
@@ -224,6 +225,11 @@ class RLRunConfig(GRPOConfig):
         return self
 
     @property
+    def split_seed(self) -> int:
+        """The one in force."""
+        return self.seed if self.data.split_seed is None else self.data.split_seed
+
+    @property
     def serves(self) -> bool:
         """Whether a server beside the trainer samples."""
         return self.rollout_backend == "vllm"
@@ -293,7 +299,15 @@ def _cautions(config: RLRunConfig) -> Sequence[ConfigProblem]:
         *_report_caution(config),
         *template_cautions(config.prompting, config.base),
         *_buffer_caution(config),
+        *_descent_cautions(config),
     ]
+
+
+def _sweep_cautions(config: RLRunConfig, axes: Collection[str]) -> Sequence[ConfigProblem]:
+    if "seed" not in axes or config.data.split_seed is not None:
+        return []
+    problem = "holds out other rows at each value: these runs cannot be compared row by row"
+    return [ConfigProblem("sweep.seed", None, problem, "set data.split_seed to one number")]
 
 
 def _download_caution(base: str) -> Sequence[ConfigProblem]:
@@ -354,6 +368,35 @@ def _buffer_caution(config: RLRunConfig) -> Sequence[ConfigProblem]:
         problem, remedy = "does nothing while a rollout is read once", "set buffer.max_reads"
         return [ConfigProblem("buffer.max_staleness", staleness, problem, remedy)]
     return []
+
+
+def _descent_cautions(config: RLRunConfig) -> Iterator[ConfigProblem]:
+    """Held-out rows that the base was trained on say nothing."""
+    data = config.data
+    for earlier in earlier_runs(config.model_dump(include=set(BEGINS))):
+        if earlier.data.get("source") != data.source:
+            continue
+        share = earlier.config.get("heldout_frac", 0.0)
+        apart = {
+            "data.split_seed": (earlier.split_seed, config.split_seed),
+            "data.limit": (earlier.data.get("limit"), data.limit),
+            # The first rows of the shuffle are held out: fewer of them are among those of before.
+            "heldout_frac": (share, max(share, config.heldout_frac)),
+        }
+        differing = {name: pair for name, pair in apart.items() if pair[0] != pair[1]}
+        if not differing:
+            continue
+        said = ", ".join(f"{name} {was}, here {now}" for name, (was, now) in differing.items())
+        problem = (
+            f"comes from a run that trained on rows which are held out here ({earlier.run.root}: "
+            f"{said}): the verdict would rest on what it has seen"
+        )
+        remedy = " and ".join(f"{name}: {_yaml(was)}" for name, (was, _) in differing.items())
+        yield ConfigProblem(earlier.field, None, problem, f"set {remedy}")
+
+
+def _yaml(value: Any) -> str:
+    return "null" if value is None else str(value)
 
 
 def _check_folder(field: str, path: Path, marker: str, what: str) -> Sequence[ConfigProblem]:
@@ -435,6 +478,7 @@ KIND = Kind(
     indifferent=frozenset({"save_every", "keep_checkpoints", "threads"}),
     check=_check,
     cautions=_cautions,
+    sweep_cautions=_sweep_cautions,
     envelope=rl_envelope,
     serves=lambda config: config.serves,
 )

@@ -40,6 +40,9 @@ class DataConfig(Section):
     """Key of a row's stable id; a row without one is named by its line number."""
     limit: int | None = Field(None, ge=1)
     """Use only the first so many rows."""
+    split_seed: int | None = Field(None, ge=0, lt=2**31)
+    """Which rows are held out. Runs that differ in `seed` alone are compared row by row where this
+    is the same; without one it is the run's `seed`."""
 
     @field_validator("source")
     @classmethod
