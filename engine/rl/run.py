@@ -49,7 +49,7 @@ from engine.rl.parts import (
 from engine.rl.recorder import Recorder, read_state, recorded_gates
 from engine.rl.report import report_fields
 from engine.rl.rollback import roll_back
-from engine.rl.split import Split, carve, freeze
+from engine.rl.split import Split, carve, freeze, thawed
 from engine.rl.state import LoopState
 from engine.rl.trainer import NonFiniteUpdateError, Trainer
 from engine.rl.warmup import WarmupReport
@@ -97,7 +97,7 @@ class _Run:
         self.run_dir = attempt.run
         self.events = attempt.events
         self.bench: Bench = load(config.data)
-        self.split: Split = carve(
+        self.split: Split = thawed(self.bench.questions, self.run_dir.split) or carve(
             self.bench.questions,
             heldout_frac=config.heldout_frac,
             select_frac=config.select_frac,

@@ -15,7 +15,7 @@ from pathlib import Path
 from engine.contract.errors import RLLoopError
 from engine.contract.rl.shares import sizes
 from engine.contract.run_dir import write_json
-from engine.data import Question
+from engine.data import Question, asked
 
 
 @dataclass(frozen=True)
@@ -49,8 +49,9 @@ def carve(
 ) -> Split:
     """Seeded shuffle; held-out = max(1, round(n·frac)) rows, parted into select and report.
 
-    Rows with the same prompt stay together, whatever their ids: a question that trains is never
-    asked by a gate. `select` gets at least one row; `report` gets the rest, which may be none.
+    Rows that ask the same stay together, whatever their ids and however they are written: a
+    question that trains is never asked by a gate. `select` gets at least one row; `report` gets
+    the rest, which may be none.
     Raises RLLoopError when no row is left to train on.
     """
     groups = _by_prompt(questions)
@@ -65,10 +66,10 @@ def carve(
 
 
 def _by_prompt(questions: Sequence[Question]) -> list[list[Question]]:
-    """Rows in groups of one prompt, white space aside, in the order of their first row."""
+    """Rows in groups of one question, however it is written, in the order of their first row."""
     groups: dict[str, list[Question]] = {}
     for question in questions:
-        groups.setdefault(" ".join(question.prompt.split()), []).append(question)
+        groups.setdefault(asked(question.prompt), []).append(question)
     return list(groups.values())
 
 
@@ -82,6 +83,20 @@ def _take(
             return groups[:index], groups[index:]
         taken += len(group)
     return groups, []
+
+
+def thawed(questions: Sequence[Question], path: Path) -> Split | None:
+    """The rows of a frozen split as they are now, by their ids; None before it was frozen.
+
+    Never carved again, so a run goes on with its own split under a later version too. What is gone
+    is left out, and `freeze` refuses the rest.
+    """
+    if not path.exists():
+        return None
+    frozen = json.loads(path.read_bytes())
+    known = {question.id: question for question in questions}
+    names = ("train", "select", "report")
+    return Split(*([known[one] for one in frozen[name] if one in known] for name in names))
 
 
 def freeze(split: Split, path: Path) -> None:

@@ -17,7 +17,7 @@ from jinja2 import TemplateError
 from engine.contract.errors import RLLoopError
 from engine.contract.rl.format import ANSWER, FormatConfig
 from engine.contract.rl.prompting import PLACEHOLDER, PromptingConfig, no_template
-from engine.data import Question
+from engine.data import Question, asked
 from engine.models.vocabulary import readable
 
 Examples = Callable[[Question], Sequence[tuple[Question, str]]]
@@ -145,12 +145,13 @@ def demonstration(question: Question, config: FormatConfig) -> str:
 def fading_examples(rows: Sequence[Question], config: FormatConfig, max_steps: int) -> Examples:
     """The first training rows, worked out, before every question; fewer with each draw's step.
 
-    A question is never its own example.
+    A question is never its own example, however it is written there.
     """
 
     def shown(question: Question) -> Sequence[tuple[Question, str]]:
         count = config.shots_at((question.draw or 0) + 1, max_steps)
-        others = [row for row in rows[: count + 1] if row.prompt != question.prompt]
+        same = asked(question.prompt)
+        others = [row for row in rows[: count + 1] if asked(row.prompt) != same]
         return [(row, demonstration(row, config)) for row in others[:count]]
 
     return shown

@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from engine.contract.errors import RLLoopError
-from engine.data import Question
+from engine.contract.rl.data import DataConfig
+from engine.data import Question, load
 from engine.rl.curriculum import Curriculum
-from engine.rl.split import carve, freeze
+from engine.rl.split import Split, carve, freeze, thawed
 
 
 def questions(n: int) -> list[Question]:
     return [Question(f"q{i}", f"{i}=", "7") for i in range(n)]
+
+
+def full_width(text: str) -> str:
+    """With the digits of East Asian type."""
+    return text.translate({ord("0") + digit: 0xFF10 + digit for digit in range(10)})
 
 
 @pytest.mark.requirement("RL-04")
@@ -57,6 +63,74 @@ def test_a_question_that_stands_twice_is_never_trained_on_and_asked_by_a_gate(se
     ]
     assert sum(map(len, parts)) == len(set.union(*parts)) == 12
     assert sum(map(len, (split.train, split.select, split.report))) == 36
+
+
+@pytest.mark.requirement("RL-04")
+@pytest.mark.parametrize(
+    "twin",
+    [str.upper, lambda text: text.rstrip(" ?"), lambda text: text.replace("?", "？"), full_width],
+    ids=["case", "mark", "full-width mark", "full-width digits"],
+)
+def test_a_question_that_is_written_in_another_way_is_the_same_question(
+    twin: Callable[[str], str],
+) -> None:
+    """Of no pair does one train and the other stand in a gate."""
+    first = [Question(f"a{i}", f"What is {i} plus {i % 7} ?", "7") for i in range(60)]
+    twins = [Question(f"b{q.id[1:]}", twin(q.prompt), "7") for q in first]
+
+    split = carve([*first, *twins], heldout_frac=0.2, select_frac=0.5, seed=0)
+
+    parts = [{q.id[1:] for q in part} for part in (split.train, split.select, split.report)]
+    assert sum(map(len, parts)) == len(set.union(*parts)) == 60
+
+
+def test_prompts_of_nothing_but_marks_are_questions_of_their_own() -> None:
+    """There is no word left to tell them by."""
+    rows = [Question(str(i), "?" * (i + 1), "7") for i in range(20)]
+
+    split = carve(rows, heldout_frac=0.2, select_frac=0.5, seed=0)
+
+    assert (len(split.train), len(split.select), len(split.report)) == (16, 2, 2)
+
+
+@pytest.mark.parametrize(
+    ("source", "recorded"),
+    [("embedded:addition", "265501cc5c208ec4"), ("embedded:word_problems", "be01781ee0f44f16")],
+)
+def test_a_corpus_without_twins_is_carved_as_it_ever_was(source: str, recorded: str) -> None:
+    """Its runs of before are repeated to the bit."""
+    rows = load(DataConfig(source=source)).questions
+
+    split = carve(rows, heldout_frac=0.2, select_frac=0.5, seed=0)
+
+    assert split.hash.startswith(recorded)
+
+
+@pytest.mark.requirement("RL-15")
+def test_a_frozen_split_is_thawed_and_not_carved_again(tmp_path: Path) -> None:
+    """A run that began when other rows were taken for the same goes on with its own."""
+    a, b, c = (
+        Question(name, prompt, "7") for name, prompt in (("a", "x?"), ("b", "X"), ("c", "y"))
+    )
+    began = Split(train=[a], select=[b], report=[c])
+    path = tmp_path / "split.json"
+    assert thawed([a, b, c], path) is None
+    freeze(began, path)
+
+    assert thawed([c, b, a], path) == began
+
+
+def test_a_row_that_is_gone_is_refused_by_the_frozen_split(tmp_path: Path) -> None:
+    """So is one whose text is another now."""
+    rows = questions(20)
+    path = tmp_path / "split.json"
+    freeze(carve(rows, heldout_frac=0.2, select_frac=0.5, seed=1), path)
+
+    for now in (rows[1:], [replace(rows[0], prompt="other"), *rows[1:]]):
+        found = thawed(now, path)
+        assert found is not None
+        with pytest.raises(RLLoopError, match="no longer those"):
+            freeze(found, path)
 
 
 def test_a_share_that_leaves_no_training_row_is_refused() -> None:

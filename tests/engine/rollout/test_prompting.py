@@ -94,6 +94,17 @@ def test_a_template_gets_the_same_parts_as_messages(chat: Policy) -> None:
     assert tokenizer.decode(ids) == prompts.text(ASKED)
 
 
+def test_a_question_is_never_its_own_example_however_it_is_written() -> None:
+    """Its twin would show it the answer."""
+    twin = Question("twin", "what is  ４ + 4", "8")
+    others = [Question(f"{i}", f"What is {i} + 9?", str(i + 9)) for i in range(3)]
+    shown = fading_examples([twin, *others], FormatConfig(shots=2, shots_until=9), max_steps=10)
+
+    asked = Question("asked", "What is 4 + 4 ?", "8")
+
+    assert [example.id for example, _ in shown(asked)] == ["0", "1"]
+
+
 @pytest.mark.requirement("EX-04")
 def test_a_template_asked_of_a_base_tokenizer_is_refused_when_it_is_loaded(plain: Policy) -> None:
     """Nothing is made up in its place; the line says what to set."""
