@@ -185,3 +185,16 @@ def test_a_run_that_cannot_have_a_verdict_is_cautioned_with_what_would_do(
     validate("rl_run", raw)
 
     assert [found.line() for found in cautions("rl_run", raw)] == ([said] if said else [])
+
+
+def test_a_large_corpus_is_not_read_for_a_caution(
+    model_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The page of each of its runs asks; the first rows of it are read all the same."""
+    monkeypatch.setattr("engine.contract.kinds.rl_run._LARGE_BYTES", 1000)
+    data = {"source": corpus(model_folder, 150)}
+    raw = {"base": str(model_folder), "tuning": "full"}
+
+    assert not cautions("rl_run", raw | {"data": data})
+    [caution] = cautions("rl_run", raw | {"data": data | {"limit": 120}})
+    assert "leaves 12 of 120 rows" in caution.problem

@@ -50,6 +50,10 @@ DEFAULT_BASE = "Qwen/Qwen2.5-7B-Instruct"
 EMBEDDED_BASES = ("embedded:qwen3-tiny",)
 """Models built on the spot, with random weights: no download."""
 
+_LARGE_BYTES = 64 * 2**20
+"""A whole corpus beyond this is not read for a caution: its rows are many, and the page of a run
+would wait for it."""
+
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 
 
@@ -332,6 +336,8 @@ def _unread_caution(config: RLRunConfig) -> Sequence[ConfigProblem]:
 
 def _report_caution(config: RLRunConfig) -> Sequence[ConfigProblem]:
     """A run whose verdict is known beforehand: none."""
+    if config.data.limit is None and _is_large(config.data.source):
+        return []
     try:
         rows = _corpus(config).rows
     except RLLoopError:
@@ -350,6 +356,13 @@ def _report_caution(config: RLRunConfig) -> Sequence[ConfigProblem]:
         "the run will end without a verdict and publish its base"
     )
     return [ConfigProblem("heldout_frac", config.heldout_frac, problem, ", or ".join(ways))]
+
+
+def _is_large(source: str) -> bool:
+    try:
+        return Path(source).stat().st_size > _LARGE_BYTES
+    except OSError:
+        return False  # embedded, or gone
 
 
 def _buffer_caution(config: RLRunConfig) -> Sequence[ConfigProblem]:
