@@ -25,11 +25,7 @@ async def create_sweep(request: Request, database: DatabasePart) -> JSONResponse
     """
     example = '{"kind": …, "config": {…}, "sweep": {"lr": [1e-4, 1e-3]}}'
     body = await json_object(request, example)
-    found, repeated = await anyio.to_thread.run_sync(_submit, database, body, key_of(request))
-    headers = {"Location": f"/api/v1/sweeps/{found.id}"}
-    body = found.model_dump(mode="json")
-    body["cautions"] = [one.as_dict() for one in sweeps.cautions_of(wanted)]
-    return JSONResponse(body, 200 if repeated else 201, headers=headers)
+    return await anyio.to_thread.run_sync(_create, database, body, key_of(request))
 
 
 @router.get("/{sweep_id}")
@@ -44,8 +40,10 @@ def cancel_sweep(sweep_id: JobId, database: DatabasePart) -> dict[int, control.D
     return control.cancel_sweep(database, sweep_id, actor=REST)
 
 
-def _submit(
-    database: Database, body: dict[str, Any], key: str | None
-) -> tuple[views.SweepView, bool]:
-    done = sweeps.submit_sweep(database, wanted_job(body), actor=REST, key=key)
-    return views.get_sweep(database, done.sweep_id), done.repeated
+def _create(database: Database, body: dict[str, Any], key: str | None) -> JSONResponse:
+    wanted = wanted_job(body)
+    done = sweeps.submit_sweep(database, wanted, actor=REST, key=key)
+    headers = {"Location": f"/api/v1/sweeps/{done.sweep_id}"}
+    found = views.get_sweep(database, done.sweep_id).model_dump(mode="json")
+    found["cautions"] = [one.as_dict() for one in sweeps.cautions_of(wanted)]
+    return JSONResponse(found, 200 if done.repeated else 201, headers=headers)

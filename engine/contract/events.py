@@ -188,6 +188,11 @@ _SHAPES: Mapping[str, Mapping[str, tuple[type, ...]]] = {
 """What the fields of each type are made of; each may be null or missing."""
 
 
+def usable(path: Path) -> Iterator[Event]:
+    """The whole events of a file, those without a fault."""
+    return (event for event, _ in EventReader(path).read() if fault(event) is None)
+
+
 def fault(event: Event) -> str | None:
     """What keeps an event from being used, in words; None where its fields are what they must be.
 

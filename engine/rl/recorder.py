@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, SupportsFloat
 
 from engine import checkpoint, memory
-from engine.contract.events import EventLog, EventReader
+from engine.contract.events import EventLog, usable
 from engine.contract.kinds.rl_run import RLRunConfig
 from engine.contract.run_dir import RunDir, write_json
 from engine.contract.trace import TraceWriter
@@ -45,7 +45,7 @@ class GateKey:
 def recorded_gates(path: Path, last_step: int | None) -> dict[GateKey, float]:
     """Gates of earlier attempts that still count for a run resumed after `last_step`."""
     found: dict[GateKey, float] = {}
-    for event, _ in EventReader(path).read():
+    for event in usable(path):
         if event["type"] == "started":
             kept = event["resumed_from"]
             found = {k: v for k, v in found.items() if kept is not None and k.step <= kept}

@@ -18,7 +18,7 @@ from transformers import TrainerCallback
 
 from engine import memory
 from engine.contract.errors import ConfigError, ConfigProblem
-from engine.contract.events import EventLog, EventReader
+from engine.contract.events import EventLog, usable
 from engine.contract.run_dir import RunDir, write_json
 from engine.contract.stage2.records import Record
 from engine.lineage import snapshot
@@ -71,7 +71,7 @@ class Earlier:
         scores: dict[int, float] = {}
         rollouts: dict[int, float] = {}
         seconds: dict[int, float] = {}
-        for event, _ in EventReader(run.events).read():
+        for event in usable(run.events):
             if event["type"] == "started":
                 kept = event["resumed_from"]
                 for found in (scores, rollouts, seconds):

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.contract.events import EventLog, EventReader
+from engine.contract.events import EventLog, EventReader, usable
+from engine.rl.recorder import GateKey, recorded_gates
 
 
 def test_numbering_goes_on_over_attempts(tmp_path: Path) -> None:
@@ -106,3 +107,18 @@ def test_a_line_in_the_midst_that_is_no_event_is_told_and_passed(tmp_path: Path)
 
     assert (before, after) == (["note"], ["unreadable", "gate"])
     assert reader.offset == path.stat().st_size
+
+
+def test_a_resumed_run_passes_over_an_event_that_nobody_can_use(tmp_path: Path) -> None:
+    """Its earlier gates are known all the same."""
+    path = tmp_path / "events.jsonl"
+    log = EventLog(path, attempt=1)
+    log.write("started", resumed_from=None)
+    log.write("gate", split="select", step=0, score=0.5, n=10, ci95=[0.4, 0.6])
+    log.close()
+    with path.open("a", encoding="utf-8") as file:
+        file.write('{"seq": 3, "attempt": 1, "type": "gate", "step": "two", "ci95": 0.05}\n')
+        file.write('{"seq": 4, "attempt": 1}\n')
+
+    assert [event["seq"] for event in usable(path)] == [1, 2]
+    assert recorded_gates(path, last_step=4) == {GateKey("select", 0): 0.5}

@@ -20,7 +20,7 @@ from sqlalchemy import Connection, Row, delete, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
 from engine.contract.errors import NightlaneError
-from engine.contract.events import Event, EventReader, Progress, fault
+from engine.contract.events import Event, EventReader, Progress, fault, usable
 from engine.contract.run_dir import RunDir
 from worker.jobs.changes import announce
 from worker.jobs.rollups import roll_up, take_back
@@ -122,8 +122,8 @@ def with_mem_trace(result: Mapping[str, Any], run: RunDir) -> dict[str, Any]:
 def last_finished(run: RunDir, attempt: int) -> Event | None:
     """The `finished` event of one attempt; None when its engine did not get that far."""
     found = None
-    for event, _ in EventReader(run.events).read():
-        if fault(event) is None and (event["type"], event["attempt"]) == ("finished", attempt):
+    for event in usable(run.events):
+        if (event["type"], event["attempt"]) == ("finished", attempt):
             found = event
     return found
 

@@ -21,7 +21,7 @@ from worker.report.night import Night
 from worker.report.runs import HELDOUT, thinned
 
 POOL = "pool/score"
-"""Every step of every kind writes it."""
+"""Every step of every kind that samples writes it."""
 
 
 class GoingLine(BaseModel):
