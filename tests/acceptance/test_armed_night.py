@@ -304,7 +304,7 @@ def test_an_armed_night_and_its_morning(  # noqa: PLR0915 - a night is one story
     assert report["deferred"]["RESIDENT_STUCK"] == [better, killed, hungry, late, dear]
     assert hungry in report["deferred"]["OOM_ENVELOPE"]
     assert report["sentence"] == (
-        f"RAN 5 · +2.1 ± 1.3 held-out · peak 23.4 GB · 1 OOM-deferred · "
+        f"RAN 5 · +2.1 ± 1.3 held-out, best of 2 · peak 23.4 GB · 1 OOM-deferred · "
         f"${report['spent_usd']:.2f} of $100"
     )
     stops = [entry["rule"] for entry in report["decisions"] if entry["what"] == "stop"]
