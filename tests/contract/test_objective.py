@@ -121,7 +121,8 @@ def test_every_step_trains_at_a_learning_rate_above_zero(
         ({"tuning": "lora", "lr": 0.0}, None),
         (
             {"optim": {"warmup_steps": 34}},
-            "optim.warmup_steps: leaves no step at the whole lr: the run ends at max_steps=34",
+            "optim.warmup_steps: lasts as long as the run (max_steps=34): lr is reached at its end "
+            "or never (got 34); set it to a tenth",
         ),
         ({"optim": {"warmup_steps": 33}}, None),
         (

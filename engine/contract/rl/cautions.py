@@ -69,7 +69,8 @@ def cautions(config: Knobs) -> Iterator[ConfigProblem]:
         yield ConfigProblem(
             "optim.warmup_steps",
             config.optim.warmup_steps,
-            f"leaves no step at the whole lr: the run ends at max_steps={config.max_steps}",
+            f"lasts as long as the run (max_steps={config.max_steps}): lr is reached at its end or "
+            "never",
             "set it to a tenth of max_steps or less",
         )
     if config.verifier in _REASONS and config.max_new_tokens <= SHORT_ANSWER:
