@@ -28,7 +28,7 @@ HTML = {"accept": "text/html"}
 
 def words(text: str) -> str:
     """The page as one reads it: tags gone, white space single; around a name there is none."""
-    text = re.sub(r"</?bdi>", "", text)
+    text = re.sub(r"</?bdi>|<style>.*?</style>", "", text, flags=re.DOTALL)
     return html.unescape(" ".join(re.sub(r"<[^>]+>", " ", text).split()))
 
 
