@@ -15,15 +15,16 @@ from markupsafe import Markup
 
 STATIC_FOLDER = Path(__file__).parent / "static"
 
-RUN_PAGE = (
-    "vendor/open-props.colors.min.css",
-    "vendor/open-props.sizes.min.css",
-    "vendor/open-props.fonts.min.css",
-    "vendor/open-props.borders.min.css",
-    "vendor/uPlot.min.css",
-    "cockpit.css",
-    "run.css",
+TOKENS = tuple(
+    f"vendor/open-props.{name}.min.css" for name in ("colors", "sizes", "fonts", "borders")
 )
+SHEETS = (*TOKENS, "vendor/uPlot.min.css", "cockpit.css")
+"""Of every page."""
+SCRIPTS = ("vendor/htmx.min.js", "stream.js", "live.js", "keys.js")
+"""Of every page: what keeps it live, and its keys."""
+CHARTS = ("vendor/uPlot.iife.min.js", "charts.js")
+"""Of every page, and the last of it."""
+_RUN_PAGE = (*SHEETS, "run.css")
 """Of the page that is opened to see how a run stands."""
 
 
@@ -37,16 +38,20 @@ def asset(name: str) -> str:
 @cache
 def inlined() -> Markup:
     """The run page's sheets as one element."""
-    return Markup(f"<style>{_text()}</style>")  # noqa: S704 - our own files
+    return Markup(f"<style>{style(_RUN_PAGE)}</style>")  # noqa: S704 - our own files
 
 
 @cache
 def allowed() -> str:
     """What `style-src` of a Content-Security-Policy says of them."""
-    digest = hashlib.sha256(_text().encode()).digest()
+    digest = hashlib.sha256(style(_RUN_PAGE).encode()).digest()
     return f"'sha256-{base64.b64encode(digest).decode()}'"
 
 
 @cache
-def _text() -> str:
-    return "".join((STATIC_FOLDER / name).read_text("utf-8") for name in RUN_PAGE)
+def style(names: tuple[str, ...]) -> Markup:
+    """What a page says that bears these sheets inside it.
+
+    They are our own files, none of which holds a `<`: nothing in them can end the element.
+    """
+    return Markup("\n".join((STATIC_FOLDER / name).read_text("utf-8") for name in names))  # noqa: S704

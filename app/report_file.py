@@ -11,9 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from markupsafe import Markup
-
-from app.assets import STATIC_FOLDER
+from app.assets import TOKENS, style
 from app.autonomy_words import numbers_in_words
 from app.sparkline import sparkline
 from app.templating import environment
@@ -25,14 +23,7 @@ from worker.report.runs import VERDICTS, RunLine
 from worker.report.snapshot import seal_of
 from worker.report.standup import Report
 
-SHEETS = (
-    "vendor/open-props.colors.min.css",
-    "vendor/open-props.sizes.min.css",
-    "vendor/open-props.fonts.min.css",
-    "vendor/open-props.borders.min.css",
-    "cockpit.css",
-    "report.css",
-)
+SHEETS = (*TOKENS, "cockpit.css", "report.css")
 
 
 @dataclass(frozen=True)
@@ -63,9 +54,7 @@ def context_of(db: Database, report: Report) -> dict[str, Any]:
 
 def render_file(db: Database, report: Report, now: float) -> str:
     """The whole report as one HTML document."""
-    sheets = "\n".join((STATIC_FOLDER / name).read_text("utf-8") for name in SHEETS)
-    # Our own files, none of which holds a `<`: nothing in them can end the element.
-    css = Markup(sheets)  # noqa: S704
+    css = style(SHEETS)
     template = environment().get_template("report_file.html")
     return template.render(
         {**context_of(db, report), "css": css, "now": now, "path": "", "part": None, "live": False}

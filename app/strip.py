@@ -52,6 +52,8 @@ class Strip:
     """The state of the house at one moment."""
 
     at: float
+    position: int
+    """The newest change before it was read: a page asks the stream for what came after."""
     job: JobView | None
     """What runs; the oldest of several."""
     headline: Headline | None
@@ -102,6 +104,7 @@ class Strips:
 
 def read_strip(database: Database, now: float) -> Strip:
     """A few indexed reads, and one look at the machine's memory."""
+    position = views.last_change_id(database)
     running = views.running(database)
     job = running[0] if running else None
     status = autonomy.status(database, now)
@@ -109,6 +112,7 @@ def read_strip(database: Database, now: float) -> Strip:
     held = limits(database.settings, memory.total_gb or 0.0)
     return Strip(
         at=now,
+        position=position,
         job=job,
         headline=Headline.of(job) if job else None,
         free_gb=memory.free_gb,

@@ -21,8 +21,7 @@ from markupsafe import Markup, escape
 from starlette.requests import Request
 from starlette.responses import HTMLResponse
 
-from app import wording
-from app.assets import asset, inlined
+from app import assets, wording
 from app.navigation import NAVIGATION
 from app.shipped import demo_recipe
 from app.strip import Strips
@@ -48,12 +47,12 @@ def environment() -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters |= {**wording.FILTERS, "codes": _codes}
+    made.filters |= {**wording.FILTERS, "codes": _codes, "asset": assets.asset}
     made.globals |= {
-        "asset": asset,
+        "asset": assets.asset,
+        "assets": assets,
         "navigation": NAVIGATION,
         "time_zone": wording.told_in,
-        "inlined": inlined,
     }
     # An absolute path, for a terminal: a command that is copied works from any directory.
     made.globals["demo_recipe"] = shlex.quote(str(demo_recipe()))
@@ -83,7 +82,10 @@ def page(
     if part is None:
         # Every whole page bears it; before the application has started there is none.
         strips: Strips | None = getattr(request.app.state, "strips", None)
-        known["strip"] = strips.now() if strips else None
-        headers = {"Speculation-Rules": f'"{asset(AHEAD)}"'} | (headers or {})
+        strip = strips.now() if strips else None
+        known["strip"] = strip
+        # Of a page where only the strip is live; the others have read theirs before all else.
+        known.setdefault("position", strip.position if strip else None)
+        headers = {"Speculation-Rules": f'"{assets.asset(AHEAD)}"'} | (headers or {})
     text = "".join(found.blocks[part](found.new_context(known))) if part else found.render(known)
     return HTMLResponse(text, status, headers=headers)

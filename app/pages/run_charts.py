@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request
@@ -80,26 +81,34 @@ class Drawn:
     """What a whole page shows first of its panels. A live part asks for none of it."""
 
     def __init__(
-        self, drawings: Drawings, job: JobView, view: View, known: Mapping[str, Summary]
+        self,
+        drawings: Drawings,
+        job: JobView,
+        shown: Sequence[Panel],
+        known: Mapping[str, Summary],
+        view: View,
     ) -> None:
-        self._drawings, self._job, self._view, self._known = drawings, job, view, known
-        self._texts: dict[str, str] = {}
+        self._drawings, self._job, self._shown = drawings, job, shown
+        self._known, self._view = known, view
 
     def still(self, panel: Panel) -> Markup:
         """The panel as the server draws it; empty where the browser has to smooth its lines."""
-        text = self._text(panel)
         if self._view.smooth:
             return Markup()
-        return self._drawings.still(text, *panel.size)
+        return self._drawings.still(self._texts[panel.chart.name], *panel.size)
 
     def columns(self) -> Markup:
         """The same for the browser's own charts: JSON, each panel's drawing by its name."""
         return htmlsafe_json_dumps(self._texts, dumps=_joined)
 
-    def _text(self, panel: Panel) -> str:
-        view = self._view._replace(most=panel.points)
-        text = self._drawings.of(self._job, panel.chart, view, self._known)
-        return self._texts.setdefault(panel.chart.name, text)
+    @cached_property
+    def _texts(self) -> Mapping[str, str]:
+        return {
+            panel.chart.name: self._drawings.of(
+                self._job, panel.chart, self._view._replace(most=panel.points), self._known
+            )
+            for panel in self._shown
+        }
 
 
 def _joined(texts: Mapping[str, str]) -> str:

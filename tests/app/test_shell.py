@@ -78,6 +78,14 @@ def test_every_page_says_what_runs_memory_budget_queue_and_autonomy(week: Week) 
         assert "queue 12 waiting autonomy RUNNING Stop all" in strip, place
 
 
+@pytest.mark.requirement("UI-11")
+def test_every_page_tells_the_stream_which_change_it_shows(week: Week) -> None:
+    """What is written while it is on its way is sent behind it, and not lost."""
+    for address in [*(place.address for place in NAVIGATION), "/compare?a=1", "/no-such-page"]:
+        text = week.client.get(address, headers={"accept": "text/html"}).text
+        assert re.search(r'data-stream="/api/v1/stream\?after=[1-9]\d*"', text), address
+
+
 def test_the_strip_names_a_policy_that_starts_nothing_any_more_off(db: Database) -> None:
     """Armed in the table is not armed in fact once the policy has run out."""
     now = 1_800_000_000.0

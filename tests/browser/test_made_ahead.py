@@ -52,10 +52,10 @@ def test_a_run_page_is_drawn_before_the_click_and_live_after_it(
         running.finish()
 
 
-def test_a_page_that_counts_no_changes_asks_for_them_when_it_is_seen(
+def test_what_is_queued_after_a_page_was_made_ahead_is_in_its_strip_when_it_is_seen(
     new_house: Callable[..., House], tmp_path: Path
 ) -> None:
-    """The help knows no change that it shows; its strip does not wait for the next beat."""
+    """Also on the help, where nothing else is live; the strip does not wait for the next beat."""
     house = new_house()
     asked = "performance.getEntriesByType('resource').filter(({ name }) => name.endsWith('/strip'))"
     with piped(tmp_path / "profile", ARGUMENTS) as tab:
@@ -63,10 +63,11 @@ def test_a_page_that_counts_no_changes_asks_for_them_when_it_is_seen(
         tab.until(LIVE)
         place = tab.point("header.top a[href='/help']")
         tab.until("document.prerendering && document.readyState === 'complete'", ahead=True)
+        queue(house.db)
         assert tab.value(f"{asked}.length", ahead=True) == 0
 
         tab.press(*place)
         tab.until("location.pathname === '/help' && !document.prerendering")
-        tab.until(f"{asked}.length")
+        tab.until("document.getElementById('strip').textContent.includes('1 waiting')")
         activated = "performance.getEntriesByType('navigation')[0].activationStart"
         assert tab.value(f"{asked}[0].startTime - {activated}") < BEAT_S * 1000 / 2

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import httpx
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, Page, Route, expect
 from playwright.sync_api import Error as PlaywrightError
 
 from tests.app.night import night, queue
@@ -191,4 +191,23 @@ def test_what_is_typed_into_the_filter_survives_a_live_update(visit: Visits, hou
     expect(page.locator(f"#next-{job_id}")).to_be_visible()
     expect(page.get_by_role("searchbox")).to_have_value("half a wo")
     expect(page.locator("tbody input[type=checkbox]").first).to_be_checked()
+    run_all(house)
+
+
+@pytest.mark.requirement("UI-11")
+def test_what_is_written_before_the_stream_stands_is_shown_at_once(
+    visit: Visits, house: House
+) -> None:
+    """Every page says which change it shows, also one that shows nothing live but the strip."""
+    page = visit(house).page
+    page.add_init_script("delete window.SharedWorker")
+
+    def late(asked: Route) -> None:
+        queue(house.db, name="meanwhile")
+        asked.continue_()
+
+    page.route("**/api/v1/stream*", late)
+    page.goto(f"{house.server.url}/help")
+
+    expect(page.locator("#strip")).to_contain_text("1 waiting")
     run_all(house)

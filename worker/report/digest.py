@@ -68,7 +68,7 @@ def _delivered(path: Path, title: str, body: str) -> Outcome:
     message = json.dumps({"file": str(path), "title": title, "body": body})
     try:
         done = subprocess.run(
-            [sys.executable, "-m", messenger.__name__],
+            [sys.executable, "-P", "-m", messenger.__name__],
             input=message.encode(),
             capture_output=True,
             timeout=DEADLINE_S,
