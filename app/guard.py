@@ -15,7 +15,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from app.assets import allowed
+from app.assets import RUN_PAGE_SCRIPT, RUN_PAGE_STYLE, allowed
 from app.problems import problem_response
 
 MAX_BODY_BYTES = 1024 * 1024
@@ -27,9 +27,9 @@ SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 CONTENT_SECURITY_POLICY = "; ".join(
     (
         "default-src 'none'",
-        "script-src 'self'",
+        f"script-src 'self' {allowed(RUN_PAGE_SCRIPT)}",
         "worker-src 'self'",
-        f"style-src 'self' {allowed()}",
+        f"style-src 'self' {allowed(RUN_PAGE_STYLE)}",
         "img-src 'self' data:",
         "connect-src 'self'",
         "form-action 'self'",
@@ -42,7 +42,6 @@ _HEADERS = {
     "Content-Security-Policy": CONTENT_SECURITY_POLICY,
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "same-origin",
-    "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
 }
 
@@ -59,8 +58,9 @@ class Guard:
             # Lifespan passes; a websocket finds no route and is closed.
             await self._app(scope, receive, send)
             return
-        guarded = _with_headers(send, _kept(scope))
-        refusal = self._refusal(scope["method"], Headers(scope=scope))
+        headers = Headers(scope=scope)
+        guarded = _with_headers(send, _kept(scope), severed=not _by_our_reader(headers))
+        refusal = self._refusal(scope["method"], headers)
         if refusal:
             status, detail = refusal
             await problem_response(status, detail)(scope, receive, guarded)
@@ -100,10 +100,15 @@ def _name_of(host: str) -> str:
 
 def _same_origin(headers: Headers, host: str) -> bool:
     """A browser tells the truth in these two; a program sends neither."""
-    if headers.get("sec-fetch-site", "same-origin") not in {"same-origin", "none"}:
+    if "sec-fetch-site" in headers and not _by_our_reader(headers):
         return False
     origin = headers.get("origin")
     return origin is None or urlsplit(origin).netloc.lower() == host.lower()
+
+
+def _by_our_reader(headers: Headers) -> bool:
+    """From a page of ours, or typed, or a bookmark: no page of another site has sent for it."""
+    return headers.get("sec-fetch-site") in {"same-origin", "none"}
 
 
 def _kept(scope: Scope) -> str:
@@ -113,12 +118,20 @@ def _kept(scope: Scope) -> str:
     return "private, max-age=31536000, immutable" if scope["query_string"] else "no-cache"
 
 
-def _with_headers(send: Send, kept: str) -> Send:
+def _with_headers(send: Send, kept: str, *, severed: bool) -> Send:
+    """`severed`: whoever opened the page loses sight of it.
+
+    Not said where nobody did: for a policy that its blank page had not, a new tab throws away the
+    renderer that the browser had ready, and starts one when the answer has come (0032).
+    """
+
     async def guarded(message: Message) -> None:
         if message["type"] == "http.response.start":
             headers = MutableHeaders(scope=message)
             for name, value in _HEADERS.items():
                 headers[name] = value
+            if severed:
+                headers["Cross-Origin-Opener-Policy"] = "same-origin"
             refused = message["status"] >= HTTPStatus.BAD_REQUEST
             headers["Cache-Control"] = "no-store" if refused else kept
         await send(message)

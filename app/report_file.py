@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from app.assets import TOKENS, style
+from app.assets import TOKENS, inside
 from app.autonomy_words import numbers_in_words
 from app.sparkline import sparkline
 from app.templating import environment
@@ -54,7 +54,7 @@ def context_of(db: Database, report: Report) -> dict[str, Any]:
 
 def render_file(db: Database, report: Report, now: float) -> str:
     """The whole report as one HTML document."""
-    css = style(SHEETS)
+    css = inside(SHEETS)
     template = environment().get_template("report_file.html")
     return template.render(
         {**context_of(db, report), "css": css, "now": now, "path": "", "part": None, "live": False}

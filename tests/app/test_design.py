@@ -21,7 +21,8 @@ PROPS = dict(
 MEASURED = re.findall(
     r"^\| `--([\w-]+)` on `--([\w-]+)` \|.*\| ([\d.]+) \| ([\d.]+) \|$", DESIGN, re.MULTILINE
 )
-GRAPHIC = {"chart-a", "chart-b", "chart-c", "chart-d"}
+GRAPHIC = {"chart-a", "chart-b", "chart-d"}
+"""Lines alone. The third's colour is that of the right axis' words, too."""
 
 
 def roles() -> tuple[dict[str, str], dict[str, str]]:
@@ -76,6 +77,15 @@ def test_every_size_of_the_type_scale_is_told_and_no_other_is_used() -> None:
         for size in re.findall(r"font-size:\s*([^;]+);", screen):
             relative = re.fullmatch(r"[\d.]+em", size)
             assert size.startswith("var(--text") or relative, (sheet.name, size)
+
+
+def test_there_are_two_weights_and_two_faces() -> None:
+    """Each weight of each face is one more that a new tab looks up before its first frame."""
+    for sheet in STATIC_FOLDER.glob("*.css"):
+        text = sheet.read_text("utf-8")
+        weights = set(re.findall(r"font-weight:\s*([^;]+);", text))
+        assert weights <= {"400", "var(--strong)"}, sheet.name
+        assert set(re.findall(r"font-family:\s*([^;]+);", text)) <= {"var(--sans)", "var(--mono)"}
 
 
 def test_every_component_of_the_page_stands_in_the_sheet() -> None:

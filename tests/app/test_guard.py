@@ -71,6 +71,28 @@ def test_every_answer_forbids_inline_script_framing_sniffing_and_keeping(
         assert answer.headers["cache-control"] == "no-store"
 
 
+@pytest.mark.parametrize("site", ["cross-site", "same-site", "", None])
+def test_a_page_that_another_site_may_have_opened_is_out_of_its_sight(
+    client: TestClient, site: str | None
+) -> None:
+    """Also where a browser does not say who sent for it."""
+    told = {} if site is None else {"sec-fetch-site": site}
+
+    answer = client.get("/", headers=told)
+
+    assert answer.headers["cross-origin-opener-policy"] == "same-origin"
+
+
+@pytest.mark.parametrize("site", ["none", "same-origin"])
+def test_a_page_that_its_reader_opened_keeps_the_renderer_that_stands_ready(
+    client: TestClient, site: str
+) -> None:
+    """For the policy a new tab would start another one, when the answer has come."""
+    answer = client.get("/", headers={"sec-fetch-site": site})
+
+    assert "cross-origin-opener-policy" not in answer.headers
+
+
 def test_a_body_over_the_limit_is_refused_with_and_without_a_length(client: TestClient) -> None:
     """A chunked body names no length, so what arrives is counted."""
     large = b'"' + b"a" * (MAX_BODY_BYTES + 1) + b'"'
