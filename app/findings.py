@@ -59,7 +59,7 @@ class Findings:
         trace = trace_of(job)
         small = trace is not None and trace.stat().st_size <= MOST_TRACE_BYTES
         return cls(
-            alerts=[*_alerts(result.get("alerts")), *_left_out(result.get(LEFT_OUT))],
+            alerts=alerts_of(result),
             samples=_samples(result.get("diagnosis")),
             meaning=_meaning(Headline.of(job)),
             published_step=published if isinstance(published, int) else None,
@@ -75,6 +75,11 @@ def _meaning(headline: Headline) -> str | None:
     if headline.verdict == "gain" and headline.lift_low is not None and headline.lift_low <= 0:
         return f"{told}; its size is that on the report rows alone, whose interval includes 0"
     return told
+
+
+def alerts_of(result: Mapping[str, Any]) -> list[Alert]:
+    """Of a live or final result."""
+    return [*_alerts(result.get("alerts")), *_left_out(result.get(LEFT_OUT))]
 
 
 def trace_of(job: JobView) -> Path | None:

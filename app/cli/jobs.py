@@ -11,6 +11,7 @@ from app.cli.output import note, plain, print_json, print_table
 from app.cli.place import AsJson, DataDir, opened
 
 if TYPE_CHECKING:
+    from app.findings import Alert
     from app.headline import Headline
     from worker.jobs.states import State
     from worker.jobs.views import AuditView, JobView
@@ -187,6 +188,7 @@ def _row(job: JobView, headline: Headline, lease_s: float) -> tuple[str, ...]:
 
 def _print_job(job: JobView, headline: Headline, audit: list[AuditView], lease_s: float) -> None:
     from app import wording  # noqa: PLC0415 - keeps --help light
+    from app.findings import alerts_of  # noqa: PLC0415 - keeps --help light
 
     facts = [
         ("job", f"{job.id} ({job.kind})"),
@@ -208,6 +210,7 @@ def _print_job(job: JobView, headline: Headline, audit: list[AuditView], lease_s
         ("step", headline.progress),
         ("held-out", _heldout(headline)),
         ("verdict", headline.verdict),
+        *(("alert", _said(alert)) for alert in alerts_of(job.result)),
         (
             "selected",
             None if headline.selected_step is None else f"step {headline.selected_step}",
@@ -223,6 +226,11 @@ def _print_job(job: JobView, headline: Headline, audit: list[AuditView], lease_s
     for entry in audit:
         moved = f"{wording.clock(entry.at)}  {entry.to_state:<10}{plain(entry.why)}"
         typer.echo(f"{'':<14}{moved}  ({plain(entry.actor)})")
+
+
+def _said(alert: Alert) -> str:
+    at = "" if alert.step is None else f" at step {alert.step}"
+    return f"{alert.code}{at}: {alert.text}"
 
 
 def _state_in_words(job: JobView, lease_s: float) -> str:

@@ -164,6 +164,22 @@ def test_jobs_and_show_tell_how_a_run_came_out(cockpit: Cockpit, db: Database) -
     assert cockpit("logs", "1", "-n", "2").out == "two\nthree\n"
 
 
+def test_show_tells_a_runs_alerts(cockpit: Cockpit, db: Database) -> None:
+    """Who looks from a terminal reads in the morning what the run's page says."""
+    queue(db)
+    with night(db) as lane:
+        attempt = lane.start()
+        told = {"code": "ENTROPY_COLLAPSED", "text": "entropy fell\x1b[2J to 0.01", "step": 20}
+        attempt.write("progress", alerts=[told])
+        attempt.write("progress", step="one")
+        attempt.step(20, 0.9)
+        shown = cockpit("show", "1").out
+        attempt.finish()
+
+    assert "\nalert         ENTROPY_COLLAPSED at step 20: entropy fell�[2J to 0.01\n" in shown
+    assert "\nalert         EVENTS_LEFT_OUT: an event of this run was left out, because" in shown
+
+
 def test_a_job_whose_drain_died_is_not_called_running_alone(cockpit: Cockpit, db: Database) -> None:
     """The board calls it stale too; who looks at the job reads what takes it over."""
     queue(db, name="tonight")
