@@ -129,8 +129,10 @@ def test_without_script_the_buttons_do_the_same(visit: Visits, house: House) -> 
     assert not page.locator(f"#grip-{two}").is_visible()
     page.locator(f"#q-{two}").get_by_role("button", name="Up").click()
 
-    assert page.url.endswith(f"/queue#q-{two}")
+    # The address is the new page's before its rows are there.
+    expect(page).to_have_url(f"{house.server.url}/queue#q-{two}")
     rows = page.locator("#turn [data-job]")
+    expect(rows).to_have_count(2)
     assert [row.get_attribute("data-job") for row in rows.all()] == [str(two), str(one)]
     empty(house)
 
