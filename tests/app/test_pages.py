@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from sqlalchemy import update
 from starlette.testclient import TestClient
 
+from app import assets, report_file
 from app.assets import STATIC_FOLDER
 from app.shipped import demo_recipe
 from app.templating import TEMPLATE_FOLDER
@@ -330,6 +331,13 @@ def test_no_page_and_no_asset_of_ours_asks_another_host() -> None:
     for path in (STATIC_FOLDER / "vendor").glob("*.css"):
         assert "url(http" not in path.read_text()
         assert "@import" not in path.read_text()
+
+
+def test_nothing_in_a_file_inside_a_page_can_end_its_element() -> None:
+    """It stands there unescaped."""
+    for names in (assets.RUN_PAGE_STYLE, assets.RUN_PAGE_SCRIPT, report_file.SHEETS):
+        assert "</" not in assets.inside(names)
+        assert "<!--" not in assets.inside(names)
 
 
 def test_every_asset_of_a_page_is_served_with_its_own_hash(client: TestClient) -> None:
