@@ -80,10 +80,14 @@ def compare(
     a: _Number | None = None,
     b: _Number | None = None,
 ) -> HTMLResponse:
-    """`?job=1&job=2` or `?a=1&b=2`; `?sweep=1` is a table; without any, a form."""
+    """`?job=1&job=2` or `?a=1&b=2`; `?sweep=1` is a table; without any, a form.
+
+    Jobs beside a sweep are the chosen ones of its rows.
+    """
     query = request.query_params
     if query.get("sweep", "").isdecimal():
-        return _sweep(request, database, int(query["sweep"][:18]), query.get("sort", "job"))
+        order = query.get("sort", "job")
+        return _sweep(request, database, int(query["sweep"][:18]), order, chosen=job or [])
     numbers = [*(number for number in (a, b) if number is not None), *(job or [])]
     if not numbers:
         return page(request, "compare.html", _empty(database))
@@ -147,7 +151,9 @@ def _jobs(
     return page(request, "compare.html", context)
 
 
-def _sweep(request: Request, database: Database, sweep_id: int, order: str) -> HTMLResponse:
+def _sweep(
+    request: Request, database: Database, sweep_id: int, order: str, *, chosen: Sequence[int]
+) -> HTMLResponse:
     found = views.get_sweep(database, sweep_id)
     jobs = views.list_jobs(database, sweep_id=sweep_id, limit=views.MAX_PAGE)
     context = {
@@ -157,6 +163,7 @@ def _sweep(request: Request, database: Database, sweep_id: int, order: str) -> H
         "sweep_rows": sweep_rows(found, jobs, order),
         "columns": [*found.axes, *OWN_COLUMNS],
         "order": order,
+        "chosen": chosen,
     }
     return page(request, "compare.html", context)
 

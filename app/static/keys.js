@@ -31,6 +31,16 @@
     else location.assign("/compare");
   }
 
+  // Another order of the same rows keeps what is chosen among them.
+  document.addEventListener("click", (event) => {
+    const link = event.target.closest("form[data-compare] thead a");
+    if (!link) return;
+    const ordered = new URL(link.href);
+    ordered.searchParams.delete("job");
+    for (const job of new FormData(link.closest("form")).getAll("job")) ordered.searchParams.append("job", job);
+    link.href = ordered;
+  });
+
   function search() {
     const field = document.querySelector("[type=search]");
     if (!field) return location.assign("/#find"); // the board's

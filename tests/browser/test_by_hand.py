@@ -296,6 +296,27 @@ def test_the_compare_key_takes_what_is_chosen_in_a_sweep(
     page.wait_for_url("**/compare?job=*&job=*")
 
 
+@pytest.mark.requirement("UI-06")
+def test_what_is_chosen_in_a_sweep_stays_chosen_in_another_order(
+    visit: Visits, filled_house: FilledHouse
+) -> None:
+    """Twice: the second time it is the page that knows them."""
+    page = visit(filled_house.house).open(f"/compare?sweep={filled_house.filled.sweep_id}")
+    rows = page.locator(".sweep-table tbody")
+    chosen = [one.get_attribute("value") for one in rows.locator("input").all()[1:3]]
+    for job in chosen:
+        rows.locator(f"input[value='{job}']").check()
+
+    for column in ("lift", "state"):
+        page.locator(".sweep-table thead").get_by_role("link", name=column).click()
+        sorted_by = page.locator("th[aria-sort]")
+        expect(sorted_by).to_contain_text(column)
+
+        expect(rows.locator("input:checked")).to_have_count(2)
+        for job in chosen:
+            expect(rows.locator(f"input[value='{job}']")).to_be_checked()
+
+
 @pytest.mark.requirement("UI-10")
 @pytest.mark.parametrize(
     "address",

@@ -29,6 +29,8 @@ NAMED = (
     "run-queued",
 )
 SHOWN = [place for place in PLACES if place.name in NAMED]
+BOARD_WIDTHS = (1280, 1199, 1000, 660)
+"""A full screen, hardly less, and two halves of one."""
 
 
 @pytest.fixture(scope="module")
@@ -63,12 +65,16 @@ WIDER = """() => [...document.querySelectorAll(".scroll:has(.runs)")]
 
 
 @pytest.mark.requirement("UI-10")
-@pytest.mark.parametrize("place", [p for p in SHOWN if p.name in {"board", "report-night"}])
+@pytest.mark.parametrize(
+    ("name", "width"), [("report-night", 1280), *(("board", width) for width in BOARD_WIDTHS)]
+)
 def test_the_longest_numbers_widen_no_table_of_runs(
-    place: Place, visit: Visits, renamed: FilledHouse
+    name: str, width: int, visit: Visits, renamed: FilledHouse
 ) -> None:
     """From all to nothing, in weeks, for millions: every column is still in sight."""
-    page = visit(renamed.house, viewport=WIDE).open(place.at(renamed.filled))
+    (place,) = (place for place in SHOWN if place.name == name)
+    viewport = {"width": width, "height": 844}
+    page = visit(renamed.house, viewport=viewport).open(place.at(renamed.filled))
 
     page.evaluate(
         """() => {
@@ -93,7 +99,7 @@ def test_the_longest_numbers_widen_no_table_of_runs(
 
 
 @pytest.mark.requirement("UI-10")
-@pytest.mark.parametrize("width", [1280, 1000])
+@pytest.mark.parametrize("width", BOARD_WIDTHS)
 def test_what_counts_on_moves_nothing_on_the_board(
     visit: Visits, renamed: FilledHouse, width: int
 ) -> None:
