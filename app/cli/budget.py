@@ -55,10 +55,12 @@ def show(
     note(f"{found.day}: ${found.spent_usd:.2f} spent, {found.used_hours:.2f} lane hours used")
 
 
-@group.command()
+@group.command(context_settings={"ignore_unknown_options": True})  # -1.50 is an amount
 def add(
     context: typer.Context,
-    usd: Annotated[float, typer.Argument(help="US dollars that were spent elsewhere.")],
+    usd: Annotated[
+        float, typer.Argument(help="US dollars that were spent elsewhere; less than 0 takes back.")
+    ],
     *,
     text: Annotated[str | None, typer.Option("--note", help="For what.")] = None,
     day: Day = None,

@@ -129,7 +129,8 @@ def test_money_spent_elsewhere_stands_in_the_days_ledger(cockpit: Cockpit) -> No
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
-        (["budget", "add", "0"], "usd: input should be greater than 0"),
+        (["budget", "add", "0"], "usd: is nothing"),
+        (["budget", "add", "-1.50"], "usd: takes back more than the $0.00"),
         (["budget", "show", "--day", "tonight"], "--day: is no date"),
         (["report", "--date", "tonight"], "--date: is no date"),
     ],

@@ -3,7 +3,7 @@
     reserve   what an attempt is expected to use; held while it runs, never spent
     meter     what it used since the row before it
     settle    the rest, when it ended: the attempt's rows now sum up to what it was charged
-    external  money that was spent elsewhere
+    external  money that was spent elsewhere; negative takes back what was written wrongly
 
 An attempt that runs over midnight is charged to both days, each with its part. All of it hangs on
 the local day of the policy's time zone: nothing is ever summed over all time.
@@ -18,7 +18,7 @@ from collections.abc import Collection, Iterator
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 from sqlalchemy import (
     ColumnElement,
     Connection,
@@ -91,13 +91,23 @@ class Ended(NamedTuple):
 
 
 class ExternalSpend(BaseModel):
-    """Money that was spent elsewhere and counts against the day's cap."""
+    """Money that was spent elsewhere and counts against the day's cap.
+
+    A negative amount takes back what was written for that day by mistake, no more than that.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
-    usd: Amount = Field(gt=0, le=1_000_000)
+    usd: Amount = Field(ge=-1_000_000, le=1_000_000)
     note: str = Field("", max_length=200)
     day: Day | None = None
+
+    @field_validator("usd")
+    @classmethod
+    def _something(cls, usd: float) -> float:
+        if usd == 0:
+            raise ValueError("is nothing; give what was spent, or less than 0 to take it back")
+        return usd
 
 
 def zone_of(conn: Connection, lane: str) -> zoneinfo.ZoneInfo:
@@ -159,6 +169,8 @@ def spend_elsewhere(db: Database, raw: dict[str, Any], *, actor: str, now: float
         if not EARLIEST <= day <= today + datetime.timedelta(days=1):
             remedy = f"give a day from {EARLIEST} to tomorrow"
             raise ConfigError([ConfigProblem("day", str(day), "is no day of the lane", remedy)])
+        if spend.usd < 0:
+            _written_before(conn, day, spend.usd)
         conn.execute(
             insert(ledger).values(
                 at=now,
@@ -168,11 +180,22 @@ def spend_elsewhere(db: Database, raw: dict[str, Any], *, actor: str, now: float
                 usd=spend.usd,
                 price_usd_h=0.0,
                 actor=actor,
-                note=spend.note or "spent elsewhere",
+                note=spend.note or ("spent elsewhere" if spend.usd > 0 else "taken back"),
             )
         )
         announce(conn, "lane")
     return spend.model_copy(update={"day": day})
+
+
+def _written_before(conn: Connection, day: datetime.date, usd: float) -> None:
+    """A day's money may come down to what its lanes used, not below. Raises ConfigError."""
+    own = (ledger.c.entry == Entry.EXTERNAL) & (ledger.c.day == day.isoformat())
+    written = float(conn.execute(select(func.sum(ledger.c.usd)).where(own)).scalar() or 0.0)
+    if round(written + usd, 6) >= 0:
+        return
+    problem = f"takes back more than the ${written:.2f} that {day} has from elsewhere"
+    remedy = f"give no less than {-written:.2f}" if written > 0 else "name the day it stands in"
+    raise ConfigError([ConfigProblem("usd", f"{usd:.2f}", problem, remedy)])
 
 
 def spent(conn: Connection, lane: str, day: datetime.date) -> Spent:

@@ -157,6 +157,28 @@ def test_money_spent_elsewhere_counts_for_every_lane(db: Database, armed: Armed)
     assert spent(db, TUESDAY) == (2.0, 0)
 
 
+def test_money_written_by_mistake_is_taken_back_no_further_than_it_was_written(
+    db: Database, armed: Armed
+) -> None:
+    """By a row of its own, on its day: what the lane used there stays."""
+    armed()
+    ledger.spend_elsewhere(db, {"usd": 150}, actor="test", now=NOON)
+
+    ledger.spend_elsewhere(db, {"usd": -148.5, "note": "it was 1.50"}, actor="test", now=NOON)
+
+    assert spent(db, MONDAY) == (1.5, 0)
+    for day, remedy in (
+        (MONDAY, "give no less than -1.50"),
+        (TUESDAY, "name the day it stands in"),
+    ):
+        with pytest.raises(ConfigError, match=remedy):
+            ledger.spend_elsewhere(db, {"usd": -1.51, "day": day}, actor="test", now=NOON)
+    ledger.spend_elsewhere(db, {"usd": -1.5}, actor="test", now=NOON)
+    assert spent(db, MONDAY) == (0.0, 0)
+    notes = [row.note for row in ledger.day_view(db, MONDAY, NOON).rows]
+    assert sorted(notes) == ["it was 1.50", "spent elsewhere", "taken back"]
+
+
 @pytest.mark.parametrize("usd", [0, -3, float("inf"), float("nan"), 1e9])
 def test_a_spend_that_is_none_is_refused_and_nothing_is_written(db: Database, usd: float) -> None:
     """Field and remedy, in one line."""
