@@ -12,9 +12,10 @@
   }
 
   // The row that holds the focus, or the first or last one when none does. A row without a link
-  // takes the focus itself.
+  // takes the focus itself; one that is folded away cannot.
   function moveRow(by) {
-    const rows = [...document.querySelectorAll("[data-rows] > tbody > tr, [data-rows] [data-job]")];
+    const listed = document.querySelectorAll("[data-rows] > tbody > tr, [data-rows] [data-job]");
+    const rows = [...listed].filter((row) => row.checkVisibility());
     if (!rows.length) return;
     const here = rows.findIndex((row) => row.contains(document.activeElement));
     const next = here < 0 ? (by > 0 ? 0 : rows.length - 1) : here + by;

@@ -16,6 +16,8 @@ from tests.browser.test_every_page import FOCUSED, PHONE, RULES, WIDE, serious
 from tests.browser.test_queue_page import empty, in_turn, shows
 from worker.jobs import control, views
 from worker.jobs.queue import enqueue
+from worker.jobs.submission import submission
+from worker.jobs.sweeps import submit_sweep
 
 pytestmark = pytest.mark.browser
 Visits = Callable[..., Visit]
@@ -347,6 +349,21 @@ def test_the_row_keys_walk_the_list_of_every_page_that_has_one(
         found.append(row())
 
     assert found == [0, 1, 0]
+
+
+@pytest.mark.requirement("UI-10")
+def test_the_row_keys_pass_by_what_is_folded_away(visit: Visits, house: House) -> None:
+    """A closed sweep in the queue stops nobody: the row behind it is reached."""
+    first = queue(house.db, name="before")
+    body = {"kind": "rl_run", "config": CONFIG, "sweep": {"lr": [1e-4, 3e-4]}}
+    submit_sweep(house.db, submission(body), actor="test")
+    last = queue(house.db, name="behind", seed=7)
+    page = visit(house).open("/queue")
+    page.locator("#turn details").evaluate("(sweep) => { sweep.open = false; }")
+
+    for row in (first, last):
+        page.keyboard.press("j")
+        expect(page.locator(f"#q-{row} a").first).to_be_focused()
 
 
 # --- no script ---

@@ -12,7 +12,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.app.night import Attempt, night, queue
-from tests.browser.conftest import House, Visit, set_hidden
+from tests.browser.conftest import FilledHouse, House, Visit, set_hidden
 from worker.jobs import views
 from worker.lane import policy
 from worker.lane.policy import Policy
@@ -81,6 +81,24 @@ def test_a_run_whose_supervisor_fell_silent_turns_stale_by_itself(
         expect(pulse).to_contain_text("fresh: heartbeat")
 
         expect(pulse).to_contain_text("stale: no heartbeat for")
+
+
+@pytest.mark.requirement("UI-11")
+@pytest.mark.parametrize("address", ["/", "/jobs/{running}", "/queue", "/machine"])
+def test_what_counts_on_is_asked_for_again_with_every_beat(
+    address: str, visit: Visits, filled_house: FilledHouse
+) -> None:
+    """A heartbeat is no event: a part that only followed events would call a healthy run stale."""
+    page = visit(filled_house.house).open(address.format(**filled_house.filled.ids))
+    counting = "[data-heartbeat], [data-done-at]"
+    counted = page.locator(counting)
+    expect(counted.first).to_be_visible()
+
+    left_alone = counted.evaluate_all(
+        "(all) => all.filter((i) => !i.closest('[data-live~=beat]')).map((i) => i.className)"
+    )
+
+    assert left_alone == []
 
 
 @pytest.mark.requirement("UI-11")

@@ -110,6 +110,26 @@ def test_the_report_of_this_night_grows_with_it(visit: Visits, house: House) -> 
 
 
 @pytest.mark.requirement("UI-11")
+def test_the_report_follows_a_run_that_goes_on(visit: Visits, house: House) -> None:
+    """A step is no event of the board; the report of a night that is not over tells it too."""
+    queue(house.db, name="goes on")
+    with night(house.db) as lane:
+        attempt = lane.start()
+        attempt.step(1, 0.5)
+        seen = visit(house)
+        page = seen.open(f"/report?date={latest_morning(house.db, time.time())}")
+        row = page.get_by_role("region", name="What has not ended").get_by_role("row").last
+        expect(row).to_contain_text("goes on")
+        expect(row.locator("[data-label=step]")).to_have_text("1")
+
+        attempt.step(2, 0.5)
+
+        expect(row.locator("[data-label=step]")).to_have_text("2", timeout=10_000)
+        assert seen.never_reloaded()
+        attempt.finish()
+
+
+@pytest.mark.requirement("UI-11")
 def test_the_budget_counts_while_its_form_is_filled_in(visit: Visits, house: House) -> None:
     """Money that is spent elsewhere appears by itself; what was typed so far stays."""
     seen = visit(house)
@@ -122,6 +142,9 @@ def test_the_budget_counts_while_its_form_is_filled_in(visit: Visits, house: Hou
 
     expect(page.get_by_text("by the command line")).to_be_visible()
     assert page.locator(".headline .big").inner_text() != before
+    expect(page).to_have_title(
+        f"{page.locator('.headline .big').inner_text()} spent today · Nightlane"
+    )
     expect(page.get_by_label("for what")).to_have_value("half typed")
     assert page.evaluate("document.activeElement.id") == "add-note"
     assert seen.never_reloaded()
