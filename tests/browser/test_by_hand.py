@@ -355,7 +355,7 @@ def test_the_row_keys_walk_the_list_of_every_page_that_has_one(
 def test_the_row_keys_pass_by_what_is_folded_away(visit: Visits, house: House) -> None:
     """A closed sweep in the queue stops nobody: the row behind it is reached."""
     first = queue(house.db, name="before")
-    body = {"kind": "rl_run", "config": CONFIG, "sweep": {"lr": [1e-4, 3e-4]}}
+    body = {"kind": "rl_run", "config": CONFIG, "sweep": {"lr": [1e-4, 3e-4]}, "force": True}
     submit_sweep(house.db, submission(body), actor="test")
     last = queue(house.db, name="behind", seed=7)
     page = visit(house).open("/queue")
