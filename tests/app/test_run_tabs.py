@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,9 @@ from sqlalchemy import update
 from starlette.testclient import TestClient
 
 from app import event_log, log_reader
-from app.event_log import read_events
+from app.event_log import EventRow, read_events
 from app.log_reader import WINDOW, read_log
+from engine.contract.events import EventLog
 from engine.contract.run_dir import RunDir
 from tests.app.night import night, queue
 from tests.app.test_pages import words
@@ -176,6 +178,56 @@ def test_events_are_shown_from_the_newest_backwards_without_gap_or_overlap(
     assert [row.seq for row in read_events(run.root, None, "gate").rows] == list(
         range(100, 30, -10)
     )
+
+
+def every_event(run: RunDir, only: str | None = None) -> list[EventRow]:
+    """Page by page until there is none older; each page begins before the one behind it."""
+    rows: list[EventRow] = []
+    before: int | None = None
+    while True:
+        page = read_events(run.root, before, only)
+        rows += page.rows
+        if page.older is None:
+            return rows
+        assert before is None or page.older < before
+        before = page.older
+
+
+@pytest.mark.requirement("UI-02")
+@pytest.mark.parametrize("long", range(440, 1600, 29))
+def test_an_event_of_any_length_is_shown_once_and_those_around_it_too(
+    run: RunDir, monkeypatch: pytest.MonkeyPatch, long: int
+) -> None:
+    """Longer than a window, than all that a page reads, or just as long as one of them."""
+    monkeypatch.setattr(event_log, "WINDOW", 250)
+    monkeypatch.setattr(event_log, "READ", 600)
+    with closing(EventLog(run.events, attempt=1)) as log:
+        log.write("note", text="before")
+        log.write("finished", status="done", result={"step_history": "x" * long})
+        log.write("note", text="behind")
+
+    shown = every_event(run)
+
+    assert [(row.seq, row.type) for row in shown] == [(3, "note"), (2, "finished"), (1, "note")]
+    assert "step_history" in shown[1].text
+    assert len(shown[1].text) <= event_log.MOST_TEXT
+    assert [row.seq for row in every_event(run, "note")] == [3, 1]
+
+
+@pytest.mark.requirement("UI-02")
+def test_the_end_of_a_long_run_is_the_first_of_its_events(client: TestClient, db: Database) -> None:
+    """Its result with a thousand steps is longer than what the page reads at once."""
+    queue(db)
+    history = [{"step": step, "reward_mean": 0.5, "note": "x" * 200} for step in range(1000)]
+    with night(db) as lane:
+        attempt = lane.start()
+        attempt.write("note", level="info", code="x", text="the last step")
+        attempt.finish(step_history=history)
+
+    text = words(client.get("/jobs/1?tab=events").text)
+
+    assert "finished" in text.partition("what")[2]
+    assert "the last step" in text
 
 
 @pytest.mark.requirement("UI-02")
