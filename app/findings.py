@@ -14,7 +14,7 @@ from typing import Any
 from app.headline import Headline
 from engine.contract.run_dir import RunDir
 from engine.contract.trace import Share, time_by_span
-from worker.attempt.ingest import LEFT_OUT
+from worker.attempt.ingest import LEFT_OUT, VALUES_LEFT_OUT
 from worker.jobs.views import JobView
 
 MOST_TRACE_BYTES = 4 * 1024 * 1024
@@ -79,7 +79,8 @@ def _meaning(headline: Headline) -> str | None:
 
 def alerts_of(result: Mapping[str, Any]) -> list[Alert]:
     """Of a live or final result."""
-    return [*_alerts(result.get("alerts")), *_left_out(result.get(LEFT_OUT))]
+    events, values = result.get(LEFT_OUT), result.get(VALUES_LEFT_OUT)
+    return [*_alerts(result.get("alerts")), *_left_out(events), *_undrawn(values)]
 
 
 def trace_of(job: JobView) -> Path | None:
@@ -105,6 +106,15 @@ def _left_out(value: Any) -> list[Alert]:
     what = "an event of this run was" if n == 1 else f"{n} events of this run were"
     text = f"{what} left out, because nobody can read it as what it says it is"
     return [Alert("EVENTS_LEFT_OUT", f"{text}; the first: {value.get('first')}", None)]
+
+
+def _undrawn(value: Any) -> list[Alert]:
+    n = value.get("n") if isinstance(value, Mapping) else None
+    if not isinstance(n, int):
+        return []
+    what = "a value of this run is" if n == 1 else f"{n} values of this run are"
+    text = f"{what} in no chart and in no table of values; the first: {value.get('first')}"
+    return [Alert("VALUES_LEFT_OUT", text, None)]
 
 
 def _samples(diagnosis: Any) -> list[tuple[str, str, str]]:

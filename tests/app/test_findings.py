@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 
 import pytest
 from starlette.testclient import TestClient
@@ -45,6 +46,22 @@ def test_events_that_nobody_could_read_are_told_once(client: TestClient, db: Dat
 
     assert text.count("EVENTS_LEFT_OUT 2 events of this run were left out") == 1
     assert "the first: event 2 (gate): ci95 is 0.05" in text
+
+
+def test_values_that_no_chart_shows_are_told(client: TestClient, db: Database) -> None:
+    """A loss that became NaN is not a line that just ends."""
+    job_id = queue(db)
+    with night(db) as lane:
+        attempt = lane.start()
+        attempt.write("metric", step=1, values={"train/loss": 0.5, "train/kl": 0.1})
+        attempt.write("metric", step=2, values={"train/loss": math.nan, "train/kl": math.inf})
+        attempt.write("metric", step=3, values={"train/loss": 1.7e308, "train/kl": 0.2})
+        attempt.write("metric", step=2**31, values={"train/loss": 0.5})
+
+        text = words(client.get(f"/jobs/{job_id}").text)
+
+    assert "VALUES_LEFT_OUT 4 values of this run are in no chart" in text
+    assert "the first: train/loss at step 2 is no number (NaN, infinite or of another type)" in text
 
 
 def test_a_verdict_comes_with_what_it_means_and_what_was_published(

@@ -11,7 +11,7 @@ from sqlalchemy import select, update
 
 from engine.contract.events import EventLog
 from engine.contract.run_dir import RunDir
-from worker.attempt.ingest import LEFT_OUT, Ingest, fold, metric_rows
+from worker.attempt.ingest import LEFT_OUT, VALUES_LEFT_OUT, Ingest, fold, metric_rows
 from worker.database import Database
 from worker.jobs import views
 from worker.jobs.projections import reindex
@@ -157,6 +157,30 @@ def test_a_resumed_attempt_remembers_what_was_left_out() -> None:
 
     assert resumed[LEFT_OUT] == {"n": 1, "first": "event 2: type is missing"}
     assert LEFT_OUT not in folded(*begun, {"type": "started", "resumed_from": None})
+
+
+@pytest.mark.parametrize(
+    ("values", "step", "why"),
+    [
+        ({"a": None}, 3, "a at step 3 is no number (NaN, infinite or of another type)"),
+        ({"a": "high"}, 3, "a at step 3 is no number (NaN, infinite or of another type)"),
+        ({"a": 1e301}, 3, "a at step 3 is beyond 1e+300"),
+        ({"a": -(10**400)}, 3, "a at step 3 is beyond 1e+300"),
+        ({"a": 1.0}, 2**31, "a at step 2147483648 is not at a step from 0 to 2147483647"),
+        ({"a\0": 1.0}, 3, "a␀ at step 3 has a name that no table can hold"),
+    ],
+)
+def test_a_value_that_no_chart_can_show_is_counted(
+    values: dict[str, Any], step: int, why: str
+) -> None:
+    """Beside those that are shown; a line that just ends would pass for a measurement."""
+    event = {"type": "metric", "step": step, "values": values}
+    fine = {"type": "metric", "step": 2, "values": {"b": 1.0, "c": 0}}
+
+    result = folded(fine, event, event)
+
+    assert result == {VALUES_LEFT_OUT: {"n": 2, "first": why}}
+    assert list(metric_rows(event)) == []
 
 
 def test_a_gate_of_another_version_does_not_end_a_resumption() -> None:

@@ -39,8 +39,14 @@ MEM_TRACE = "mem_trace"
 LEFT_OUT = "events_left_out"
 """In a result: how many events nobody could use, and what was wrong with the first of them."""
 
+VALUES_LEFT_OUT = "values_left_out"
+"""In a result: how many values were measured that are in no chart, and the first of them."""
+
 _MAX_STEP = 2**31 - 1
 """The largest number of a column on every database."""
+
+_LARGEST = 1e300
+"""Of a measured value: sums and squares of those beyond are beyond what a number holds."""
 
 _URGENT = frozenset({"started", "gate", "finished"})
 
@@ -81,8 +87,8 @@ def fold(result: Mapping[str, Any], event: Event) -> dict[str, Any]:
             fields = {key: value for key, value in event.items() if key in Progress.__annotations__}
             said = {"eta_at": event.get("t")} if "eta_s" in fields else {}
             return {**result, **fields, **said}
-        case "gate":
-            return _gated(result, event)
+        case "gate" | "metric":
+            return _counted(_gated(result, event), event)
         case "finished":
             return {**result, **(event.get("result") or {}), "status": event.get("status")}
         case _:
@@ -96,7 +102,7 @@ def _restarted(result: Mapping[str, Any], resumed_from: int | None) -> dict[str,
     """
     if resumed_from is None:
         return {"status": "running"}
-    live = LIVE_FIELDS - {"eta_s"} | {LEFT_OUT}
+    live = LIVE_FIELDS - {"eta_s"} | {LEFT_OUT, VALUES_LEFT_OUT}
     kept = {key: value for key, value in result.items() if key in live}
     gate = kept.get("gate")
     step = gate.get("step") if isinstance(gate, Mapping) else None
@@ -107,7 +113,7 @@ def _restarted(result: Mapping[str, Any], resumed_from: int | None) -> dict[str,
 
 def _gated(result: Mapping[str, Any], event: Event) -> dict[str, Any]:
     """Only the split that selects is shown while the run goes on."""
-    if event.get("split") != "select":
+    if event["type"] != "gate" or event.get("split") != "select":
         return dict(result)
     gate = {key: event.get(key) for key in ("step", "score", "n", "ci95", "selected")}
     return {**result, "gate": gate, "last_heldout": event.get("score")}
@@ -128,31 +134,50 @@ def last_finished(run: RunDir, attempt: int) -> Event | None:
     return found
 
 
+def _counted(result: Mapping[str, Any], event: Event) -> dict[str, Any]:
+    """The result, with what the event measured and no chart can show."""
+    step, values = _measured(event)
+    wrong = [
+        f"{series[:100].replace(chr(0), '␀')} at step {step} {why}"
+        for series, value in values.items()
+        if (why := _unfit(series, step, value)) is not None
+    ]
+    if not wrong:
+        return dict(result)
+    before = result.get(VALUES_LEFT_OUT) or {"n": 0, "first": wrong[0]}
+    return {**result, VALUES_LEFT_OUT: {**before, "n": before["n"] + len(wrong)}}
+
+
 def metric_rows(event: Event) -> Iterator[MetricRow]:
     """The values that one event measured; what no database could hold is left out."""
+    step, values = _measured(event)
+    for series, value in values.items():
+        if _unfit(series, step, value) is None:
+            yield MetricRow(series, step, float(value))
+
+
+def _measured(event: Event) -> tuple[int, Mapping[str, Any]]:
+    """The step and the values by series of an event, those that nobody can use too."""
     match event:
         case {"type": "metric", "step": int(step), "values": dict(values)}:
-            candidates = values
+            return step, values
         case {"type": "gate", "step": int(step), "split": str(split)}:
-            low, high = event.get("ci95") or (None, None)
             name = f"heldout/{split}"
-            candidates = {name: event.get("score"), f"{name}/low": low, f"{name}/high": high}
+            ends = dict(zip((f"{name}/low", f"{name}/high"), event.get("ci95") or (), strict=False))
+            return step, {name: event.get("score")} | ends
         case _:
-            return
+            return 0, {}
+
+
+def _unfit(series: str, step: int, value: Any) -> str | None:
+    """Why a value is in no chart, in words."""
+    if not isinstance(value, int | float):
+        return "is no number (NaN, infinite or of another type)"
+    if not abs(value) <= _LARGEST:
+        return f"is beyond {_LARGEST:g}"
     if not 0 <= step <= _MAX_STEP:
-        return
-    for series, value in candidates.items():
-        number = _finite(value)
-        if number is not None and "\0" not in series:
-            yield MetricRow(series, step, number)
-
-
-def _finite(value: Any) -> float | None:
-    try:
-        number = float(value) if isinstance(value, int | float) else math.nan
-    except OverflowError:
-        return None
-    return number if math.isfinite(number) else None
+        return f"is not at a step from 0 to {_MAX_STEP}"
+    return "has a name that no table can hold" if "\0" in series else None
 
 
 class Ingest:
