@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 from types import MappingProxyType
@@ -30,8 +30,10 @@ MOST_GAPS = 200
 RECENT = 5
 """One step's pool score is noisy: the gap takes the mean of so many."""
 HOURS_FROM_S = 3 * 3600.0
-_FLAT = 1e-9
-"""Of a value: what differs by less is one line."""
+_FLAT = 2e-6
+"""Of a value: what differs by less is one line, as a drawing's values have seven digits."""
+_LEAST, _MOST = 1e-290, 1e290
+"""Between these, in size, the ends of an axis and its ticks can be counted with."""
 
 
 class Column(list[float | None]):
@@ -115,10 +117,19 @@ def time_axis(curves: Iterable[Curve], began: float, seconds: float) -> Axis | N
         return None
     unit, name = time_unit(seconds)
     steps = sorted(moments)
-    rising = accumulate((moments[step] for step in steps), max)
+    rising = _rising([moments[step] for step in steps])
     places = (round((at - began) / unit, 5) for at in rising)  # hours to 36 ms
     marks = list(zip(steps, places, strict=True))
     return Axis("time", f"{name} since the first start", marks)
+
+
+def _rising(moments: Sequence[float]) -> Iterator[float]:
+    """Moments in their order; a clock that was put back goes on from where it stood."""
+    put_back, last = 0.0, moments[0]
+    for at in moments:
+        put_back += max(0.0, last - at)
+        last = at
+        yield at + put_back
 
 
 def time_unit(seconds: float) -> tuple[float, str]:
@@ -130,7 +141,9 @@ def token_axis(tokens: Curve | None) -> Axis | None:
     """Sampled tokens, added up; None for a run that does not record them."""
     if tokens is None:
         return None
-    sums = list(accumulate(mean * n for mean, n in zip(tokens.means, tokens.counts, strict=True)))
+    sums = list(
+        accumulate(max(0.0, mean * n) for mean, n in zip(tokens.means, tokens.counts, strict=True))
+    )
     unit, name = token_unit(sums[-1])
     places = (round(total / unit, 6) for total in sums)
     marks = [(tokens.first_steps[0] - 1, 0.0), *zip(tokens.steps, places, strict=True)]
@@ -162,7 +175,10 @@ def drawing(
     their neighbours outside of it; `start` of a line is its moving average's state before it.
     """
     axis = axis or Axis(label=chart.x_label)
-    mine = {name: curves[name] for name in chart.series if name in curves}
+    scored = any(line.series in curves for line in chart.lines if line.axis == "left")
+    edges = (chart.band or ()) if scored else ()
+    shown = [*(line.series for line in chart.lines), *edges]
+    mine = {name: curves[name] for name in shown if name in curves}
     steps = _all_steps(list(mine.values()))
     gates = (
         [step for step in mine[HELDOUT].steps if part.steps.holds(step)] if HELDOUT in mine else []
@@ -178,7 +194,7 @@ def drawing(
         _column(mine[name].steps, mine[name].values, steps)
         if name in mine
         else Column([None]) * len(steps)
-        for name in chart.band or ()
+        for name in edges
     ]
     return {
         "title": chart.title,
@@ -208,8 +224,8 @@ def _ends(lines: Sequence[Mapping[str, Any]], band: Sequence[Values]) -> dict[st
         columns += band if side == "left" else []
         values = [value for column in columns for value in column if value is not None]
         if mine:
-            share = all(line["unit"] == "share" for line in mine)
             low, high = (min(values), max(values)) if values else (0.0, 1.0)
+            share = all(line["unit"] == "share" for line in mine) and 0 <= low <= high <= 1
             found[side] = [*(_fifths if share else _round_ends)(low, high)]
     return found
 
@@ -222,8 +238,10 @@ def _fifths(low: float, high: float) -> tuple[float, float]:
 
 def _round_ends(low: float, high: float) -> tuple[float, float]:
     """A tenth of their span beyond both, on round numbers; zero for what is never beyond it."""
+    low, high = (max(-_MOST, min(end, _MOST)) for end in (low, high))
     most = max(abs(low), abs(high))
-    span = high - low if high - low > most * _FLAT else most or 1.0
+    most = most if most > _LEAST else 0.0
+    span = high - low if high - low > most * _FLAT and most else most or 1.0
     step = 10.0 ** math.floor(math.log10(span) - 0.5)
     below = math.floor((low - span / 10) / step) * step
     beyond = math.ceil((high + span / 10) / step) * step

@@ -5,8 +5,11 @@ from __future__ import annotations
 import datetime
 import json
 from contextlib import closing
+from itertools import accumulate, pairwise
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import pytest
 from sqlalchemy import update
@@ -15,6 +18,7 @@ from starlette.testclient import TestClient
 from app import event_log, log_reader
 from app.event_log import EventRow, read_events
 from app.log_reader import WINDOW, read_log
+from engine.contract import events
 from engine.contract.events import EventLog
 from engine.contract.run_dir import RunDir
 from tests.app.night import night, queue
@@ -294,6 +298,66 @@ def test_a_chart_runs_along_steps_tokens_or_time(client: TestClient, db: Databas
     assert time["x"] == sorted(time["x"])
     part = drawn(axis="tokens", **{"from": 3, "to": 4})
     assert part["x"] == [30, 40]
+
+
+@pytest.mark.requirement("UI-02")
+def test_a_clock_that_was_put_back_folds_no_steps_together(
+    client: TestClient, db: Database
+) -> None:
+    """An hour back in the middle of a run: the minutes go on from where they stood."""
+    job_id = queue(db)
+    moments = iter([*range(0, 240, 60), *range(-3600 + 240, -3600 + 1000, 60)])
+    clock = SimpleNamespace(time=lambda: 1.8e9 + next(moments))
+    with mock.patch.object(events, "time", clock), night(db) as lane:
+        attempt = lane.start()
+        for step in range(1, 9):
+            attempt.add("metric", step=step, values={"train/kl": 1.0})
+        attempt.finish()
+
+    x = client.get(f"/jobs/{job_id}/charts/kl.json", params={"axis": "time"}).json()["x"]
+
+    apart = [round(after - before, 3) for before, after in pairwise(x)]
+    assert apart == [1, 1, 0, 1, 1, 1, 1]
+
+
+@pytest.mark.requirement("UI-02")
+@pytest.mark.parametrize("tokens", [[-5, -5, -5], [0, 0, 0], [10, -20, 10]])
+def test_tokens_that_are_none_do_not_count(
+    client: TestClient, db: Database, tokens: list[int]
+) -> None:
+    """An engine that miscounts has an axis that never goes back, and a page."""
+    job_id = queue(db)
+    with night(db) as lane:
+        attempt = lane.start()
+        for step, n in enumerate(tokens, 1):
+            attempt.add("metric", step=step, values={"train/kl": 1.0, "rollout/tokens": n})
+        attempt.finish()
+
+    page = client.get(f"/jobs/{job_id}?axis=tokens")
+    drawn = client.get(f"/jobs/{job_id}/charts/kl.json", params={"axis": "tokens"}).json()
+
+    assert page.status_code == 200
+    assert drawn["x"] == list(accumulate(max(0, n) for n in tokens))
+
+
+@pytest.mark.requirement("UI-02")
+@pytest.mark.parametrize("value", [5e-324, -5e-324, 1e300, -1e300, 1e-310])
+@pytest.mark.parametrize("query", ["", "?from=2&to=2", "?axis=time", "?smooth=0.9"])
+def test_a_run_of_odd_values_has_a_page(
+    client: TestClient, db: Database, value: float, query: str
+) -> None:
+    """The smallest and the largest that is kept; an interval without its score."""
+    job_id = queue(db)
+    with night(db) as lane:
+        attempt = lane.start()
+        for step in (1, 2, 3):
+            values = {"pool/score": value, "train/kl": value, "rollout/tokens_per_s": value}
+            attempt.add("metric", step=step, values=values)
+        ci95 = [0.4, value]
+        attempt.add("gate", step=2, split="select", score=None, n=9, ci95=ci95)
+        attempt.finish()
+
+    assert client.get(f"/jobs/{job_id}{query}").status_code == 200
 
 
 @pytest.mark.requirement("UI-02")
