@@ -46,9 +46,13 @@ from worker.jobs.rollups import roll_up
 from worker.jobs.states import State
 from worker.jobs.tables import job, metric, state_count
 from worker.jobs.views import last_change_id
+from worker.lane.mem_trace import LOG as MEMORY_LOG
+from worker.lane.mem_trace import MemoryPoint
 from worker.settings import WorkerSettings
 
 RUNS, POINTS, LONG = 1_000, 1_000_000, 100_000
+NIGHT_S = 8 * 3600
+"""So long memory was traced in the run that goes on, once a second."""
 VIEWERS = 200
 PAGE_MS, EVENT_MS, FIRST_LOAD_KB, MEMORY_MB, DRAWN_MS = 100.0, 1000.0, 70.0, 200.0, 150.0
 BROKEN_MS = 30_000.0
@@ -213,9 +217,22 @@ def run_one(lane: Night) -> Any:
     with lane.db.write_tx() as conn:
         conn.execute(update(job).where(job.c.id == job_id).values(priority=99))
     attempt = lane.start()
+    night = memory_of(attempt)
+    began = time.time() - NIGHT_S
+    points = [
+        MemoryPoint(began + second, 20.0 + second % 60 / 60, "training")
+        for second in range(NIGHT_S)
+    ]
+    night.write_text("".join(json.dumps(point) + "\n" for point in points))
     attempt.gate(0, 0.5)
     attempt.step(1, 0.5)
     return attempt
+
+
+def memory_of(running: Any) -> Path:
+    """The memory log of its attempt."""
+    log: Path = running.run.attempt(1).root / MEMORY_LOG
+    return log
 
 
 # --- the server and those who look at it ---
@@ -291,7 +308,8 @@ def pages(
     """Every page, asked for again and again while a run goes on and all viewers hear of it."""
     run, tabs = f"/jobs/{running.job_id}", ("log", "memory", "config", "events", "repro")
     addresses = [
-        "/", "/queue", "/report", f"/compare?a={long_run}&b={long_run - 1}", "/machine", "/budget",
+        "/", "/queue", "/report", f"/compare?a={long_run}&b={long_run - 1}", "/budget",
+        f"/machine?job={running.job_id}", f"/machine/{running.job_id}/memory.json",
         "/audit", "/new", "/help", run, f"{run}?part=live", *(f"{run}?tab={tab}" for tab in tabs),
         f"{run}/samples", f"/jobs/{long_run}", f"/jobs/{long_run}?tab=log",
         f"/jobs/{long_run}/charts/learning.json", f"/jobs/{long_run}/charts/kl.json?axis=time",
@@ -316,7 +334,7 @@ def pages(
 
 
 def _short(address: str) -> str:
-    return re.sub(r"/jobs/\d+", "/jobs/N", re.sub(r"=\d{2,}", "=…", address))
+    return re.sub(r"/(jobs|machine)/\d+", r"/\1/N", re.sub(r"=\d{2,}", "=…", address))
 
 
 @contextlib.contextmanager
@@ -327,6 +345,8 @@ def going_on(running: Any) -> Iterator[None]:
     def write() -> None:
         while not enough.wait(0.5):
             running.step(next(STEPS), 0.5)
+            with memory_of(running).open("a") as log:
+                log.write(json.dumps(MemoryPoint(time.time(), 20.0, "training")) + "\n")
 
     writer = threading.Thread(target=write)
     writer.start()

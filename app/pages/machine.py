@@ -2,37 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain, pairwise
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request
 from starlette.responses import HTMLResponse, JSONResponse
 
 from app import wording
-from app.charts import thinned
+from app.charts import MOST_POINTS, thinned
 from app.panels import DASH_DOT, DASHED, DOTTED, SOLID
 from app.parts import DatabasePart, JobId, SettingsPart
 from app.templating import page
 from engine.contract.run_dir import RunDir
-from worker.database import Database
 from worker.jobs import views
 from worker.jobs.views import JobView
 from worker.lane.machine import AttemptMemory, attempt_memory, machine_now
-from worker.lane.mem_trace import MemoryPoint
+from worker.lane.mem_trace import LOG_S, MemoryPoint
 from worker.lane.watchdog import Action, Limits, Rule
 
 router = APIRouter(include_in_schema=False)
 
-NEWEST = 50
-"""Among so many jobs the last one that ran is looked for."""
-RULES = {
+RULES: Mapping[str, str] = {
     Rule.UNDER_WARN: "under the warn level",
     Rule.FLOOR_HELD: "under the floor for 2 seconds",
     Rule.HARD_FLOOR: "under the hard floor",
     Rule.PROJECTED: "falling to the hard floor within a second",
 }
-ACTIONS = {
+ACTIONS: Mapping[str, str] = {
     Action.WARN: "warned",
     Action.STOP: "asked for a checkpoint and a stop",
     Action.KILL: "killed the engine's process group",
@@ -62,7 +60,7 @@ def machine(
     """The page, or with `?part=live` what changes on it. `job`: whose memory, else the last run."""
     position = views.last_change_id(database)
     lane = views.lane_status(database, settings.lane)
-    shown = views.get_job(database, job) if job else _last_run(database)
+    shown = views.get_job(database, job) if job else views.last_run(database)
     now = machine_now(settings)
     memory = attempts_of(shown) if shown else []
     context = {
@@ -72,7 +70,9 @@ def machine(
         "lease_s": settings.lease_s,
         "machine": now,
         "job": shown,
+        "asked": job,
         "summary": summary_of(memory, now.limits),
+        "calm": calm_of(memory, now.limits),
         "decided": [found for attempt in memory for found in decisions_of(attempt)][::-1],
     }
     return page(request, "machine.html", context)
@@ -96,17 +96,13 @@ def memory_table(
     columns = [drawing["x"], *(line["values"] for line in drawing["lines"])]
     rows = [[wording.number(value) for value in row] for row in zip(*columns, strict=True)]
     table = {"title": drawing["title"], "head": head, "rows": rows, "left_out": 0}
-    context = {"job": job, "table": table, "title": f"{drawing['title']} · job {job_id}"}
+    context = {
+        "job": job,
+        "table": table,
+        "said": drawing["said"],
+        "title": f"{drawing['title']} · job {job_id}",
+    }
     return page(request, "chart_table.html", context)
-
-
-def _last_run(database: Database) -> JobView | None:
-    """What runs, else what ran last."""
-    running = views.running(database)
-    if running:
-        return running[0]
-    started = [job for job in views.list_jobs(database, limit=NEWEST) if job.attempt]
-    return max(started, key=lambda job: job.heartbeat_at or job.started_at or 0.0, default=None)
 
 
 def attempts_of(job: JobView) -> list[AttemptMemory]:
@@ -117,7 +113,7 @@ def attempts_of(job: JobView) -> list[AttemptMemory]:
 
 def summary_of(memory: Sequence[AttemptMemory], limits: Limits) -> str:
     """The chart in a sentence."""
-    free = [point.free_gb for attempt in memory for point in attempt.points]
+    free = [point.free_gb for attempt in memory for point in attempt.history.points]
     if not free:
         return "No reading was kept yet."
     least = min(free)
@@ -132,44 +128,72 @@ def summary_of(memory: Sequence[AttemptMemory], limits: Limits) -> str:
         f"Free memory began at {wording.gigabytes(free[0])}, stands at "
         f"{wording.gigabytes(free[-1])} and was {wording.gigabytes(least)} at least; {near} "
         f"({wording.gigabytes(limits.warn_gb)}, floor {wording.gigabytes(limits.floor_gb)})."
+        f"{_longest_hole(memory)}"
     )
+
+
+def _longest_hole(memory: Sequence[AttemptMemory]) -> str:
+    """How long nobody looked, where that was long: a machine that froze, or no attempt."""
+    stretches = [stretch for attempt in memory for stretch in attempt.history.stretches]
+    longest = max(
+        (behind[0].at - before[-1].at for before, behind in pairwise(stretches)), default=0.0
+    )
+    if longest <= 0:
+        return ""
+    return (
+        f" The longest time without a reading was {wording.duration(longest)}: "
+        "between two attempts, or a machine that stood still."
+    )
+
+
+def calm_of(memory: Sequence[AttemptMemory], limits: Limits) -> str:
+    """What an empty list of decisions means, as far as the readings say it."""
+    free = [point.free_gb for attempt in memory for point in attempt.history.points]
+    if not free:
+        return "No decision was kept."
+    if min(free) < limits.warn_gb:
+        return "Nothing was decided."
+    return f"Nothing: memory never came near the warn level of {wording.gigabytes(limits.warn_gb)}."
 
 
 def decisions_of(memory: AttemptMemory) -> list[Decided]:
     """What the watchdog decided in an attempt, in the order of its looks."""
-    found = []
-    for entry in memory.decisions:
-        step, phase = entry.get("step"), entry.get("phase")
-        place = f"{phase or 'starting'}{'' if step is None else f', step {step}'}"
-        found.append(
-            Decided(
-                at=entry["at"],
-                attempt=memory.attempt,
-                what=ACTIONS.get(entry["action"], entry["action"]),
-                why=RULES.get(entry["rule"], entry["rule"]),
-                free_gb=entry.get("free_gb"),
-                fall_gb_s=entry.get("fall_gb_s") or None,
-                place=place,
-            )
+    return [
+        Decided(
+            at=entry.at,
+            attempt=memory.attempt,
+            what=ACTIONS.get(entry.action, entry.action),
+            why=RULES.get(entry.rule, entry.rule),
+            free_gb=entry.free_gb,
+            fall_gb_s=entry.fall_gb_s or None,
+            place=f"{entry.phase or 'starting'}"
+            f"{'' if entry.step is None else f', step {entry.step}'}",
         )
-    return found
+        for entry in memory.decisions
+    ]
 
 
 def _drawing(memory: Sequence[AttemptMemory], limits: Limits) -> dict[str, Any]:
-    """Free memory over the minutes since the first reading, the limits, and each decision."""
-    points: list[MemoryPoint] = [point for attempt in memory for point in attempt.points]
-    began = points[0].at if points else 0.0
-    thin = thinned([(index, point.free_gb) for index, point in enumerate(points)])
-    free = {_minutes(points[index].at, began): value for index, value in thin}
-    acted = {
-        _minutes(entry["at"], began): entry.get("free_gb")
-        for attempt in memory
-        for entry in attempt.decisions
-        if points
-    }
-    x = sorted({*free, *acted})
+    """Free memory over the minutes since the first reading, the limits, and each decision.
+
+    Stretches without a hole are joined, and nothing between them: nobody measured it.
+    """
+    stretches = [stretch for attempt in memory for stretch in attempt.history.stretches]
+    n = sum(attempt.history.n for attempt in memory)
+    began = stretches[0][0].at if stretches else 0.0
+    free: dict[float, float | None] = {}
+    acted: dict[float, float | None] = {}
+    for before, behind in pairwise(stretches):
+        free[_minutes((before[-1].at + behind[0].at) / 2, began)] = None
+    for entry in chain.from_iterable(attempt.decisions for attempt in memory if stretches):
+        if entry.free_gb is not None:  # a decision is a reading too
+            free[_minutes(entry.at, began)] = acted[_minutes(entry.at, began)] = entry.free_gb
+    share = MOST_POINTS / max(1, sum(map(len, stretches)))
+    thin = list(chain.from_iterable(_thinned(stretch, share) for stretch in stretches))
+    free |= {_minutes(at, began): free_gb for at, free_gb in thin}
+    x = sorted(free)
     lines = [
-        _line("free memory", "a", SOLID, [free.get(at) for at in x]),
+        _line("free memory", "a", SOLID, [free[at] for at in x]) | {"holes": True},
         _line("warn level", "c", DASH_DOT, [limits.warn_gb] * len(x)),
         _line("floor", "d", DASHED, [limits.floor_gb] * len(x)),
         _line("hard floor", "d", DOTTED, [limits.hard_gb] * len(x)),
@@ -186,7 +210,23 @@ def _drawing(memory: Sequence[AttemptMemory], limits: Limits) -> dict[str, Any]:
         "gaps": [],
         "selected": None,
         "band": [],
+        "said": _drawn_of(len(thin), n),
     }
+
+
+def _drawn_of(points: int, n: int) -> str:
+    """How many readings are drawn, of how many."""
+    if points >= n:
+        return "" if n == 0 else "1 reading" if n == 1 else f"all {n} readings"
+    return f"{points} of {n} readings: the lowest and the highest of each stretch"
+
+
+def _thinned(stretch: Sequence[MemoryPoint], share: float) -> list[tuple[float, float]]:
+    """A share of a stretch, its lowest and highest too; a reading alone is a second of line."""
+    places = [(place, point.free_gb) for place, point in enumerate(stretch)]
+    kept = thinned(places, max(2, int(len(stretch) * share)))
+    pairs = [(stretch[place].at, free_gb) for place, free_gb in kept]
+    return pairs if len(stretch) > 1 else [*pairs, (stretch[0].at + LOG_S, stretch[0].free_gb)]
 
 
 def _line(

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from http import HTTPStatus
+from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 from urllib.parse import urlencode
 
@@ -24,7 +25,7 @@ from app.findings import Findings, trace_of
 from app.headline import Headline, title
 from app.log_reader import read_log
 from app.pages import run_charts
-from app.pages.machine import attempts_of, decisions_of, summary_of
+from app.pages.machine import attempts_of, calm_of, decisions_of, summary_of
 from app.panels import HELDOUT
 from app.parts import NO_NUL, DatabasePart, DrawingsPart, JobId, SettingsPart, StepRange
 from app.repro import repro_of
@@ -33,12 +34,14 @@ from app.templating import page
 from engine.contract.errors import ConfigError
 from engine.contract.events import PHASES
 from engine.contract.kinds import cautions, get_kind
+from engine.contract.run_dir import RunDir
 from worker.database import Database
 from worker.jobs import series, views
 from worker.jobs.pruning import pruned_by
 from worker.jobs.states import State
 from worker.jobs.views import JobView
 from worker.lane.machine import machine_now
+from worker.lane.mem_trace import LOG as MEMORY_LOG
 from worker.settings import WorkerSettings
 
 router = APIRouter(prefix="/jobs", include_in_schema=False)
@@ -189,12 +192,19 @@ def _memory(asked: Asked) -> dict[str, Any]:
     limits = machine_now(asked.settings).limits
     trace = asked.job.result.get("mem_trace")
     return {
-        "limits": limits,
-        "memory": any(attempt.points for attempt in memory),
+        "memory": any(attempt.history.n for attempt in memory),
+        "log": _last_log(asked.job),
         "summary": summary_of(memory, limits),
+        "calm": calm_of(memory, limits),
         "decided": [found for attempt in memory for found in decisions_of(attempt)][::-1],
         "phases": _phases(trace),
     }
+
+
+def _last_log(job: JobView) -> Path | None:
+    """Where the memory of its last attempt is to be found; None before the first one."""
+    attempt = RunDir(job.run_dir).attempt(job.attempt).root
+    return attempt / MEMORY_LOG if job.attempt else None
 
 
 def _phases(trace: Any) -> list[tuple[str, float]]:

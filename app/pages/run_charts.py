@@ -216,5 +216,6 @@ def _table(request: Request, database: Database, job_id: int, chart: Chart) -> H
     known = series.summaries(database, job_id, chart.series)
     n = max((summary.n for summary in known.values()), default=0)
     table = charts.table(chart, newest, n)
-    context = {"job": job, "table": table, "title": f"{chart.title} · job {job_id}"}
+    title = f"{chart.title} · job {job_id}"
+    context = {"job": job, "table": table, "said": "", "title": title}
     return page(request, "chart_table.html", context)

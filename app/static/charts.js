@@ -66,7 +66,7 @@ window.nightlaneCharts = (() => {
       alpha: faint ? 0.35 : 1,
       width: line.marks ? 2 : 1.5,
       dash: line.dash,
-      spanGaps: true,
+      spanGaps: !line.holes, // where nobody measured, nothing is drawn
       points: { show: (plot, index) => line.marks || alone(plot.data[index]), size: 7, fill: colour(line.colour) },
       paths: line.joined === false ? () => null : undefined,
       value: (_, value, __, index) => said(line, value, band, index),

@@ -15,6 +15,7 @@ from tests.app.night import Attempt, night, queue
 from tests.browser.conftest import FilledHouse, House, Visit, set_hidden
 from worker.jobs import views
 from worker.lane import policy
+from worker.lane.mem_trace import MemoryLog
 from worker.lane.policy import Policy
 
 pytestmark = pytest.mark.browser
@@ -99,6 +100,29 @@ def test_what_counts_on_is_asked_for_again_with_every_beat(
     )
 
     assert left_alone == []
+
+
+@pytest.mark.requirement("UI-07")
+def test_an_open_machine_page_goes_on_with_the_next_job(visit: Visits, house: House) -> None:
+    """Its words and its chart; one whose address names a job stays with that job."""
+    first, second = queue(house.db, name="evening"), queue(house.db, name="morning")
+    with night(house.db) as lane:
+        attempt = lane.start()
+        MemoryLog(attempt.run.attempt(1).root).note(time.time(), 9.0, "training")
+        follows, stays = visit(house).open("/machine"), visit(house).open(f"/machine?job={first}")
+        for page in (follows, stays):
+            expect(page.locator(".chart[data-name=memory] canvas")).to_be_visible()
+        attempt.finish()
+        attempt = lane.start()
+        MemoryLog(attempt.run.attempt(1).root).note(time.time(), 9.0, "training")
+        attempt.step(1, 0.5)
+
+        expect(follows.locator("#memory-h")).to_contain_text(f"morning rl_run #{second}")
+        chart = follows.locator("[data-chart]")
+        expect(chart).to_have_attribute("data-chart", f"/machine/{second}/memory.json")
+        expect(chart.locator("canvas")).to_be_visible()
+        expect(stays.locator("#memory-h")).to_contain_text(f"evening rl_run #{first}")
+        attempt.finish()
 
 
 @pytest.mark.requirement("UI-11")

@@ -263,6 +263,17 @@ def running(db: Database) -> list[JobView]:
     return _job_views(db, (_RUNNING,), {}, MAX_PAGE)
 
 
+def last_run(db: Database) -> JobView | None:
+    """What runs now, else the job whose attempt began last; None before the first one."""
+    found = running(db)
+    if found:
+        return found[0]
+    newest = select(attempt.c.job_id).order_by(attempt.c.started_at.desc()).limit(1)
+    with db.read() as conn:
+        job_id = conn.execute(newest).scalar()
+    return None if job_id is None else get_job(db, job_id)
+
+
 def counts(db: Database) -> dict[State, int]:
     """Jobs in each state, from the kept counters."""
     with db.read() as conn:

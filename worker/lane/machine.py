@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from engine.contract.run_dir import RunDir
-from worker.lane.mem_trace import MemoryPoint, memory_points
+from worker.lane.mem_history import MemoryHistory, memory_history
 from worker.lane.readings import DeviceMemory, HostMemory, Pressure, Reading, read_all
 from worker.lane.sentry import DECISIONS, device_of
 from worker.lane.watchdog import Limits, limits
@@ -26,13 +28,25 @@ class Machine(NamedTuple):
     limits: Limits
 
 
+class Decision(NamedTuple):
+    """What the sentry decided at one of its looks."""
+
+    at: float
+    """Unix seconds."""
+    action: str
+    rule: str
+    free_gb: float | None
+    fall_gb_s: float | None
+    phase: str | None
+    step: int | None
+
+
 class AttemptMemory(NamedTuple):
     """What one attempt did to the memory."""
 
     attempt: int
-    points: Sequence[MemoryPoint]
-    decisions: Sequence[dict[str, Any]]
-    """As the sentry wrote them: at, action, rule, free_gb, phase, step, …"""
+    history: MemoryHistory
+    decisions: Sequence[Decision]
 
 
 def machine_now(settings: WorkerSettings) -> Machine:
@@ -46,9 +60,38 @@ def machine_now(settings: WorkerSettings) -> Machine:
 def attempt_memory(run: RunDir, attempt: int) -> AttemptMemory:
     """The log and the decisions of one attempt; empty where none were written."""
     folder = run.attempt(attempt).root
-    decisions = []
-    with contextlib.suppress(OSError), (folder / DECISIONS).open() as file:
+    return AttemptMemory(attempt, memory_history(folder), list(_decisions(folder / DECISIONS)))
+
+
+def _decisions(path: Path) -> Iterator[Decision]:
+    """As the sentry wrote them; what a power cut or a broken disk made of a line is left out."""
+    with contextlib.suppress(OSError), path.open("rb") as file:
         for line in file:
-            with contextlib.suppress(ValueError):  # torn by a power cut
-                decisions.append(json.loads(line))
-    return AttemptMemory(attempt, list(memory_points(folder)), decisions)
+            with contextlib.suppress(ValueError, RecursionError):
+                entry = json.loads(line)
+                found = _decision(entry) if isinstance(entry, Mapping) else None
+                if found is not None:
+                    yield found
+
+
+def _decision(entry: Mapping[str, Any]) -> Decision | None:
+    at, step, phase = _real(entry.get("at")), entry.get("step"), entry.get("phase")
+    if at is None or not entry.get("action") or not entry.get("rule"):
+        return None
+    return Decision(
+        at,
+        str(entry["action"]),
+        str(entry["rule"]),
+        _real(entry.get("free_gb")),
+        _real(entry.get("fall_gb_s")),
+        phase if isinstance(phase, str) else None,
+        step if isinstance(step, int) else None,
+    )
+
+
+def _real(value: Any) -> float | None:
+    try:
+        number = float(value) if isinstance(value, int | float) else math.nan
+    except OverflowError:
+        return None
+    return number if math.isfinite(number) else None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple, Self
@@ -87,11 +88,19 @@ class MemoryLog:
 
 
 def memory_points(attempt: Path) -> Iterator[MemoryPoint]:
-    """The log of an attempt, oldest first; a torn line is left out."""
-    with contextlib.suppress(OSError), (attempt / LOG).open() as file:
-        for line in file:
-            with contextlib.suppress(ValueError, TypeError):
-                yield MemoryPoint(*json.loads(line))
+    """The log of an attempt, oldest first; what is no reading is left out."""
+    with contextlib.suppress(OSError), (attempt / LOG).open("rb") as file:
+        yield from (point for point in map(point_of, file) if point is not None)
+
+
+def point_of(line: bytes) -> MemoryPoint | None:
+    """One line of the log; None for what a power cut or a broken disk made of it."""
+    try:
+        at, free_gb, phase = json.loads(line)
+        point = MemoryPoint(float(at), float(free_gb), phase)
+    except (ValueError, TypeError, OverflowError, RecursionError):
+        return None
+    return point if math.isfinite(point.at) and math.isfinite(point.free_gb) else None
 
 
 def mem_trace_of(run: RunDir) -> dict[str, Any] | None:
