@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from engine.contract.events import Event, event_of
+from engine.contract.known import real, whole
 from engine.contract.run_dir import RunDir
 
 MOST = 100
@@ -128,9 +129,9 @@ def _row(line: bytes, only: str | None) -> EventRow | None:
         return EventRow(
             seq=int(event["seq"]),
             attempt=int(event["attempt"]),
-            at=float(at) if isinstance(at, int | float) else None,
+            at=real(at),
             type=str(event["type"]),
-            step=step if isinstance(step, int) else None,
+            step=whole(step),
             text=_text({key: value for key, value in event.items() if key not in _APART}),
         )
     except (ValueError, KeyError, TypeError, RecursionError):

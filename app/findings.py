@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from app.headline import Headline
+from engine.contract.known import real, whole
 from engine.contract.run_dir import RunDir
 from engine.contract.trace import Share, time_by_span
 from worker.attempt.ingest import LEFT_OUT, VALUES_LEFT_OUT
@@ -55,15 +56,14 @@ class Findings:
     def of(cls, job: JobView) -> Findings:
         """Read a job's live or final result, and its trace."""
         result = job.result
-        published, cost = result.get("published_step"), result.get("seconds_per_point")
         trace = trace_of(job)
         small = trace is not None and trace.stat().st_size <= MOST_TRACE_BYTES
         return cls(
             alerts=alerts_of(result),
             samples=_samples(result.get("diagnosis")),
             meaning=_meaning(Headline.of(job)),
-            published_step=published if isinstance(published, int) else None,
-            seconds_per_point=float(cost) if isinstance(cost, int | float) else None,
+            published_step=whole(result.get("published_step")),
+            seconds_per_point=real(result.get("seconds_per_point")),
             shares=time_by_span(trace) if trace is not None and small else (),
             trace=trace,
         )

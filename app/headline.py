@@ -6,12 +6,12 @@ type reads as not known. Knows no page.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from engine.contract.events import PHASES
+from engine.contract.known import pair, real, whole
 from worker.jobs.states import State
 from worker.jobs.time_left import left_s
 from worker.jobs.views import JobView
@@ -62,26 +62,26 @@ class Headline:
     def of(cls, job: HasResult) -> Headline:
         """Read a job's live or final result."""
         result = job.result
-        low, high = _pair(result.get("lift_ci95"))
+        low, high = pair(result.get("lift_ci95"))
         return cls(
             phase=_text(result.get("phase")),
-            step=_whole(result.get("step")),
-            max_steps=_whole(result.get("max_steps")),
-            pool=_real(result.get("pool_score")),
-            heldout=_real(result.get("last_heldout")),
-            eta_s=_real(result.get("eta_s")),
-            eta_at=_real(result.get("eta_at")),
-            before=_real(result.get("heldout_before")),
-            after=_real(result.get("heldout_after")),
-            lift=_real(result.get("lift")),
+            step=whole(result.get("step")),
+            max_steps=whole(result.get("max_steps")),
+            pool=real(result.get("pool_score")),
+            heldout=real(result.get("last_heldout")),
+            eta_s=real(result.get("eta_s")),
+            eta_at=real(result.get("eta_at")),
+            before=real(result.get("heldout_before")),
+            after=real(result.get("heldout_after")),
+            lift=real(result.get("lift")),
             lift_low=low,
             lift_high=high,
             verdict=_text(result.get("verdict")),
-            report_n=_whole(result.get("report_n")),
-            selected_step=_whole(result.get("selected_step")),
-            steps=_whole(result.get("steps")),
+            report_n=whole(result.get("report_n")),
+            selected_step=whole(result.get("selected_step")),
+            steps=whole(result.get("steps")),
             seconds=_lasted(job),
-            peak_gb=_real(result.get("peak_gb")),
+            peak_gb=real(result.get("peak_gb")),
         )
 
     def left_s(self, now: float) -> float | None:
@@ -124,28 +124,12 @@ def _lasted(job: HasResult) -> float | None:
     """Of the lane, as in report and budget, without the hours between its attempts."""
     if job.finished_at is not None and job.lane_s is not None:
         return job.lane_s
-    if (counted := _real(job.result.get("seconds"))) is not None:
+    if (counted := real(job.result.get("seconds"))) is not None:
         return counted
     if job.started_at is None or job.finished_at is None:
         return None
     return job.finished_at - job.started_at
 
 
-def _real(value: Any) -> float | None:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        return None
-    return float(value)
-
-
-def _whole(value: Any) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
-
-
 def _text(value: Any) -> str | None:
     return value if isinstance(value, str) and value else None
-
-
-def _pair(value: Any) -> tuple[float | None, float | None]:
-    if isinstance(value, list | tuple) and len(value) == 2:
-        return _real(value[0]), _real(value[1])
-    return None, None

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from app.headline import Headline
+from engine.contract.known import real
 from worker.jobs.views import JobView, SweepView
 
 OWN_COLUMNS = ("job", "state", "heldout", "lift", "verdict")
@@ -50,6 +51,5 @@ def _key(sweep: SweepView, row: SweepRow, name: str) -> tuple[int, float, str]:
     value = own[name] if name in own else values.get(name, row.job.id)
     if value is None:
         return 0, 0.0, ""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return 2, 0.0, str(value)
-    return 1, float(value), ""
+    number = real(value)
+    return (2, 0.0, str(value)) if number is None else (1, number, "")

@@ -31,21 +31,21 @@ def percent(share: float | None) -> str:
     >>> percent(0.5526)
     '55.3 %'
     """
-    return UNKNOWN if share is None else f"{share * 100:.1f} %"
+    return UNKNOWN if share is None else f"{_fixed(share * 100, 1)} %"
 
 
 def points(difference: float | None) -> str:
     """A difference of two shares, signed.
 
-    >>> points(-0.021), points(0.0004)
-    ('−2.1 points', '+0.04 points')
+    >>> points(-0.021), points(0.0004), points(1e20)
+    ('−2.1 points', '+0.04 points', '+1e+22 points')
     """
     if difference is None:
         return UNKNOWN
     digits = _digits(difference)
     value = round(difference * 100, digits)
     sign = "+" if value > 0 else "−" if value < 0 else "±"
-    return f"{sign}{abs(value):.{digits}f} points"
+    return f"{sign}{_fixed(abs(value), digits)} points"
 
 
 def interval(low: float | None, high: float | None) -> str:
@@ -57,7 +57,13 @@ def interval(low: float | None, high: float | None) -> str:
     if low is None or high is None:
         return UNKNOWN
     digits = _digits(low, high)
-    return f"{low * 100:+.{digits}f} to {high * 100:+.{digits}f}".replace("-", "−")
+    ends = (f"{'+' if end >= 0 else ''}{_fixed(end * 100, digits)}" for end in (low, high))
+    return " to ".join(ends).replace("-", "−")
+
+
+def _fixed(value: float, digits: int) -> str:
+    """With so many digits behind the point; short also where nobody would count those before it."""
+    return f"{value:.{digits}f}" if abs(value) < 1e12 else f"{value:.4g}"
 
 
 def _digits(*differences: float) -> int:
@@ -197,8 +203,12 @@ def number(value: float | None) -> str:
 
 
 def gigabytes(value: float | None) -> str:
-    """Memory, in GB as the engine counts them."""
-    return UNKNOWN if value is None else f"{value:.1f} GB"
+    """Memory, in GB as the engine counts them.
+
+    >>> gigabytes(9.04), gigabytes(1e299)
+    ('9.0 GB', '1e+299 GB')
+    """
+    return UNKNOWN if value is None else f"{_fixed(value, 1)} GB"
 
 
 def money(usd: float | None) -> str:
@@ -209,7 +219,7 @@ def money(usd: float | None) -> str:
     """
     if usd is None:
         return UNKNOWN
-    return f"${usd:.0f}" if usd >= 100 or usd == int(usd) else f"${usd:.2f}"
+    return f"${_fixed(usd, 0 if usd >= 100 or usd == int(usd) else 2)}"
 
 
 def sentence(text: str | None) -> str:

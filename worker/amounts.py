@@ -8,7 +8,7 @@ from __future__ import annotations
 import datetime
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator
+from pydantic import BeforeValidator, Field
 
 
 def _no_truth(value: Any) -> Any:
@@ -24,6 +24,7 @@ def _no_number(value: Any) -> Any:
 
 
 Amount = Annotated[float, BeforeValidator(_no_truth)]
-Count = Annotated[int, BeforeValidator(_no_truth)]
+Count = Annotated[int, BeforeValidator(_no_truth), Field(le=2**31 - 1)]
+"""As large as a column of every database holds."""
 Day = Annotated[datetime.date, BeforeValidator(_no_number)]
 """Pydantic takes a number for seconds since 1970."""

@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from http import HTTPStatus
-from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 from urllib.parse import urlencode
 
@@ -34,6 +33,7 @@ from app.templating import page
 from engine.contract.errors import ConfigError
 from engine.contract.events import PHASES
 from engine.contract.kinds import cautions, get_kind
+from engine.contract.known import real
 from engine.contract.run_dir import RunDir
 from worker.database import Database
 from worker.jobs import series, views
@@ -184,7 +184,11 @@ def _log(asked: Asked) -> dict[str, Any]:
     )
     search = {"jump": asked.wanted.jump} if asked.wanted.jump else {"find": asked.wanted.find}
     number = log.attempt if log else 0
-    return {"log": log, "search": urlencode({"tab": "log", "attempt": number, **search})}
+    return {
+        "log": log,
+        "path": RunDir(asked.job.run_dir).attempt(asked.wanted.attempt or asked.job.attempt).log,
+        "search": urlencode({"tab": "log", "attempt": number, **search}),
+    }
 
 
 def _memory(asked: Asked) -> dict[str, Any]:
@@ -193,7 +197,7 @@ def _memory(asked: Asked) -> dict[str, Any]:
     trace = asked.job.result.get("mem_trace")
     return {
         "memory": any(attempt.history.n for attempt in memory),
-        "log": _last_log(asked.job),
+        "log": RunDir(asked.job.run_dir).attempt(asked.job.attempt).root / MEMORY_LOG,
         "summary": summary_of(memory, limits),
         "calm": calm_of(memory, limits),
         "decided": [found for attempt in memory for found in decisions_of(attempt)][::-1],
@@ -201,17 +205,12 @@ def _memory(asked: Asked) -> dict[str, Any]:
     }
 
 
-def _last_log(job: JobView) -> Path | None:
-    """Where the memory of its last attempt is to be found; None before the first one."""
-    attempt = RunDir(job.run_dir).attempt(job.attempt).root
-    return attempt / MEMORY_LOG if job.attempt else None
-
-
 def _phases(trace: Any) -> list[tuple[str, float]]:
     """(phase, the most memory in use within it), in the order a run meets them first."""
     used = trace.get("phase_used_gb") if isinstance(trace, Mapping) else None
     pairs = used.items() if isinstance(used, Mapping) else ()
-    found = [(str(phase), float(gb)) for phase, gb in pairs if isinstance(gb, int | float)]
+    known = [(str(phase), real(gb)) for phase, gb in pairs]
+    found = [(phase, gb) for phase, gb in known if gb is not None]
     return sorted(found, key=lambda pair: PHASES.index(pair[0]) if pair[0] in PHASES else -1)
 
 
@@ -243,6 +242,7 @@ def _events(asked: Asked) -> dict[str, Any]:
     return {
         "audit": audit[:MOST_AUDIT],
         "audit_n": len(audit),
+        "path": RunDir(asked.job.run_dir).events,
         "events": read_events(asked.job.run_dir, asked.wanted.before, asked.wanted.type),
         "types": TYPES,
     }

@@ -243,5 +243,5 @@ def test_an_ended_run_without_its_memory_log_says_so(client: TestClient, db: Dat
 
     text = words(client.get(f"/jobs/{number}?tab=memory").text)
 
-    assert f"No reading was kept: {log} is not there, or holds none." in text
+    assert f"No reading: {log} is not there any more, holds none, or cannot be read." in text
     assert "cockpit drain" not in text.partition("Memory")[2]

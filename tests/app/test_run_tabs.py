@@ -148,6 +148,35 @@ def test_a_log_of_one_progress_bar_has_a_line_on_every_page(run: RunDir) -> None
     assert ends[-1] == 200_000
 
 
+@pytest.mark.parametrize("before", range(4))
+@pytest.mark.parametrize(
+    ("text", "hit"),
+    [
+        ("errors=0 nonfatal", None),
+        ("a ValueError: x", True),
+        ("it was KILLED", True),
+        ("an EXCEPTION", True),
+        ("Traceback (most recent call last):", True),
+    ],
+)
+def test_an_error_is_found_wherever_the_pieces_that_are_read_begin(
+    run: RunDir, monkeypatch: pytest.MonkeyPatch, before: int, text: str, hit: bool | None
+) -> None:
+    """A word cut in two is neither lost nor taken for another one."""
+    monkeypatch.setattr(log_reader, "_CHUNK", 97)
+    monkeypatch.setattr(log_reader, "_OVERLAP", 48)
+    line = text.encode()
+    for filler in range(100):
+        log = b"x" * filler + b"\n" + b"." * (40 * before) + line + b"\n" + b"." * 200
+        run.attempt(1).log.write_bytes(log)
+
+        page = read_log(run.root, first_error=True)
+
+        assert page is not None
+        found = None if page.hit is None else line in log[page.hit.at :].partition(b"\n")[0]
+        assert found == hit
+
+
 def test_an_attempt_without_a_log_has_none_and_another_one_is_not_shown_instead(
     run: RunDir,
 ) -> None:
@@ -232,6 +261,52 @@ def test_the_end_of_a_long_run_is_the_first_of_its_events(client: TestClient, db
 
     assert "finished" in text.partition("what")[2]
     assert "the last step" in text
+
+
+@pytest.mark.requirement("UI-02")
+@pytest.mark.parametrize(
+    ("tab", "what", "file"),
+    [("log", "log", "attempts/001/engine.log"), ("events", "event", "events.jsonl")],
+)
+def test_a_tab_says_why_it_is_empty(
+    client: TestClient, db: Database, tab: str, what: str, file: str
+) -> None:
+    """A drain brings what has not run yet, and nothing of what is over."""
+
+    def said(number: int) -> str:
+        return words(client.get(f"/jobs/{number}?tab={tab}").text)
+
+    ran, cancelled = queue(db), queue(db)
+    assert "cockpit drain runs the queue" in said(ran)
+    control.cancel(db, cancelled, actor="test")
+    assert f"No {what}: it ended before it ran." in said(cancelled)
+    with night(db) as lane:
+        attempt = lane.start()
+        path = attempt.run.root / file
+        attempt.finish()
+    path.unlink(missing_ok=True)
+
+    text = said(ran)
+
+    assert f"No {what}: {path} is not there any more, holds none, or cannot be read." in text
+    assert "cockpit drain" not in text
+
+
+@pytest.mark.requirement("UI-03")
+def test_an_ended_run_without_its_completions_does_not_say_that_it_never_began(
+    client: TestClient, db: Database
+) -> None:
+    """Somebody threw its directory away; its row knows how far it came."""
+    number = queue(db)
+    with night(db) as lane:
+        attempt = lane.start()
+        attempt.step(40, 0.5)
+        attempt.finish()
+
+    text = words(client.get(f"/jobs/{number}/samples").text)
+
+    assert "It came to step 40, but" in text
+    assert "before its first step" not in text
 
 
 @pytest.mark.requirement("UI-02")

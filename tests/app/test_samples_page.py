@@ -154,6 +154,25 @@ def test_boxes_tell_hit_and_miss_by_line_and_label(client: TestClient, run: RunD
 
 
 @pytest.mark.requirement("UI-08")
+@pytest.mark.parametrize("odd", [10**400, -(10**400), 1e308, 10**30, "text", [], -1])
+def test_numbers_beyond_reason_hide_no_completion(
+    client: TestClient, run: RunDir, odd: object
+) -> None:
+    """A reward, a step's version, the sides of a picture, a weight that nobody can reckon with."""
+    picture = {"name": "0" * 20 + ".jpg", "width": odd, "height": odd}
+    spans = {"b2": [{"text": "cat", "tokens": odd, "part": "desc", "entry": odd, "weight": odd}]}
+    boxed = picture_row("t 1", 1, 2, 2, picture=picture, spans=spans)
+    plain = row("kept") | {"reward": odd, "advantage": odd, "version": odd, "sample": odd}
+    write(run, "train-000004", [boxed, plain | {"logprobs": [odd]}])
+
+    answer = client.get("/jobs/1/samples")
+
+    assert answer.status_code == 200
+    assert "kept" in answer.text
+    assert client.get("/api/v1/jobs/1/samples").status_code == 200
+
+
+@pytest.mark.requirement("UI-08")
 def test_an_upright_picture_is_drawn_narrower_than_it_would_be_tall(
     client: TestClient, run: RunDir
 ) -> None:

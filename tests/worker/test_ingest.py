@@ -167,6 +167,7 @@ def test_a_resumed_attempt_remembers_what_was_left_out() -> None:
         ({"a": 1e301}, 3, "a at step 3 is beyond 1e+300"),
         ({"a": -(10**400)}, 3, "a at step 3 is beyond 1e+300"),
         ({"a": 1.0}, 2**31, "a at step 2147483648 is not at a step from 0 to 2147483647"),
+        ({"a" * 301: 1.0}, 3, f"{'a' * 100} at step 3 has a name of more than 300 characters"),
         ({"a\0": 1.0}, 3, "a␀ at step 3 has a name that no table can hold"),
     ],
 )

@@ -21,9 +21,11 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from engine.contract.errors import NightlaneError
 from engine.contract.events import Event, EventReader, Progress, fault, usable
+from engine.contract.known import LARGEST
 from engine.contract.run_dir import RunDir
 from worker.jobs.changes import announce
 from worker.jobs.rollups import roll_up, take_back
+from worker.jobs.series import LONGEST_NAME
 from worker.jobs.states import State
 from worker.jobs.tables import job, metric
 from worker.lane.lock import BEAT_PATIENCE_S, Lease
@@ -44,9 +46,6 @@ VALUES_LEFT_OUT = "values_left_out"
 
 _MAX_STEP = 2**31 - 1
 """The largest number of a column on every database."""
-
-_LARGEST = 1e300
-"""Of a measured value: sums and squares of those beyond are beyond what a number holds."""
 
 _URGENT = frozenset({"started", "gate", "finished"})
 
@@ -173,8 +172,10 @@ def _unfit(series: str, step: int, value: Any) -> str | None:
     """Why a value is in no chart, in words."""
     if not isinstance(value, int | float):
         return "is no number (NaN, infinite or of another type)"
-    if not abs(value) <= _LARGEST:
-        return f"is beyond {_LARGEST:g}"
+    if not abs(value) <= LARGEST:
+        return f"is beyond {LARGEST:g}"
+    if len(series) > LONGEST_NAME:
+        return f"has a name of more than {LONGEST_NAME} characters"
     if not 0 <= step <= _MAX_STEP:
         return f"is not at a step from 0 to {_MAX_STEP}"
     return "has a name that no table can hold" if "\0" in series else None

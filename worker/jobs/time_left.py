@@ -5,9 +5,10 @@ The one place that counts it down. Knows no page.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any
+
+from engine.contract.known import real
 
 LONGEST_S = 10 * 365.25 * 86400.0
 """Ten years: whatever is expected to take longer, nobody can tell when it ends."""
@@ -23,14 +24,7 @@ def left_s(result: Mapping[str, Any], now: float) -> float | None:
     >>> left_s({"eta_s": 90, "eta_at": 1000}, now=1060)
     30.0
     """
-    expected, said = _real(result.get("eta_s")), _real(result.get("eta_at"))
+    expected, said = real(result.get("eta_s")), real(result.get("eta_at"))
     if expected is None or abs(expected) > LONGEST_S:
         return None
     return expected - (0.0 if said is None else max(0.0, now - said))
-
-
-def _real(value: Any) -> float | None:
-    """A result may be of another version: what is no number is not known."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        return None
-    return float(value)

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import contextlib
 import json
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from engine.contract.known import real, whole
 from engine.contract.run_dir import RunDir
 from worker.lane.mem_history import MemoryHistory, memory_history
 from worker.lane.readings import DeviceMemory, HostMemory, Pressure, Reading, read_all
@@ -75,23 +75,15 @@ def _decisions(path: Path) -> Iterator[Decision]:
 
 
 def _decision(entry: Mapping[str, Any]) -> Decision | None:
-    at, step, phase = _real(entry.get("at")), entry.get("step"), entry.get("phase")
+    at, step, phase = real(entry.get("at")), entry.get("step"), entry.get("phase")
     if at is None or not entry.get("action") or not entry.get("rule"):
         return None
     return Decision(
         at,
         str(entry["action"]),
         str(entry["rule"]),
-        _real(entry.get("free_gb")),
-        _real(entry.get("fall_gb_s")),
+        real(entry.get("free_gb")),
+        real(entry.get("fall_gb_s")),
         phase if isinstance(phase, str) else None,
-        step if isinstance(step, int) else None,
+        whole(step),
     )
-
-
-def _real(value: Any) -> float | None:
-    try:
-        number = float(value) if isinstance(value, int | float) else math.nan
-    except OverflowError:
-        return None
-    return number if math.isfinite(number) else None

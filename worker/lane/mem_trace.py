@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import json
-import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 from pydantic import BaseModel, Field, ValidationError
 
+from engine.contract.known import real
 from engine.contract.run_dir import RunDir, write_json
 
 FILE = "mem_trace.json"
@@ -97,10 +97,10 @@ def point_of(line: bytes) -> MemoryPoint | None:
     """One line of the log; None for what a power cut or a broken disk made of it."""
     try:
         at, free_gb, phase = json.loads(line)
-        point = MemoryPoint(float(at), float(free_gb), phase)
-    except (ValueError, TypeError, OverflowError, RecursionError):
+    except (ValueError, TypeError, RecursionError):
         return None
-    return point if math.isfinite(point.at) and math.isfinite(point.free_gb) else None
+    moment, free = real(at), real(free_gb)
+    return None if moment is None or free is None else MemoryPoint(moment, free, phase)
 
 
 def mem_trace_of(run: RunDir) -> dict[str, Any] | None:

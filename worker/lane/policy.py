@@ -29,7 +29,7 @@ from engine.contract.kinds import problems_of
 from worker.amounts import Amount, Count
 from worker.database import Database
 from worker.jobs.deferral import Deferral, Reason
-from worker.jobs.moments import start_time
+from worker.jobs.moments import FURTHEST_DAYS, start_time
 from worker.jobs.states import State
 from worker.jobs.tables import attempt
 from worker.lane import decisions
@@ -149,12 +149,22 @@ def parse(raw: Mapping[str, Any], now: float) -> Policy:
         ends = None if expires is None else _expiry(expires, now, terms.zone if terms else None)
     except ConfigError as error:
         problems += error.problems
-    if terms and terms.expires_at is not None and terms.expires_at <= now:
-        remedy = "give a later moment, in Unix seconds, or leave it out"
-        problems.append(ConfigProblem("expires_at", terms.expires_at, "is over already", remedy))
+    if terms and terms.expires_at is not None and expires is None:
+        problems += _wrong_end(terms.expires_at, now)
     if terms is None or problems:
         raise ConfigError(problems)
     return terms if expires is None else terms.model_copy(update={"expires_at": ends})
+
+
+def _wrong_end(moment: float, now: float) -> list[ConfigProblem]:
+    """What is wrong with a moment in Unix seconds after which nothing more is to be started."""
+    if moment <= now:
+        remedy = "give a later moment, in Unix seconds, or leave it out"
+        return [ConfigProblem("expires_at", moment, "is over already", remedy)]
+    if moment > now + FURTHEST_DAYS * 86400:
+        remedy = "give a moment within ten years, in Unix seconds"
+        return [ConfigProblem("expires_at", moment, "is too far away", remedy)]
+    return []
 
 
 def arm(

@@ -6,7 +6,6 @@ told apart; its attempts of other nights are not counted. Knows no sentence.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict
 from sqlalchemy import Connection, RowMapping, case, func, select
 
+from engine.contract.known import pair, real, whole
 from worker.database import Database
 from worker.jobs.states import State
 from worker.jobs.tables import attempt, job, metric
@@ -221,7 +221,7 @@ def _line(row: RowMapping, attempts: Sequence[AttemptLine], run_dir: Path) -> Ru
     result: Mapping[str, Any] = row["result"]
     # A run that goes on is judged when it is over; one that collapsed was judged before it was.
     said: Mapping[str, Any] = result if State(row["state"]).final else {}
-    low, high = _pair(said.get("lift_ci95"))
+    low, high = pair(said.get("lift_ci95"))
     trace = result.get("mem_trace")
     failed = row["state"] in {State.FAILED, State.ABORTED}
     return RunLine(
@@ -234,12 +234,12 @@ def _line(row: RowMapping, attempts: Sequence[AttemptLine], run_dir: Path) -> Ru
         usd=sum(entry.usd for entry in attempts),
         joules=_known_sum(entry.joules for entry in attempts),
         verdict=_verdict(said.get("verdict")),
-        lift=_real(said.get("lift")),
+        lift=real(said.get("lift")),
         low=low,
         high=high,
-        n=said.get("report_n"),
+        n=whole(said.get("report_n")),
         p=_p(said),
-        peak_gb=_real(trace.get("peak_used_gb")) if isinstance(trace, Mapping) else None,
+        peak_gb=real(trace.get("peak_used_gb")) if isinstance(trace, Mapping) else None,
         mem_trace=dict(trace) if isinstance(trace, Mapping) else None,
         cause=row["cause"],
         error=row["error"],
@@ -250,10 +250,10 @@ def _line(row: RowMapping, attempts: Sequence[AttemptLine], run_dir: Path) -> Ru
 
 def _p(result: Mapping[str, Any]) -> float | None:
     """`p_better`; of kinds that know none, the exact test, which says as much of a loss."""
-    better, exact = _real(result.get("p_better")), _real(result.get("p_value"))
+    better, exact = real(result.get("p_better")), real(result.get("p_value"))
     if better is not None or exact is None:
         return better
-    return exact if (_real(result.get("lift")) or 0.0) > 0 else 1.0
+    return exact if (real(result.get("lift")) or 0.0) > 0 else 1.0
 
 
 def _remedy(diagnosis: Any) -> str | None:
@@ -283,15 +283,3 @@ def _tail(run_dir: Path, number: int) -> list[str]:
     except OSError:
         return []
     return [line[:300] for line in lines_on_screen(text)][-_LOG_LINES:]
-
-
-def _real(value: Any) -> float | None:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        return None
-    return float(value)
-
-
-def _pair(value: Any) -> tuple[float | None, float | None]:
-    if isinstance(value, list | tuple) and len(value) == 2:
-        return _real(value[0]), _real(value[1])
-    return None, None

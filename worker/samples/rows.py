@@ -12,6 +12,8 @@ from typing import Any, NamedTuple
 
 from pydantic import BaseModel, ConfigDict
 
+from engine.contract.known import real, whole
+
 
 class Outcome(NamedTuple):
     """What a row came to: all that a filter or a comparison asks of it."""
@@ -150,7 +152,7 @@ def outcome_of(row: Mapping[str, Any], place: int) -> Outcome:
     name = _text(row.get("id")) or f"row {place + 1}"
     reason = _text(row.get("reason")) or "unknown"
     success = row["success"] if isinstance(row.get("success"), bool) else None
-    reward = _real(row.get("reward"))
+    reward = real(row.get("reward"))
     asked = hash(prompt) if isinstance(prompt, str) else None
     ids = hash(str(prompt_ids)) if isinstance(prompt_ids, list) else None
     unparsed = reason == "unparsed"
@@ -161,21 +163,21 @@ def read_sample(row: Mapping[str, Any], *, split: str, step: int, place: int) ->
     """A row as a sample; `tied` and `group` are its file's to say."""
     outcome = outcome_of(row, place)
     ids = _whole_numbers(row.get("completion_ids" if outcome.hits is None else "ids"))
-    known = [value for value in map(_real, _listed(row.get("logprobs"))) if value is not None]
+    known = [value for value in map(real, _listed(row.get("logprobs"))) if value is not None]
     return Sample(
         split=split,
         step=step,
         row=place,
         id=outcome.id,
-        sample=_whole(row.get("sample")),
-        version=_whole(row.get("version")),
+        sample=whole(row.get("sample")),
+        version=whole(row.get("version")),
         prompt=_text(row.get("prompt")),
         text=_text(row.get("text")) or "",
         answer=_text(row.get("answer")),
         reward=outcome.reward,
         reason=outcome.reason,
         detail=None if outcome.hits is None else _counted(outcome.hits, row.get("dropped")),
-        advantage=_real(row.get("advantage")),
+        advantage=real(row.get("advantage")),
         truncated=outcome.truncated,
         unparsed=outcome.unparsed,
         success=outcome.success,
@@ -187,7 +189,7 @@ def read_sample(row: Mapping[str, Any], *, split: str, step: int, place: int) ->
 
 
 def _hits_of(row: Mapping[str, Any]) -> tuple[int, int, int] | None:
-    hits, alone, missed = (_whole(row.get(name)) for name in ("matched", "false", "missed"))
+    hits, alone, missed = (whole(row.get(name)) for name in ("matched", "false", "missed"))
     if hits is None or alone is None or missed is None:
         return None
     return hits, hits + alone, hits + missed
@@ -246,26 +248,26 @@ def _object(number: int, value: Mapping[str, Any]) -> Box:
 def _entry(number: int, value: Mapping[str, Any]) -> Box:
     match, drop = value.get("match"), _text(value.get("drop"))
     paired = match if isinstance(match, Mapping) else {}
-    index = _whole(paired.get("object"))
+    index = whole(paired.get("object"))
     return Box(
         number=number,
         desc=_text(value.get("desc")) or _text(value.get("key")) or "",
         bounds=_bounds(value.get("bbox_2d")),
         fate=f"dropped: {drop}" if drop else "false positive" if index is None else "matched",
         partner=None if index is None else index + 1,
-        iou=_real(paired.get("iou")),
+        iou=real(paired.get("iou")),
     )
 
 
 def _span(value: Mapping[str, Any]) -> Span:
     return Span(
         text=_text(value.get("text")) or "",
-        tokens=_whole(value.get("tokens")) or 0,
+        tokens=whole(value.get("tokens")) or 0,
         part=_text(value.get("part")),
         source=_text(value.get("source")) or "cut",
-        entry=_whole(value.get("entry")),
-        weight=_real(value.get("weight")),
-        target=_whole(value.get("target")),
+        entry=whole(value.get("entry")),
+        weight=real(value.get("weight")),
+        target=whole(value.get("target")),
     )
 
 
@@ -273,7 +275,7 @@ def _picture(value: Any) -> Picture | None:
     if not isinstance(value, Mapping):
         return None
     name = _text(value.get("name"))
-    width, height = _whole(value.get("width")), _whole(value.get("height"))
+    width, height = whole(value.get("width")), whole(value.get("height"))
     if name is None or not width or not height or min(width, height) < 1:
         return None
     return Picture(name=name, width=width, height=height)
@@ -293,17 +295,7 @@ def _listed(value: Any) -> Sequence[Any]:
 
 
 def _whole_numbers(value: Any) -> list[int]:
-    return [item for item in _listed(value) if _whole(item) is not None]
-
-
-def _real(value: Any) -> float | None:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        return None
-    return float(value)
-
-
-def _whole(value: Any) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
+    return [item for item in _listed(value) if whole(item) is not None]
 
 
 def _text(value: Any) -> str | None:
