@@ -117,10 +117,17 @@ def checked_candidates(wanted: Submission) -> list[Candidate]:
 
 
 def cautions_of(wanted: Submission) -> Sequence[ConfigProblem]:
-    """What a sweep that can be queued had better not say: its first point, and its axes."""
+    """What a sweep that can be queued had better not say: each of its values, and its axes.
+
+    What several values are cautioned for is said once, with the first of them.
+    """
     axes = checked_axes(wanted)
-    first = config_at(wanted.config, next(points(axes)))
-    return [*cautions(wanted.kind, first), *sweep_cautions(wanted.kind, first, axes)]
+    configs = [config_at(wanted.config, point) for point in spread(axes)]
+    found: dict[tuple[str, str], ConfigProblem] = {}
+    for config in configs:
+        for one in cautions(wanted.kind, config):
+            found.setdefault((one.field, one.problem), one)
+    return [*found.values(), *sweep_cautions(wanted.kind, configs[0], axes)]
 
 
 def points(axes: Mapping[str, Sequence[Any]]) -> Iterator[dict[str, Any]]:
@@ -131,6 +138,40 @@ def points(axes: Mapping[str, Sequence[Any]]) -> Iterator[dict[str, Any]]:
     """
     for values in itertools.product(*axes.values()):
         yield dict(zip(axes, values, strict=True))
+
+
+def spread(axes: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
+    """Combinations in which every value of every axis stands, each about equally often.
+
+    As many as the longest axis has values, from all least values to all greatest. In which order
+    axes and values were given counts for nothing, but for the order of a combination's settings.
+
+    >>> spread({"lr": [3, 1, 2], "seed": [1, 0]})
+    [{'lr': 1, 'seed': 0}, {'lr': 2, 'seed': 0}, {'lr': 3, 'seed': 1}]
+    """
+    ordered = {name: in_order(values) for name, values in axes.items()}
+    most = max((len(values) for values in ordered.values()), default=1)
+    return [
+        {name: values[at * len(values) // most] for name, values in ordered.items()}
+        for at in range(most)
+    ]
+
+
+def in_order(values: Sequence[Any]) -> list[Any]:
+    """Numbers by their size, then the rest as JSON writes it.
+
+    >>> in_order(["b", 10, True, 9, "a"])
+    [9, 10, 'a', 'b', True]
+    """
+    return sorted(values, key=_size)
+
+
+def _size(value: Any) -> tuple[bool, float, bytes]:
+    """1 and 1.0 are two values, and no number is not before or behind another one."""
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if isinstance(value, float) and math.isnan(value):
+        number = False
+    return not number, value if number else 0, to_json(value, fallback=str)
 
 
 def config_at(raw: Mapping[str, Any], point: Mapping[str, Any]) -> dict[str, Any]:
