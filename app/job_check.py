@@ -22,6 +22,7 @@ from worker.database import Database
 from worker.jobs.submission import Submission
 from worker.jobs.sweeps import cautions_of, checked_axes, config_at, in_order, points, spread
 from worker.jobs.views import JobView
+from worker.lane.price import take_price
 from worker.lane.prospect import Prospect, prospect
 
 Axes = Mapping[str, Sequence[Any]]
@@ -124,6 +125,7 @@ def _known(need_gb: float | None) -> float:
 
 def check(database: Database, wanted: Submission, original: JobView | None = None) -> Check:
     """Look at a submission; what is wrong with it stands in the answer."""
+    take_price(database)  # the command line may have set it
     room = memory_of(database)
     problems: list[ConfigProblem] = []
     models: list[BaseModel] = []

@@ -9,7 +9,7 @@
   const SILENCE_MS = 16000; // three beats of the server
   const connection = document.getElementById("connection");
   let heardAt = Date.now();
-  let partFailed = false;
+  const failed = new Set(); // parts that got no answer, or an error: what they show is old
 
   // --- live, paused or stale, in words ---
 
@@ -38,12 +38,19 @@
 
   function heard() {
     heardAt = Date.now();
-    if (!partFailed) say("live", "live");
+    if (![...failed].some((region) => region.isConnected)) say("live", "live");
   }
 
-  document.addEventListener("htmx:error", () => stale("the cockpit does not answer; reload to try again"));
+  function fails({ target }) {
+    if (target.dataset?.live) failed.add(target);
+  }
+
+  document.addEventListener("htmx:error", (event) => {
+    fails(event);
+    stale("the cockpit does not answer; trying again");
+  });
   document.addEventListener("htmx:response:error", (event) => {
-    partFailed = true;
+    fails(event);
     stale(`the cockpit answered with an error (${event.detail.ctx.response.status}); its log says why`);
   });
 
@@ -81,6 +88,9 @@
     if (topic !== "resync" && id !== null && seen !== null && id <= seen) return; // it is shown
     if (id !== null) seen = id;
     refreshAll(topic, job);
+    for (const region of failed) {
+      if (topic === "beat" && !region.dataset.live.includes(topic)) refresh(region);
+    }
   }
 
   if (connection) {
@@ -161,11 +171,9 @@
     if (log.id === "log") followsLog = log.scrollTop + log.clientHeight > log.scrollHeight - 8;
   }, true);
 
-  document.addEventListener("htmx:after:swap", () => {
-    if (partFailed) {
-      partFailed = false;
-      heard();
-    }
+  document.addEventListener("htmx:after:swap", ({ target, detail }) => {
+    // An answer that is an error is "swapped" too: nothing is put in its place.
+    if (detail.ctx.response.status < 400 && failed.delete(target)) heard();
     window.nightlaneCharts?.mount();
     keepLogEnd();
   });

@@ -1,5 +1,5 @@
-// The new-job form: marks a field as wrong or right for assistive technology after a live check
-// (htmx does the rest), and keeps what was typed for this tab, so that a reload, a look at another
+// The new-job form: marks a field as wrong or right for assistive technology after a live check, and
+// what nobody has looked at as that (htmx does the rest), and keeps what was typed for this tab, so that a reload, a look at another
 // page or at another kind of job does not cost it. A visit by a link begins with what the server gives.
 "use strict";
 
@@ -51,7 +51,17 @@
     });
   }
 
-  document.addEventListener("htmx:after:swap", () => {
+  // What was typed, and was not looked at, is told until the next answer.
+  const check = document.getElementById("check");
+  const unanswered = ({ target }) => {
+    if (target === form || target === check) check.dataset.unanswered = "";
+  };
+  document.addEventListener("htmx:error", unanswered);
+  document.addEventListener("htmx:response:error", unanswered);
+
+  document.addEventListener("htmx:after:swap", ({ target, detail }) => {
+    const asked = target === form || target === check;
+    if (asked && detail.ctx.response.status < 400) delete check.dataset.unanswered;
     for (const field of document.querySelectorAll(".settings .field")) {
       const wrong = field.querySelector(".problem") !== null;
       const input = field.querySelector("input, select");

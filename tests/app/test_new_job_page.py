@@ -101,8 +101,8 @@ def test_each_field_gets_its_own_problem_while_it_is_typed(client: TestClient) -
     """Swapped beside the field; a field that was wrong and is emptied is cleared."""
     text = check(client, TYPED | {"set:lr": "-1", "set:group_k": "many"})
 
-    fields = dict(re.findall(r'<div id="f-([\w.]+)-help" hx-swap-oob="innerHTML">(.*?)</div>', text,
-                             re.DOTALL))  # fmt: skip
+    beside = r'<div id="f-([\w.]+)-help" hx-swap-oob="innerMorph">(.*?)</div>'
+    fields = dict(re.findall(beside, text, re.DOTALL))
     assert "(got -1); use a larger value" in fields["lr"]
     assert "problem" in fields["group_k"]
     assert "problem" not in fields["base"]

@@ -239,6 +239,36 @@ def test_a_page_says_stale_when_the_cockpit_dies_and_catches_up_when_it_is_back(
 
 
 @pytest.mark.requirement("UI-11")
+@pytest.mark.parametrize("broken", ["error", "no answer"])
+def test_a_part_that_is_not_answered_is_stale_while_the_stream_goes_on(
+    visit: Visits, house: House, broken: str
+) -> None:
+    """Other parts that are answered do not hide it; it is asked for again until it comes."""
+    seen = visit(house)
+    page = seen.open("/")
+    connection = page.locator("#connection")
+    page.route(
+        "**/?part=live*",
+        lambda route: route.fulfill(status=500) if broken == "error" else route.abort(),
+    )
+    with page.expect_event("requestfinished", lambda request: request.url.endswith("/strip")):
+        missed = queue(house.db)
+    expect(connection).to_contain_text("stale since")
+
+    with page.expect_event("requestfinished", lambda request: request.url.endswith("/strip")):
+        queue(house.db)
+    with page.expect_request("**/?part=live*", timeout=15_000):
+        pass
+    expect(connection).to_contain_text("error (500)" if broken == "error" else "does not answer")
+    page.unroute("**/?part=live*")
+
+    expect(page.locator(f"#next-{missed}")).to_be_visible(timeout=15_000)
+    expect(connection).to_have_text("live")
+    assert seen.never_reloaded()
+    _run_all(house)
+
+
+@pytest.mark.requirement("UI-11")
 def test_a_hidden_tab_pauses_in_words_and_catches_up_when_it_is_shown(
     visit: Visits, house: House
 ) -> None:

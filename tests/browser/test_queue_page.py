@@ -16,6 +16,7 @@ from worker.jobs import views
 from worker.jobs.queue import enqueue
 from worker.lane import policy
 from worker.lane.policy import Policy
+from worker.lane.price import set_price
 from worker.lane.window import zone_named
 from worker.report.snapshot import latest_morning
 
@@ -255,6 +256,59 @@ def test_a_check_that_takes_its_time_says_so(visit: Visits, house: House) -> Non
     held[-1].continue_()
     expect(page.locator("#check")).to_contain_text("It fits now")
     expect(looking).to_be_hidden()
+
+
+@pytest.mark.requirement("UI-06")
+def test_the_look_at_a_job_follows_what_changes_elsewhere(visit: Visits, house: House) -> None:
+    """Nobody types: another tab sets a price, and a run of the same settings ends. What was
+    selected beside a field stays selected.
+    """
+    seen = visit(house)
+    page = seen.open("/new")
+    page.get_by_label("base").fill("embedded:qwen3-tiny")
+    page.get_by_label("tuning").select_option("full")
+    expect(page.locator("#check")).to_contain_text("It fits now")
+    expect(page.locator("#check")).to_contain_text("at $0 an hour")
+    page.evaluate("getSelection().selectAllChildren(document.getElementById('f-base-help'))")
+    chosen = page.evaluate("getSelection().toString()")
+
+    set_price(house.db, {"usd_h": 2.5}, actor="cli", now=time.time())
+
+    expect(page.locator("#check")).to_contain_text("at $2.50 an hour", timeout=15_000)
+    assert chosen
+    assert page.evaluate("getSelection().toString()") == chosen
+    assert seen.never_reloaded()
+    set_price(house.db, {"usd_h": 0}, actor="cli", now=time.time())
+
+
+@pytest.mark.requirement("UI-06")
+def test_what_nobody_has_looked_at_is_not_said_to_fit(
+    visit: Visits, new_house: Callable[..., House]
+) -> None:
+    """The cockpit is gone, or answers a change with an error: the last judgement is taken back
+    until there is another one.
+    """
+    house = new_house()
+    page = visit(house).open("/new")
+    verdict, unlooked = page.locator("#verdict"), page.locator("#unlooked")
+    page.get_by_label("base").fill("embedded:qwen3-tiny")
+    expect(verdict).to_contain_text("It fits now")
+    expect(unlooked).to_be_hidden()
+
+    house.server.kill()
+    expect(unlooked).to_contain_text("Not looked at yet: the cockpit does not answer")
+    expect(verdict).to_be_hidden()
+    house.server.start()
+    expect(verdict).to_contain_text("It fits now", timeout=15_000)
+    expect(unlooked).to_be_hidden()
+
+    page.route("**/new/check", lambda route: route.fulfill(status=503, body="busy"))
+    page.locator("#f-lr").fill("1e-4")
+    expect(unlooked).to_be_visible()
+    expect(verdict).to_be_hidden()
+    page.unroute("**/new/check")
+    expect(verdict).to_contain_text("It fits now", timeout=15_000)
+    expect(unlooked).to_be_hidden()
 
 
 @pytest.mark.requirement("UI-06")
