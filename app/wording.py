@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
+from worker.amounts import exact
 from worker.jobs.time_left import LONGEST_S
 
 UNKNOWN = "–"
@@ -259,6 +260,7 @@ FILTERS: Mapping[str, Callable[..., str]] = {
         number,
         gigabytes,
         money,
+        exact,
         sentence,
         setting,
     )

@@ -1,6 +1,7 @@
 """Amounts as people write them at a door: a form's text is read, `true` and `false` are none.
 
-Pydantic takes `false` for 0: "no cap" would be a cap that nothing passes under.
+Pydantic takes `false` for 0: "no cap" would be a cap that nothing passes under. What they wrote is
+told again as they wrote it.
 """
 
 from __future__ import annotations
@@ -28,3 +29,12 @@ Count = Annotated[int, BeforeValidator(_no_truth), Field(le=2**31 - 1)]
 """As large as a column of every database holds."""
 Day = Annotated[datetime.date, BeforeValidator(_no_number)]
 """Pydantic takes a number for seconds since 1970."""
+
+
+def exact(amount: float) -> str:
+    """Every digit of it, and no more: read again it is the same number.
+
+    >>> exact(5.0), exact(1234567.89), exact(0.1), exact(1e16)
+    ('5', '1234567.89', '0.1', '1e+16')
+    """
+    return repr(float(amount)).removesuffix(".0")

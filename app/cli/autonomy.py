@@ -60,6 +60,7 @@ def on(
     data_dir: DataDir = None,
 ) -> None:
     """Arm the lane. Prints the crontab line; what was armed before is replaced."""
+    from worker.amounts import exact  # noqa: PLC0415 - keeps --help light
     from worker.autonomy import switch_on  # noqa: PLC0415 - keeps --help light
     from worker.lane.policy import described  # noqa: PLC0415 - keeps --help light
 
@@ -80,7 +81,7 @@ def on(
         print_json({"armed": True, "terms": terms, "line": done.line, "installed": done.installed})
     elif done.line is not None:
         typer.echo(done.line)
-    note(f"armed: every {done.standing.interval_min:g} min, {described(done.standing)}")
+    note(f"armed: every {exact(done.standing.interval_min)} min, {described(done.standing)}")
     if done.line is None:
         note("a crontab cannot say this interval; keep `cockpit serve` running")
     elif not done.installed:
@@ -145,22 +146,29 @@ def preview_(context: typer.Context, *, as_json: AsJson = False, data_dir: DataD
 
 def _print_status(found: Status) -> None:
     from app import wording  # noqa: PLC0415 - keeps --help light
+    from worker.amounts import exact  # noqa: PLC0415 - keeps --help light
 
     terms = found.terms or {}
     cap, hours = terms.get("cap_usd"), terms.get("cap_gpu_hours")
     failures, expires_at = terms.get("max_failures"), terms.get("expires_at")
-    most_hours = f" of {hours:g} h" if hours is not None else ""
+    most_hours = f" of {exact(hours)} h" if hours is not None else ""
     facts = [
         ("lane", found.lane),
         ("autonomy", "armed" if found.armed else "off, by itself" if found.over else "off"),
         ("now", found.detail if found.reason is None else f"{found.reason}: {found.detail}"),
         ("next", wording.clock(found.next_eligible_at) if found.next_eligible_at else None),
         ("set", f"{wording.clock(found.changed_at)} by {found.changed_by}" if terms else None),
-        ("interval", f"{terms['interval_min']:g} min" if terms else None),
+        ("interval", f"{exact(terms['interval_min'])} min" if terms else None),
         ("expires", wording.clock(expires_at) if expires_at is not None else None),
         ("ends after", f"{failures} failures in a row" if failures is not None else None),
-        ("spent today", f"${found.spent_usd:.2f}" + (f" of ${cap:g}" if cap is not None else "")),
-        ("used today", f"{found.used_hours:.2f} h{most_hours} at ${found.price_usd_h:g}/h"),
+        (
+            "spent today",
+            f"${found.spent_usd:.2f}" + (f" of ${exact(cap)}" if cap is not None else ""),
+        ),
+        (
+            "used today",
+            f"{found.used_hours:.2f} h{most_hours} at ${exact(found.price_usd_h)}/h",
+        ),
         ("cron's next", wording.clock(found.next_cron_at) if found.next_cron_at else None),
         ("crontab", found.cron_line),
         ("resident", "owed a start" if found.resident_owed else None),

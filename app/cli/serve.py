@@ -50,6 +50,7 @@ def serve(
 
     from app.main import create_app  # noqa: PLC0415 - the web stack, for this command alone
     from app.settings import AppSettings, require_loopback  # noqa: PLC0415 - keeps --help light
+    from worker.amounts import exact  # noqa: PLC0415 - keeps --help light
     from worker.database import open_database  # noqa: PLC0415 - keeps --help light
     from worker.lane.policy import standing  # noqa: PLC0415 - keeps --help light
 
@@ -72,7 +73,7 @@ def serve(
     typer.echo(_url(listener))
     note("the board is up; Ctrl-C stops the page, never a run")
     if armed and armed.armed:
-        note(f"armed: a tick every {armed.interval_min:g} min starts what is queued")
+        note(f"armed: a tick every {exact(armed.interval_min)} min starts what is queued")
     # What stands now stands to the end: a collector that goes through all of it holds up a page.
     gc.collect()
     gc.freeze()

@@ -24,6 +24,7 @@ from app.ticker import Drains
 from app.tonight import FORESEEN, tonight
 from engine.contract.errors import ConfigProblem
 from worker import autonomy
+from worker.amounts import exact
 from worker.database import Database
 from worker.jobs import views
 from worker.jobs.states import State
@@ -242,7 +243,7 @@ def _fields(
         if setting.name == "expires_at":
             continue
         known = (stand.terms or {}).get(setting.name, setting.default)
-        text = "" if known is None else f"{known:g}" if isinstance(known, float) else str(known)
+        text = "" if known is None else exact(known) if isinstance(known, float) else str(known)
         found.append(
             Field(
                 setting,

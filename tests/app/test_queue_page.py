@@ -6,6 +6,7 @@ import datetime
 import html
 import re
 import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from starlette.testclient import TestClient
 
 from app.autonomy_words import hours_in_words, numbers_in_words
 from app.shipped import demo_recipe
+from tests.app.conftest import Said
 from tests.app.night import CONFIG, night, queue
 from tests.zones import zone_where_it_is
 from worker.database import Database
@@ -22,6 +24,7 @@ from worker.jobs.submission import submission
 from worker.jobs.sweeps import submit_sweep
 from worker.lane import decisions, policy
 from worker.lane.policy import Policy
+from worker.lane.price import set_price
 
 HTML = {"accept": "text/html"}
 TERMS = {
@@ -345,6 +348,32 @@ def test_the_lane_is_armed_only_under_its_own_typed_name(client: TestClient, db:
     assert decisions.newest(db, "test", 1)[0].what == "armed"
     text = words(client.get("/queue").text)
     assert "from 22:00 to 07:00 the next morning, Monday to Friday (Europe/Berlin)" in text
+
+
+def test_a_cap_is_told_in_every_digit_wherever_it_stands(
+    client: TestClient, db: Database, cockpit: Callable[..., Said]
+) -> None:
+    """Arming again from the shown form, or reading a cap anywhere, is about the same money."""
+    terms = Policy(zone="UTC", cap_usd=1234567.89, cap_gpu_hours=10.123456, interval_min=7.0000001)
+    before = time.time() - 3 * 86400
+    policy.arm(db, terms, actor="test", now=before)
+    set_price(db, {"usd_h": 0.00123456}, actor="test", now=before)
+
+    queue_page = client.get("/queue").text
+    pages = {path: words(client.get(path).text) for path in ("/queue", "/budget", "/")}
+    pages["/report"] = words(client.get("/report").text.partition('class="card standup"')[2])
+    commands = {name: cockpit(*name.split()) for name in ("autonomy status", "report")}
+
+    for field, value in (("cap_usd", "1234567.89"), ("cap_gpu_hours", "10.123456")):
+        assert re.search(rf'name="{field}"[^>]*value="{re.escape(value)}"', queue_page), field
+    assert 'value="7.0000001"' in queue_page
+    assert 'value="0.00123456"' in client.get("/budget").text
+    for path, text in pages.items():
+        assert "$1234567.89" in text, path
+    for command, said in commands.items():
+        assert "$1234567.89" in said.out, command
+    assert "10.123456" in pages["/budget"]
+    assert "$0.00123456" in pages["/queue"]
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from typing import NamedTuple
 from pydantic import BaseModel, ConfigDict
 from sqlalchemy import RowMapping
 
+from worker.amounts import exact
 from worker.jobs.deferral import Deferral, Reason
 from worker.jobs.pausing import Pause
 from worker.lane.accelerator import no_lane_words
@@ -63,7 +64,7 @@ def _queue_waits(stand: QueueStand, now: float) -> Waiting:
     found = _paused(stand) or _lane_waits(stand, now) or stand.withheld
     if found is None:
         detail = (
-            f"the next tick starts it, at most {stand.interval_min:g} min from now; "
+            f"the next tick starts it, at most {exact(stand.interval_min)} min from now; "
             "to start it now, run: cockpit drain"
         )
         found = Deferral(Reason.WAITING_FOR_TICK, detail, now)

@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 from sqlalchemy import Connection, RowMapping, select, text, update
 
 from engine.contract.run_dir import AbortReason
+from worker.amounts import exact
 from worker.jobs.changes import announce_moved
 from worker.jobs.deferral import FREE, Deferral, Reason, columns_of
 from worker.jobs.tables import CLAIMABLE, job
@@ -172,12 +173,12 @@ def stop_reason(terms: Terms, today: Spent, price_usd_h: float) -> tuple[AbortRe
     if found is None:
         return None
     if found.cap_usd is not None and price_usd_h > 0 and today.usd >= found.cap_usd:
-        return AbortReason.BUDGET, f"${today.usd:.2f} of ${found.cap_usd:g} is spent today"
+        return AbortReason.BUDGET, f"${today.usd:.2f} of ${exact(found.cap_usd)} is spent today"
     hours = today.seconds / SECONDS_PER_HOUR
     if found.cap_gpu_hours is not None and hours >= found.cap_gpu_hours:
         return (
             AbortReason.BUDGET,
-            f"{hours:.2f} of {found.cap_gpu_hours:g} lane hours are used today",
+            f"{hours:.2f} of {exact(found.cap_gpu_hours)} lane hours are used today",
         )
     closes = found.closes_at(terms.now)
     if closes is not None and terms.now >= closes:
@@ -231,15 +232,19 @@ def _over_cap(
     until: float | None = _tomorrow(found, terms.now)
     if found.cap_usd is not None and usd > found.cap_usd:
         until = None if cost > found.cap_usd else until
+        held = f"${waiting.usd:.2f} is reserved for what runs, " if waiting.usd > 0 else ""
         detail = (
-            f"{_so_far(found, today)}, and this run is expected to cost ${cost:.2f}; "
+            f"{_usd_so_far(found.cap_usd, today)}, {held}and this run is expected to cost "
+            f"${cost:.2f}; "
             "raise the cap with: cockpit autonomy on, or run it now with: cockpit drain"
         )
         return Deferral(Reason.OVER_DAILY_CAP, detail, until)
     if found.cap_gpu_hours is not None and hours > found.cap_gpu_hours:
         until = None if took.seconds / SECONDS_PER_HOUR > found.cap_gpu_hours else until
+        reserved = waiting.seconds / SECONDS_PER_HOUR
+        held = f"{reserved:.2f} are reserved for what runs, " if reserved > 0 else ""
         detail = (
-            f"{_so_far(found, today)}, and this run is expected to take "
+            f"{_hours_so_far(found.cap_gpu_hours, today)}, {held}and this run is expected to take "
             f"{took.seconds / SECONDS_PER_HOUR:.2f} h; "
             "raise the cap with: cockpit autonomy on, or run it now with: cockpit drain"
         )
@@ -248,10 +253,21 @@ def _over_cap(
 
 
 def _so_far(found: Standing, today: Spent) -> str:
+    """Of each cap there is."""
+    told = []
     if found.cap_usd is not None:
-        return f"${today.usd:.2f} of today's ${found.cap_usd:g} is spent"
-    hours = today.seconds / SECONDS_PER_HOUR
-    return f"{hours:.2f} of today's {found.cap_gpu_hours:g} lane hours are used"
+        told.append(_usd_so_far(found.cap_usd, today))
+    if found.cap_gpu_hours is not None:
+        told.append(_hours_so_far(found.cap_gpu_hours, today))
+    return " and ".join(told)
+
+
+def _usd_so_far(cap: float, today: Spent) -> str:
+    return f"${today.usd:.2f} of today's ${exact(cap)} is spent"
+
+
+def _hours_so_far(cap: float, today: Spent) -> str:
+    return f"{today.seconds / SECONDS_PER_HOUR:.2f} of today's {exact(cap)} lane hours are used"
 
 
 def _tomorrow(found: Standing, now: float) -> float:

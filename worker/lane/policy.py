@@ -26,7 +26,7 @@ from sqlalchemy import (
 
 from engine.contract.errors import ConfigError, ConfigProblem
 from engine.contract.kinds import problems_of
-from worker.amounts import Amount, Count
+from worker.amounts import Amount, Count, exact
 from worker.database import Database
 from worker.jobs.deferral import Deferral, Reason
 from worker.jobs.moments import FURTHEST_DAYS, start_time
@@ -182,7 +182,7 @@ def arm(
             cron_line=cron_line,
         ),
         ARMED,
-        f"a look every {terms.interval_min:g} min, {described(terms)}",
+        f"a look every {exact(terms.interval_min)} min, {described(terms)}",
     )
 
 
@@ -269,9 +269,9 @@ def described(terms: Policy) -> str:
     """The terms in one line: `22:00-07:00 mon-fri (Europe/Berlin), at most $5 a day`."""
     parts = [f"{_hours_in_words(terms)} ({terms.zone})"]
     if terms.cap_usd is not None:
-        parts.append(f"at most ${terms.cap_usd:g} a day")
+        parts.append(f"at most ${exact(terms.cap_usd)} a day")
     if terms.cap_gpu_hours is not None:
-        parts.append(f"at most {terms.cap_gpu_hours:g} lane hours a day")
+        parts.append(f"at most {exact(terms.cap_gpu_hours)} lane hours a day")
     if terms.max_failures is not None:
         parts.append(f"until {terms.max_failures} failures in a row")
     if terms.expires_at is not None:

@@ -18,6 +18,7 @@ from sqlalchemy import select
 from engine.contract.errors import ConfigError, ConfigProblem
 from engine.contract.kinds import text_problems
 from worker import autonomy
+from worker.amounts import exact
 from worker.database import Database
 from worker.jobs import queue
 from worker.jobs.refusals import QueueRefusedError
@@ -218,7 +219,9 @@ def _note(what: str, numbers: Mapping[str, Any]) -> str | None:
     """What an edit says of itself: its words, or the terms that it set."""
     if what != EDITED:
         return None
-    terms = [f"{name} {value:g}" for name, value in numbers.items() if isinstance(value, float)]
+    terms = [
+        f"{name} {exact(value)}" for name, value in numbers.items() if isinstance(value, float)
+    ]
     return numbers.get("note") or ", ".join(terms) or None
 
 

@@ -11,7 +11,7 @@ from sqlalchemy import update
 
 from engine.contract import kinds
 from engine.contract.run_dir import AbortReason
-from tests.worker.lane.conftest import NOON, berlin, charge, ended, row_of, succeeded
+from tests.worker.lane.conftest import BERLIN, NOON, berlin, charge, ended, row_of, succeeded
 from worker.database import Database
 from worker.drain import drain
 from worker.jobs import views
@@ -19,7 +19,7 @@ from worker.jobs.deferral import Reason
 from worker.jobs.queue import enqueue
 from worker.jobs.states import State
 from worker.jobs.tables import job
-from worker.lane import decisions, governor
+from worker.lane import decisions, governor, ledger
 from worker.lane.governor import Memory, Ruling, Terms, stop_reason
 from worker.lane.ledger import Spent
 from worker.lane.policy import Standing
@@ -152,6 +152,62 @@ def test_lane_hours_are_capped_like_money(db: Database, armed: Armed, tally: Tal
     charge(db, tally(), seconds=3 * 3600, at=NOON, price=0.0)
 
     assert reason(ask(db, tally(steps=5), standing=standing)) == Reason.OVER_DAILY_CAP
+
+
+def test_a_cap_says_itself_in_every_digit_and_what_is_held_for_a_run(
+    db: Database, armed: Armed, priced: Priced, tally: Tally
+) -> None:
+    """1 $ spent, 3 $ held, 2 $ expected: without what is held nobody could follow the sum."""
+    priced(price_usd_h=2.0)
+    standing = armed(cap_usd=5.001234567)
+    other = tally()
+    charge(db, other, seconds=1800, at=NOON, price=2.0)
+    with db.write_tx() as conn:
+        conn.execute(update(job).where(job.c.id == other).values(state=State.RUNNING, attempt=1))
+        meter = ledger.Meter(db.settings.lane, other, 1, 2.0, BERLIN, "test")
+        ledger.reserve(conn, meter, 7200, at=NOON)
+
+    ruling = ask(db, tally(steps=5), standing=standing)
+
+    assert ruling.deferral is not None
+    assert ruling.deferral.detail.startswith(
+        "$1.00 of today's $5.001234567 is spent, $3.00 is reserved for what runs, "
+        "and this run is expected to cost $2.00; "
+    )
+
+
+@pytest.mark.parametrize(
+    ("cap_usd", "told"),
+    [(4, "$4.00 of today's $4 is spent, "), (1000, "2.00 of today's 2.5 lane hours are used, ")],
+)
+def test_the_cap_that_is_reached_is_the_one_that_is_told(
+    db: Database, armed: Armed, priced: Priced, tally: Tally, cap_usd: float, told: str
+) -> None:
+    """Two hours of two dollars; of lane hours two and a half are allowed, and one more is asked."""
+    priced(price_usd_h=2.0)
+    standing = armed(cap_usd=cap_usd, cap_gpu_hours=2.5)
+    charge(db, tally(), seconds=2 * 3600, at=NOON, price=2.0)
+
+    ruling = ask(db, tally(steps=5), standing=standing)
+
+    assert ruling.deferral is not None
+    assert ruling.deferral.detail.startswith(told)
+
+
+def test_a_job_that_a_cap_has_stopped_tells_every_cap_there_is(
+    db: Database, armed: Armed, tally: Tally
+) -> None:
+    """It was the hours, and a price of nothing never was money."""
+    standing = armed(cap_usd=5, cap_gpu_hours=2)
+    charge(db, tally(), seconds=2 * 3600, at=NOON, price=0.0)
+
+    with db.read() as conn:
+        deferral = governor.over_cap_now(conn, Terms(db.settings, standing, NOON))
+
+    assert deferral.detail.startswith(
+        "today's cap is reached: $0.00 of today's $5 is spent "
+        "and 2.00 of today's 2 lane hours are used; "
+    )
 
 
 @pytest.mark.requirement("LN-05")
