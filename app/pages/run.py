@@ -186,7 +186,7 @@ def _log(asked: Asked) -> dict[str, Any]:
     number = log.attempt if log else 0
     return {
         "log": log,
-        "path": RunDir(asked.job.run_dir).attempt(asked.wanted.attempt or asked.job.attempt).log,
+        "file": RunDir(asked.job.run_dir).attempt(asked.wanted.attempt or asked.job.attempt).log,
         "search": urlencode({"tab": "log", "attempt": number, **search}),
     }
 
@@ -242,7 +242,7 @@ def _events(asked: Asked) -> dict[str, Any]:
     return {
         "audit": audit[:MOST_AUDIT],
         "audit_n": len(audit),
-        "path": RunDir(asked.job.run_dir).events,
+        "file": RunDir(asked.job.run_dir).events,
         "events": read_events(asked.job.run_dir, asked.wanted.before, asked.wanted.type),
         "types": TYPES,
     }
