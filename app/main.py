@@ -50,7 +50,7 @@ from worker.database import open_database
 from worker.lane.price import take_price
 from worker.settings import WorkerSettings
 
-GZIP_LEVEL = 5
+GZIP_LEVEL = 4
 """Two percent larger than the highest level, in a third of its time."""
 
 

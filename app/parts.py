@@ -9,7 +9,6 @@ from typing import Annotated, Self
 
 from fastapi import Depends, Path, Request
 from pydantic import BaseModel, BeforeValidator, Field, model_validator
-from starlette.concurrency import run_in_threadpool
 
 from app import wording
 from app.drawings import Drawings
@@ -48,7 +47,7 @@ async def _drains(request: Request) -> Drains:
 async def in_lane_time(request: Request) -> None:
     """For a route: what it says of moments is told in the lane's zone."""
     zones: Zones = request.app.state.zones
-    wording.tell_times_in(await run_in_threadpool(zones.now))
+    wording.tell_times_in(zones.now)  # read in the thread that tells them, not in one more
 
 
 DatabasePart = Annotated[Database, Depends(_database)]

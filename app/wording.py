@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import cache
 from typing import Any
 
 from worker.amounts import exact
@@ -23,7 +24,9 @@ BEYOND = "in no calendar"
 _NO_DATE = (ValueError, OverflowError, OSError)
 """What the calendar raises for a moment that it does not hold."""
 
-_ZONE: ContextVar[datetime.tzinfo | None] = ContextVar("told_in", default=None)
+Zone = Callable[[], datetime.tzinfo | None]
+"""Says in which zone; None: the machine's."""
+_ZONE: ContextVar[Zone] = ContextVar("told_in", default=lambda: None)
 
 
 def percent(share: float | None) -> str:
@@ -111,15 +114,15 @@ def time_left(seconds: float | None) -> str:
     return f"about {told} left" if seconds >= 0 else f"overdue by {told}"
 
 
-def tell_times_in(zone: datetime.tzinfo | None) -> None:
-    """Tell moments in this zone for the rest of this request; None: the machine's."""
-    _ZONE.set(zone)
+def tell_times_in(zone: Zone) -> None:
+    """Tell moments in this zone for the rest of this request; asked when the first one is told."""
+    _ZONE.set(cache(zone))
 
 
 @contextmanager
 def times_in(zone: datetime.tzinfo | None) -> Iterator[None]:
     """Tell moments in this zone inside of the block."""
-    before = _ZONE.set(zone)
+    before = _ZONE.set(lambda: zone)
     try:
         yield
     finally:
@@ -128,7 +131,7 @@ def times_in(zone: datetime.tzinfo | None) -> Iterator[None]:
 
 def told_in() -> datetime.tzinfo | None:
     """The zone that was set; None: the machine's."""
-    return _ZONE.get()
+    return _ZONE.get()()
 
 
 def today() -> datetime.date:

@@ -163,7 +163,7 @@ def _charts(asked: Asked) -> dict[str, Any]:
         "cautions": _cautions(asked.job),
         "panels": panels,
         # A live part asks for none: only what a whole page shows first comes with it.
-        "drawn": run_charts.Drawn(asked.drawings, asked.job, panels, known, view),
+        "stills": run_charts.Stills(asked.drawings, asked.job, known, view),
         "listed": run_charts.listed(known, wanted.find),
         "smoothings": SMOOTHINGS,
         "gates": known.get(HELDOUT),

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request
-from jinja2.utils import htmlsafe_json_dumps
 from markupsafe import Markup
 from pydantic import Field
 from starlette.exceptions import HTTPException
@@ -77,42 +74,21 @@ def panels(
     return found
 
 
-class Drawn:
+class Stills:
     """What a whole page shows first of its panels. A live part asks for none of it."""
 
     def __init__(
-        self,
-        drawings: Drawings,
-        job: JobView,
-        shown: Sequence[Panel],
-        known: Mapping[str, Summary],
-        view: View,
+        self, drawings: Drawings, job: JobView, known: Mapping[str, Summary], view: View
     ) -> None:
-        self._drawings, self._job, self._shown = drawings, job, shown
-        self._known, self._view = known, view
+        self._drawings, self._job, self._known, self._view = drawings, job, known, view
 
-    def still(self, panel: Panel) -> Markup:
+    def of(self, panel: Panel) -> Markup:
         """The panel as the server draws it; empty where the browser has to smooth its lines."""
         if self._view.smooth:
             return Markup()
-        return self._drawings.still(self._texts[panel.chart.name], *panel.size)
-
-    def columns(self) -> Markup:
-        """The same for the browser's own charts: JSON, each panel's drawing by its name."""
-        return htmlsafe_json_dumps(self._texts, dumps=_joined)
-
-    @cached_property
-    def _texts(self) -> Mapping[str, str]:
-        return {
-            panel.chart.name: self._drawings.of(
-                self._job, panel.chart, self._view._replace(most=panel.points), self._known
-            )
-            for panel in self._shown
-        }
-
-
-def _joined(texts: Mapping[str, str]) -> str:
-    return f"{{{','.join(f'{json.dumps(name)}:{text}' for name, text in texts.items())}}}"
+        view = self._view._replace(most=panel.points)
+        text = self._drawings.of(self._job, panel.chart, view, self._known)
+        return self._drawings.still(text, *panel.size)
 
 
 def listed(known: Mapping[str, Summary], wanted: str) -> Listed:

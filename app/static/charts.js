@@ -1,8 +1,7 @@
 // Charts: each [data-chart] names a JSON document of columns and is drawn by uPlot, with colours
-// from the style sheet. What a page brings along in #drawn is drawn without asking: at once where
-// it is seen, else when the browser has nothing better to do; it takes the place of the server's
-// own drawing of the same, .still. One with data-follows-address takes
-// axis, part and smoothing from the page's address and says when somebody drags over it. Arrow keys
+// from the style sheet: at once where it is seen, else when the browser has nothing better to do. It
+// takes the place of the server's own drawing of the same, .still. One with data-follows-address
+// takes axis, part and smoothing from the page's address and says when somebody drags over it. Arrow keys
 // read a chart value by value. The sentence and the table beside a chart are the server's.
 "use strict";
 
@@ -12,7 +11,6 @@ window.nightlaneCharts = (() => {
   const PLAIN_HEIGHT = 220;
   const drawn = new Map(); // node → {plot, shape, busy, again}
   const palette = new Map(); // asked once: every look at a style makes the browser work it out anew
-  const given = JSON.parse(document.getElementById("drawn")?.textContent ?? "{}"); // name → drawing
   let first = null; // the charts seen at first, until each of them is drawn
   const HIDDEN = { points: { show: false }, spanGaps: true, class: "edge" };
   const TICKS = [...Array(13).keys()].flatMap((power) => [1, 2, 5].map((times) => Number(`${times}e${power - 3}`))); // 0.001 to 5e9 apart
@@ -444,16 +442,12 @@ window.nightlaneCharts = (() => {
     }
   }
 
-  // With what the page brought along, or by asking.
   function begin(node) {
     const entry = drawn.get(node);
     if (!entry) return;
     resized.observe(node);
     if (entry.drawing || entry.busy) return;
-    const name = nameOf(node);
-    if (name in given) draw(node, given[name]);
-    else load(node);
-    delete given[name];
+    load(node);
   }
 
   function refresh() {
@@ -462,7 +456,6 @@ window.nightlaneCharts = (() => {
 
   // At once, whatever was asked for lately: a person has moved a control.
   function reload() {
-    for (const name in given) delete given[name]; // of the address that was
     for (const [node, entry] of drawn) {
       if (!("followsAddress" in node.dataset)) continue;
       entry.busy = false;

@@ -231,22 +231,26 @@ def _summaries(conn: Connection, job_id: int, names: Sequence[str] | None) -> di
         rows = [
             row for name in names for row in _LARGEST_OF.all(conn, {"job": job_id, "series": name})
         ]
-    found: dict[str, Summary] = {}
-    for name, *numbers in rows:
-        so_far, mine = found.get(name), Summary(*numbers)
-        found[name] = mine if so_far is None else _joined(so_far, mine)
-    return found
+    stretches: dict[str, list[Any]] = {}
+    for row in rows:
+        stretches.setdefault(row.series, []).append(row)
+    return {name: _of_all(found) for name, found in stretches.items()}
 
 
-def _joined(before: Summary, behind: Summary) -> Summary:
-    return behind._replace(
-        n=before.n + behind.n,
-        total=before.total + behind.total,
-        low=min(before.low, behind.low),
-        high=max(before.high, behind.high),
-        first_step=before.first_step,
-        first=before.first,
-        first_at=before.first_at,
+def _of_all(stretches: Sequence[Any]) -> Summary:
+    """Rows of `_EACH`, all of one series."""
+    begin, end = stretches[0], stretches[-1]
+    return Summary(
+        n=sum(row.n for row in stretches),
+        total=sum(row.total for row in stretches),
+        low=min(row.low for row in stretches),
+        high=max(row.high for row in stretches),
+        first_step=begin.first_step,
+        first=begin.first,
+        first_at=begin.first_at,
+        last_step=end.last_step,
+        last=end.last,
+        last_at=end.last_at,
     )
 
 
