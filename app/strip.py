@@ -19,7 +19,7 @@ from app.headline import Headline
 from engine.contract.errors import NightlaneError
 from worker import autonomy
 from worker.admission import memory_of
-from worker.amounts import exact
+from worker.amounts import dollars, exact
 from worker.database import Database
 from worker.jobs import views
 from worker.jobs.pausing import Pause
@@ -145,7 +145,7 @@ def _budget(status: autonomy.Status) -> str:
     terms = status.terms or {}
     left = []
     if (cap := terms.get("cap_usd")) is not None:
-        left.append(f"${max(0.0, cap - status.spent_usd):.2f} of ${exact(cap)}")
+        left.append(f"${max(0.0, cap - status.spent_usd):.2f} of {dollars(cap)}")
     if (hours := terms.get("cap_gpu_hours")) is not None:
         left.append(f"{max(0.0, hours - status.used_hours):.1f} of {exact(hours)} h")
     if left:

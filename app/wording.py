@@ -14,7 +14,7 @@ from contextvars import ContextVar
 from functools import cache
 from typing import Any
 
-from worker.amounts import exact
+from worker import amounts
 from worker.jobs.time_left import LONGEST_S
 
 UNKNOWN = "–"
@@ -226,6 +226,16 @@ def money(usd: float | None) -> str:
     return f"${_fixed(usd, 0 if usd >= 100 or usd == int(usd) else 2)}"
 
 
+def dollars(usd: float | None) -> str:
+    """US dollars that somebody set, in every digit of theirs."""
+    return UNKNOWN if usd is None else amounts.dollars(usd)
+
+
+def exact(amount: float | None) -> str:
+    """A number that somebody set, in every digit of theirs."""
+    return UNKNOWN if amount is None else amounts.exact(amount)
+
+
 def sentence(text: str | None) -> str:
     """A reason as a sentence of its own, among others.
 
@@ -263,6 +273,7 @@ FILTERS: Mapping[str, Callable[..., str]] = {
         number,
         gigabytes,
         money,
+        dollars,
         exact,
         sentence,
         setting,

@@ -7,6 +7,7 @@ told again as they wrote it.
 from __future__ import annotations
 
 import datetime
+import re
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field
@@ -38,3 +39,13 @@ def exact(amount: float) -> str:
     ('5', '1234567.89', '0.1', '1e+16')
     """
     return repr(float(amount)).removesuffix(".0")
+
+
+def dollars(amount: float) -> str:
+    """US dollars in every digit, cents in two.
+
+    >>> dollars(5.0), dollars(2.5), dollars(1234567.89), dollars(0.001)
+    ('$5', '$2.50', '$1234567.89', '$0.001')
+    """
+    told = exact(amount)
+    return f"${told}0" if re.fullmatch(r"\d+\.\d", told) else f"${told}"

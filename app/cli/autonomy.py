@@ -146,7 +146,7 @@ def preview_(context: typer.Context, *, as_json: AsJson = False, data_dir: DataD
 
 def _print_status(found: Status) -> None:
     from app import wording  # noqa: PLC0415 - keeps --help light
-    from worker.amounts import exact  # noqa: PLC0415 - keeps --help light
+    from worker.amounts import dollars, exact  # noqa: PLC0415 - keeps --help light
 
     terms = found.terms or {}
     cap, hours = terms.get("cap_usd"), terms.get("cap_gpu_hours")
@@ -163,11 +163,11 @@ def _print_status(found: Status) -> None:
         ("ends after", f"{failures} failures in a row" if failures is not None else None),
         (
             "spent today",
-            f"${found.spent_usd:.2f}" + (f" of ${exact(cap)}" if cap is not None else ""),
+            f"${found.spent_usd:.2f}" + (f" of {dollars(cap)}" if cap is not None else ""),
         ),
         (
             "used today",
-            f"{found.used_hours:.2f} h{most_hours} at ${exact(found.price_usd_h)}/h",
+            f"{found.used_hours:.2f} h{most_hours} at {dollars(found.price_usd_h)}/h",
         ),
         ("cron's next", wording.clock(found.next_cron_at) if found.next_cron_at else None),
         ("crontab", found.cron_line),

@@ -87,7 +87,7 @@ def price(
     data_dir: DataDir = None,
 ) -> None:
     """Set the price of the lane's hour; it counts from the next drain on."""
-    from worker.amounts import exact  # noqa: PLC0415 - keeps --help light
+    from worker.amounts import dollars  # noqa: PLC0415 - keeps --help light
     from worker.lane.price import set_price  # noqa: PLC0415 - keeps --help light
 
     with opened(context, data_dir) as database:
@@ -95,7 +95,7 @@ def price(
         lane = database.settings.lane
     if as_json:
         print_json({"lane": lane, "usd_h": done.usd_h})
-    note(f"an hour of lane {lane} costs ${exact(done.usd_h)}")
+    note(f"an hour of lane {lane} costs {dollars(done.usd_h)}")
 
 
 def _day(text: str | None) -> datetime.date | None:

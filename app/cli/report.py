@@ -124,9 +124,9 @@ def _going(one: GoingLine) -> str:
 
 
 def _money(day: DayMoney) -> str:
-    from worker.amounts import exact  # noqa: PLC0415 - keeps --help light
+    from worker.amounts import dollars  # noqa: PLC0415 - keeps --help light
 
-    cap = "no cap" if day.cap_usd is None else f"of ${exact(day.cap_usd)}"
+    cap = "no cap" if day.cap_usd is None else f"of {dollars(day.cap_usd)}"
     return f"{day.day}  ${day.spent_usd:.2f} {cap}, {day.used_hours:.2f} lane hours"
 
 

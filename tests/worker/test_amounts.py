@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from worker.amounts import exact
+from worker.amounts import dollars, exact
 
 
 @given(st.floats(min_value=0, allow_infinity=False))
@@ -22,3 +22,12 @@ def test_an_amount_that_is_read_again_is_the_same_number(amount: float) -> None:
 def test_an_amount_has_no_digit_that_nobody_wrote(amount: float, told: str) -> None:
     """Whole ones are whole."""
     assert exact(amount) == told
+
+
+@pytest.mark.parametrize(
+    ("amount", "told"),
+    [(5, "$5"), (2.5, "$2.50"), (0.001, "$0.001"), (1234567.89, "$1234567.89"), (1e21, "$1e+21")],
+)
+def test_dollars_have_their_cents_in_two_digits(amount: float, told: str) -> None:
+    """Whole ones have none, and a thousandth keeps its digit."""
+    assert dollars(amount) == told

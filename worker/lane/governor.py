@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 from sqlalchemy import Connection, RowMapping, select, text, update
 
 from engine.contract.run_dir import AbortReason
-from worker.amounts import exact
+from worker.amounts import dollars, exact
 from worker.jobs.changes import announce_moved
 from worker.jobs.deferral import FREE, Deferral, Reason, columns_of
 from worker.jobs.tables import CLAIMABLE, job
@@ -173,7 +173,7 @@ def stop_reason(terms: Terms, today: Spent, price_usd_h: float) -> tuple[AbortRe
     if found is None:
         return None
     if found.cap_usd is not None and price_usd_h > 0 and today.usd >= found.cap_usd:
-        return AbortReason.BUDGET, f"${today.usd:.2f} of ${exact(found.cap_usd)} is spent today"
+        return AbortReason.BUDGET, f"${today.usd:.2f} of {dollars(found.cap_usd)} is spent today"
     hours = today.seconds / SECONDS_PER_HOUR
     if found.cap_gpu_hours is not None and hours >= found.cap_gpu_hours:
         return (
@@ -263,7 +263,7 @@ def _so_far(found: Standing, today: Spent) -> str:
 
 
 def _usd_so_far(cap: float, today: Spent) -> str:
-    return f"${today.usd:.2f} of today's ${exact(cap)} is spent"
+    return f"${today.usd:.2f} of today's {dollars(cap)} is spent"
 
 
 def _hours_so_far(cap: float, today: Spent) -> str:

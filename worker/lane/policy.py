@@ -26,7 +26,7 @@ from sqlalchemy import (
 
 from engine.contract.errors import ConfigError, ConfigProblem
 from engine.contract.kinds import problems_of
-from worker.amounts import Amount, Count, exact
+from worker.amounts import Amount, Count, dollars, exact
 from worker.database import Database
 from worker.jobs.deferral import Deferral, Reason
 from worker.jobs.moments import FURTHEST_DAYS, start_time
@@ -269,7 +269,7 @@ def described(terms: Policy) -> str:
     """The terms in one line: `22:00-07:00 mon-fri (Europe/Berlin), at most $5 a day`."""
     parts = [f"{_hours_in_words(terms)} ({terms.zone})"]
     if terms.cap_usd is not None:
-        parts.append(f"at most ${exact(terms.cap_usd)} a day")
+        parts.append(f"at most {dollars(terms.cap_usd)} a day")
     if terms.cap_gpu_hours is not None:
         parts.append(f"at most {exact(terms.cap_gpu_hours)} lane hours a day")
     if terms.max_failures is not None:

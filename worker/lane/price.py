@@ -14,7 +14,7 @@ from sqlalchemy import delete, insert, select
 
 from engine.contract.errors import ConfigError
 from engine.contract.kinds import problems_of
-from worker.amounts import Amount, exact
+from worker.amounts import Amount, dollars
 from worker.database import Database
 from worker.lane import decisions
 from worker.lane.tables import lane_price
@@ -45,7 +45,7 @@ def set_price(db: Database, raw: Mapping[str, Any], *, actor: str, now: float) -
             conn,
             lane,
             PRICED,
-            f"an hour of the lane costs ${exact(price.usd_h)} from the next drain on",
+            f"an hour of the lane costs {dollars(price.usd_h)} from the next drain on",
             actor=actor,
             numbers={"before_usd": before, "price_usd": price.usd_h},
             at=now,

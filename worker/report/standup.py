@@ -16,7 +16,7 @@ from collections.abc import Sequence
 
 from pydantic import BaseModel, ConfigDict
 
-from worker.amounts import exact
+from worker.amounts import dollars
 from worker.database import Database
 from worker.lane import decisions, ledger, policy
 from worker.lane.decisions import DEFER, DecisionView
@@ -146,7 +146,7 @@ def sentence(
     if (peak := _peak(runs)) is not None:
         parts.append(f"peak {peak:.1f} GB")
     parts.append(f"{_stopped_for_memory(runs)} OOM-deferred")
-    parts.append(f"${spent:.2f}" + ("" if cap is None else f" of ${exact(cap)}"))
+    parts.append(f"${spent:.2f}" + ("" if cap is None else f" of {dollars(cap)}"))
     return " · ".join(parts)
 
 
