@@ -132,6 +132,19 @@ def test_a_long_reason_or_name_of_a_row_widens_no_page(
         assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
 
 
+@pytest.mark.requirement("UI-08", "UI-10")
+def test_why_a_completion_was_paid_stands_on_the_screen_of_a_phone(
+    visit: Visits, shown: House
+) -> None:
+    """Of short answers; what they were read as, and their tokens, are a scroll to the side away."""
+    page = visit(shown, viewport={"width": 390, "height": 800}).open("/jobs/1/samples")
+
+    reasons = page.locator(".completions .fate")
+    expect(reasons).to_have_count(12)
+    ends = "found => found.map(one => one.getBoundingClientRect().right)"
+    assert max(reasons.evaluate_all(ends)) <= 390 - 16  # within its card
+
+
 @pytest.mark.requirement("UI-08")
 def test_steps_and_filters_are_reached_by_keyboard_and_stand_in_the_address(
     visit: Visits, shown: House
