@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextvars
 import datetime
 import re
 import time
@@ -172,3 +173,21 @@ def test_a_command_tells_its_times_there_too(cockpit: Callable[..., Said], db: D
 
     assert f"{datetime.datetime.fromtimestamp(created, KOLKATA):%H:%M:%S}" in said.out
     assert wording.told_in() is None
+
+
+def test_the_zone_is_asked_for_when_the_first_time_is_told_and_only_then() -> None:
+    """By the thread that makes a page: without times none is read, with many of them one."""
+    asked: list[str] = []
+
+    def zone() -> datetime.tzinfo:
+        asked.append("zone")
+        return KOLKATA
+
+    def request() -> None:
+        wording.tell_times_in(zone)
+        assert asked == []
+        assert wording.zone(LATE_THERE) == wording.zone(LATE_THERE + 60) == "IST"
+
+    contextvars.copy_context().run(request)
+
+    assert asked == ["zone"]
