@@ -9,6 +9,7 @@ import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from pydantic import BaseModel
@@ -23,7 +24,7 @@ from worker.jobs.submission import Submission
 from worker.jobs.sweeps import cautions_of, checked_axes, config_at, in_order, points, spread
 from worker.jobs.views import JobView
 from worker.lane.price import take_price
-from worker.lane.prospect import Prospect, prospect
+from worker.lane.prospect import Prospect, Prospects, prospects
 
 Axes = Mapping[str, Sequence[Any]]
 Point = Mapping[str, Any]
@@ -126,26 +127,26 @@ def _known(need_gb: float | None) -> float:
 def check(database: Database, wanted: Submission, original: JobView | None = None) -> Check:
     """Look at a submission; what is wrong with it stands in the answer."""
     take_price(database)  # the command line may have set it
-    room = memory_of(database)
     problems: list[ConfigProblem] = []
     models: list[BaseModel] = []
     looked: list[Prospect] = []
 
-    def look(point: Point) -> float | None:
+    def look(ahead: Prospects, point: Point) -> float | None:
         try:
             model = validate(wanted.kind, config_at(wanted.config, point))
         except ConfigError as error:
             problems.extend(one for one in error.problems if one not in problems)
             return None
         models.append(model)
-        looked.append(prospect(database, wanted.kind, model, lambda: room))
+        looked.append(ahead.of(wanted.kind, model))
         return looked[-1].need_gb
 
     try:
         axes = {} if wanted.sweep is None else checked_axes(wanted)
     except ConfigError as error:
         return Check(problems=error.problems)
-    sample = walk(axes, look)
+    with prospects(database, memory_of(database)) as ahead:
+        sample = walk(axes, partial(look, ahead))
     if problems:
         return Check(problems=problems)
     differences = None

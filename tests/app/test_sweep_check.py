@@ -5,19 +5,21 @@ from __future__ import annotations
 import math
 import random
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
+from sqlalchemy import Engine, event
 from starlette.testclient import TestClient
 
 from app import job_check
 from app.job_check import LOOKED_AT, walk
-from tests.app.night import CONFIG
+from tests.app.night import CONFIG, night, queue
 from tests.app.test_new_job_page import words
+from worker.database import Database
 from worker.lane.governor import Memory
 
 NOT_FOUND = "some/model-that-nobody-has"
@@ -55,6 +57,19 @@ def leave(monkeypatch: pytest.MonkeyPatch, room_gb: float) -> None:
     """A machine with so much to take, whatever else runs on this one."""
     memory = Memory(free_gb=room_gb + 1, total_gb=room_gb + 1, floor_gb=1.0)
     monkeypatch.setattr(job_check, "memory_of", lambda _: memory)
+
+
+@pytest.fixture
+def asked() -> Iterator[list[str]]:
+    """Every statement that goes through SQLAlchemy."""
+    found: list[str] = []
+
+    def note(_: Any, __: Any, statement: str, *___: Any) -> None:
+        found.append(statement)
+
+    event.listen(Engine, "before_cursor_execute", note)
+    yield found
+    event.remove(Engine, "before_cursor_execute", note)
 
 
 @pytest.mark.requirement("UI-06")
@@ -159,3 +174,20 @@ def test_a_value_in_the_middle_of_a_sweep_is_cautioned_for(client: TestClient) -
     said = said_of(client, {"lr": [1e-5, 5e-5, 6e-5], "kl_coef": [0.001]})
 
     assert said.count("with kl_coef=0.001 is what collapsed") == 1
+
+
+def test_what_all_points_are_judged_by_is_read_once(
+    client: TestClient, db: Database, asked: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The page asks again with every beat: a further job costs its own look-ups alone."""
+    leave(monkeypatch, 8.0)
+    queue(db)
+    with night(db) as lane:
+        lane.start().finish()
+    counts = []
+    for jobs in (2, 100):
+        asked.clear()
+        assert f"A sweep of {jobs} jobs." in said_of(client, {"seed": list(range(jobs))})
+        counts.append(len(asked))
+
+    assert counts[1] - counts[0] <= 2 * 98  # the same experiment before, and whether it was tried

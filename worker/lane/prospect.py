@@ -7,7 +7,8 @@ that stands in no row yet. Reads only: nothing is queued, started or written.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple, cast
 
 from pydantic import BaseModel
@@ -64,43 +65,46 @@ class Prospect(NamedTuple):
         return self.need_gb <= self.room_gb
 
 
-def prospect(
-    db: Database,
-    kind: str,
-    config: BaseModel,
-    memory: Callable[[], Memory],
-    *,
-    now: float | None = None,
-) -> Prospect:
-    """Of a validated config. `memory` is read once."""
-    now = time.time() if now is None else now
-    same = fingerprint(get_kind(kind), config)
-    found = policy.standing(db)
-    room = memory()
-    with db.read() as conn:
-        ruling = governor.judge(
-            governor.Look(conn, db.settings.lane),
-            Terms(db.settings, found if found and found.armed else None, now),
-            _unqueued(kind, config, same.config),
-            lambda: room,
+class Prospects:
+    """Of any number of jobs at one moment: what they are all judged by is read once."""
+
+    def __init__(self, conn: Connection, terms: Terms, memory: Memory) -> None:
+        """`conn` reads what is looked at; it must last as long as this does."""
+        self._conn = conn
+        self._terms = terms
+        self._memory = memory
+        self._look = governor.Look(conn, terms.settings.lane)
+
+    def of(self, kind: str, config: BaseModel) -> Prospect:
+        """Of a validated config."""
+        same = fingerprint(get_kind(kind), config)
+        candidate = _unqueued(kind, config, same.config)
+        ruling = governor.judge(self._look, self._terms, candidate, lambda: self._memory)
+        need, took = ruling.need, ruling.expected
+        price = self._terms.settings.price_usd_h
+        return Prospect(
+            expected_s=took.seconds,
+            expected_by=took.basis,
+            runs=took.runs,
+            cost_usd=took.seconds / SECONDS_PER_HOUR * price,
+            price_usd_h=price,
+            need_gb=need.gb if need else None,
+            need_by=need.basis if need else None,
+            parts_gb=need.estimate.parts() if need and need.estimate else None,
+            memory=self._memory,
+            reason=ruling.deferral.reason if ruling.deferral else None,
+            detail=ruling.deferral.detail if ruling.deferral else None,
+            tried=_tried(self._conn, same),
         )
-        tried = _tried(conn, same)
-    need, took = ruling.need, ruling.expected
-    price = db.settings.price_usd_h
-    return Prospect(
-        expected_s=took.seconds,
-        expected_by=took.basis,
-        runs=took.runs,
-        cost_usd=took.seconds / SECONDS_PER_HOUR * price,
-        price_usd_h=price,
-        need_gb=need.gb if need else None,
-        need_by=need.basis if need else None,
-        parts_gb=need.estimate.parts() if need and need.estimate else None,
-        memory=room,
-        reason=ruling.deferral.reason if ruling.deferral else None,
-        detail=ruling.deferral.detail if ruling.deferral else None,
-        tried=tried,
-    )
+
+
+@contextmanager
+def prospects(db: Database, memory: Memory) -> Iterator[Prospects]:
+    """As of now, with the memory that was found."""
+    found = policy.standing(db)
+    terms = Terms(db.settings, found if found and found.armed else None, time.time())
+    with db.read() as conn:
+        yield Prospects(conn, terms, memory)
 
 
 def _unqueued(kind: str, config: BaseModel, config_hash: str) -> RowMapping:
