@@ -411,8 +411,9 @@ def first_draws(url: str, long_run: int, setting: str) -> list[Figure]:
     Counted from the beginning of the navigation: in the tab that shows the board, as somebody goes
     there who has looked at it, and in a new tab, whose renderer the browser has to start first.
     With a pointer, from the click: the browser makes the page while the pointer rests on its link.
-    Told beside it is when the browser's own charts, which can be zoomed and read by keys, have
-    their lines on the canvas in place of the server's.
+    Told beside it are when that frame's pixels stood on the screen (the browser's first contentful
+    paint), and when the browser's own charts, which can be zoomed and read by keys, have their
+    lines on the canvas in place of the server's.
 
     A browser without Playwright, which costs a page some 45 ms (docs/experiments.md). Nobody asks
     a page anything while it draws.
@@ -438,16 +439,19 @@ def first_draws(url: str, long_run: int, setting: str) -> list[Figure]:
     name = f"100,000 points, {setting}: "
     told = []
     for way, moments in (("from the board", from_board), ("in a new tab", new_tab)):
-        shown, drawn = zip(*moments[_WARM:], strict=True)
-        told.append(figure(name + way, shown, DRAWN_MS, "ms", _own(drawn)))
-    ahead, shown, drawn = zip(*by_pointer[_WARM:], strict=True)
-    more = f"{_own(drawn)}, {sum(ahead)} made ahead"
+        shown, *later = zip(*moments[_WARM:], strict=True)
+        told.append(figure(name + way, shown, DRAWN_MS, "ms", _later(*later)))
+    ahead, shown, *later = zip(*by_pointer[_WARM:], strict=True)
+    more = f"{_later(*later)}, {sum(ahead)} made ahead"
     return [*told, figure(name + "by pointer", shown, DRAWN_MS, "ms", more)]
 
 
-def _own(moments: Sequence[float]) -> str:
-    ordered = sorted(moments)
-    return f"; the browser's own {statistics.median(ordered):.0f}, worst {ordered[-1]:.0f}"
+def _later(painted: Sequence[float], drawn: Sequence[float]) -> str:
+    told = (("on the screen", painted), ("the browser's own", drawn))
+    return "".join(
+        f"; {what} {statistics.median(moments):.0f}, worst {max(moments):.0f}"
+        for what, moments in told
+    )
 
 
 def _look_at(tab: Tab, address: str) -> None:
@@ -456,24 +460,25 @@ def _look_at(tab: Tab, address: str) -> None:
     time.sleep(LOOK_S)
 
 
-def _pointed(tab: Tab, long_run: int) -> tuple[bool, float, float]:
-    """Whether it was made ahead; ms from the click to its frame and to the browser's own charts."""
+def _pointed(tab: Tab, long_run: int) -> tuple[bool, float, float, float]:
+    """Whether it was made ahead; ms from the click to each of `_MOMENTS`."""
     tab.value(_NOTE_CLICK)
     place = tab.point(f"a[href='/jobs/{long_run}']")
     time.sleep(REST_S)
     tab.press(*place)
     time.sleep(LEFT_ALONE_S)
     tab.until(f"location.pathname === '/jobs/{long_run}' && {_DRAWN}")
-    activated, shown, drawn = tab.value(_SINCE_CLICK)
-    return activated > 0, shown, drawn
+    activated, *moments = tab.value(_SINCE_CLICK)
+    return activated > 0, *moments
 
 
 _DRAWN = "performance.getEntriesByName('charts-shown').length"
-_SINCE_BEGUN = """["stills-shown", "charts-drawn"].map(
+_MOMENTS = ("stills-shown", "first-contentful-paint", "charts-drawn")
+"""When the frame with the server's charts was made, when its pixels stood on the screen, and when
+the lines of the browser's own charts stood on the canvas."""
+_SINCE_BEGUN = f"""{json.dumps(_MOMENTS)}.map(
   (name) => performance.getEntriesByName(name)[0].startTime
 )"""
-"""Ms from the navigation until the frame with the server's charts was made, and until the lines of
-the browser's own stood on the canvas."""
 _NOTE_CLICK = """addEventListener("click", ({ timeStamp }) => {
   localStorage.clicked = performance.timeOrigin + timeStamp;
 })"""
@@ -483,8 +488,8 @@ _SINCE_CLICK = """(() => {
     const at = performance.getEntriesByName(name)[0].startTime;
     return performance.timeOrigin + Math.max(activationStart, at) - Number(localStorage.clicked);
   };
-  return [activationStart, since("stills-shown"), since("charts-drawn")];
-})()"""
+  return [activationStart, ...MOMENTS.map(since)];
+})()""".replace("MOMENTS", json.dumps(_MOMENTS))
 """Of a page made ahead what counts is when it was there to be seen."""
 
 
