@@ -6,7 +6,6 @@ brings along (names, output, errors) is escaped by Jinja. Knows no route and no 
 
 from __future__ import annotations
 
-import mimetypes
 import re
 import shlex
 import time
@@ -31,10 +30,6 @@ _HERE = Path(__file__).parent
 TEMPLATE_FOLDER = next(
     folder for folder in (_HERE.parent / "templates", _HERE / "templates") if folder.is_dir()
 )
-
-AHEAD = "ahead.speculationrules"
-"""Which pages a browser may make while the pointer rests on their link, before the click."""
-mimetypes.add_type("application/speculationrules+json", ".speculationrules")
 
 
 @cache
@@ -86,6 +81,5 @@ def page(
         known["strip"] = strip
         # Of a page where only the strip is live; the others have read theirs before all else.
         known.setdefault("position", strip.position if strip else None)
-        headers = {"Speculation-Rules": f'"{assets.asset(AHEAD)}"'} | (headers or {})
     text = "".join(found.blocks[part](found.new_context(known))) if part else found.render(known)
     return HTMLResponse(text, status, headers=headers)

@@ -497,8 +497,7 @@ def first_load(url: str) -> Figure:
     """Everything that the board asks for with an empty cache, in bytes on the wire."""
     with httpx.Client(base_url=url, trust_env=False) as client:
         board = client.get("/")
-        named = board.text + board.headers["speculation-rules"]
-        files = set(re.findall(r'"(/static/[^"]+)"', named))
+        files = set(re.findall(r'"(/static/[^"]+)"', board.text))
         sizes = [board.num_bytes_downloaded]
         sizes += [client.get(name).num_bytes_downloaded for name in sorted(files)]
     return Figure("first load", sum(sizes) / 1024, FIRST_LOAD_KB, "KiB", len(sizes), "")

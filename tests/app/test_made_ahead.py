@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import json
 import re
 
 import pytest
@@ -15,30 +18,28 @@ from worker.jobs.views import last_change_id
 AHEAD = {"sec-purpose": "prefetch;prerender", "accept": "text/html"}
 
 
-def rules_address(header: str) -> str:
-    """The one address that the header names."""
-    found = re.fullmatch(r'"(/static/[^"]+)"', header)
+def rules_of(page: str) -> str:
+    """The text that a page's script makes its rules from, as it stands there."""
+    found = re.search(r'<script type="application/json" id="ahead">(.*?)</script>', page, re.DOTALL)
     assert found
     return found[1]
 
 
-def test_every_whole_page_names_the_rules_and_a_part_does_not(client: TestClient) -> None:
-    """A browser takes the rules with their own type alone, and keeps them for good."""
-    named = {client.get(place.address).headers["speculation-rules"] for place in NAVIGATION}
-    rules = client.get(rules_address(named.pop()))
+def test_every_whole_page_brings_the_rules_and_a_part_does_not(client: TestClient) -> None:
+    """The policy knows them by their hash: no other text is taken for rules."""
+    (rules,) = {rules_of(client.get(place.address).text) for place in NAVIGATION}
+    digest = base64.b64encode(hashlib.sha256(rules.encode()).digest()).decode()
 
-    assert not named
-    assert rules.headers["content-type"] == "application/speculationrules+json"
-    assert "immutable" in rules.headers["cache-control"]
-    assert "speculation-rules" not in client.get("/?part=live").headers
-    assert "unsafe" not in client.get("/").headers["content-security-policy"]
+    policy = client.get("/").headers["content-security-policy"]
+
+    assert f"'sha256-{digest}'" in policy
+    assert "unsafe" not in policy
+    assert 'id="ahead"' not in client.get("/?part=live").text
 
 
 def test_only_run_pages_and_the_pages_of_the_navigation_are_made_ahead(client: TestClient) -> None:
     """No download, no table, no series: one page for one rest of the pointer."""
-    rules = client.get(rules_address(client.get("/").headers["speculation-rules"])).json()
-
-    (rule,) = rules["prerender"]
+    (rule,) = json.loads(rules_of(client.get("/").text))["prerender"]
     assert rule["eagerness"] == "moderate"
     assert rule["where"]["or"] == [
         {"href_matches": r"/jobs/:id(\d+)"},
