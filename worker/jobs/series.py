@@ -167,16 +167,10 @@ def tail(
     db: Database, job_id: int, name: str, limit: int, up_to: int | None = None
 ) -> list[tuple[int, float]]:
     """The newest values of a series (up to a step) as (step, value), oldest first."""
-    statement = (
-        select(metric.c.step, metric.c.value)
-        .where(metric.c.job_id == job_id, metric.c.series == name)
-        .order_by(metric.c.step.desc())
-        .limit(limit)
-    )
-    if up_to is not None:
-        statement = statement.where(metric.c.step <= up_to)
-    with db.read() as conn:
-        return [(row.step, row.value) for row in conn.execute(statement)][::-1]
+    last = _MAX_STEP if up_to is None else up_to
+    asked = {"job": job_id, "series": name, "last": last, "most": limit}
+    rows = db.glance(lambda conn: _TAIL.all(conn, asked))
+    return [(row.step, row.value) for row in rows][::-1]
 
 
 def values(
@@ -406,4 +400,14 @@ _VALUES = Prepared(
         metric.c.step <= bindparam("last"),
     )
     .order_by(metric.c.step)
+)
+_TAIL = Prepared(
+    select(metric.c.step, metric.c.value)
+    .where(
+        metric.c.job_id == bindparam("job"),
+        metric.c.series == bindparam("series"),
+        metric.c.step <= bindparam("last"),
+    )
+    .order_by(metric.c.step.desc())
+    .limit(bindparam("most"))
 )

@@ -19,6 +19,7 @@ from sqlalchemy import (
     Select,
     bindparam,
     func,
+    literal_column,
     select,
     text,
 )
@@ -48,6 +49,7 @@ from worker.lane.accelerator import accelerator_is_here
 from worker.lane.holder import holder_of, queue_goes_on
 from worker.lane.machine_lock import keeper_elsewhere
 from worker.lane.policy import standing_in, withheld_in
+from worker.prepared import Prepared
 
 MAX_PAGE = 500
 
@@ -320,8 +322,8 @@ def changes_after(db: Database, last_id: int, limit: int = 500) -> list[ChangeVi
 
 def last_change_id(db: Database) -> int:
     """0 before the first change."""
-    with db.read() as conn:
-        return conn.execute(_NEWEST_CHANGE).scalar_one_or_none() or 0
+    newest = db.glance(lambda conn: _NEWEST_CHANGE.one_or_none(conn, {}))
+    return newest.id if newest else 0
 
 
 def oldest_change_id(db: Database) -> int:
@@ -384,7 +386,9 @@ _HELD = (
 )
 _LANE = select(lane).where(lane.c.name == bindparam("of_lane"))
 _COUNTS = select(state_count)
-_NEWEST_CHANGE = select(change.c.id).order_by(change.c.id.desc()).limit(1)
+_NEWEST_CHANGE = Prepared(
+    select(change.c.id).order_by(change.c.id.desc()).limit(literal_column("1"))
+)
 _CHANGES = (
     select(change.c.id, change.c.topic, change.c.job_id)
     .where(change.c.id > bindparam("after"))

@@ -186,8 +186,8 @@ def _of_lane(found: Sequence[DecisionView]) -> Iterator[Proposal]:
         entry.job_id: entry.numbers for entry in found if _put_off(entry, Reason.OVER_DAILY_CAP)
     }
     if capped:
-        jobs = "1 job" if len(capped) == 1 else f"{len(capped)} jobs"
-        text = f"{jobs} met the day's cap: raise it, or expect them a night later"
+        jobs, them = ("1 job", "it") if len(capped) == 1 else (f"{len(capped)} jobs", "them")
+        text = f"{jobs} met the day's cap: raise it, or expect {them} a night later"
         changes = _larger_caps(list(capped.values()))
         yield Proposal(rule="CAP_MET", job_id=None, text=text, changes=changes)
     stuck = [entry for entry in found if entry.what in {"resident-stuck", "resident-not-restored"}]

@@ -482,9 +482,11 @@ def test_the_report_proposes_what_to_change_tonight(
     ran("23:45", "23:50", result=verdict("gain"))
     decided(db, "23:50", "defer", "capped", tally(), rule="OVER_DAILY_CAP", numbers={})
 
-    rules = [proposal.rule for proposal in report(db).proposals]
+    proposals = report(db).proposals
 
+    rules = [proposal.rule for proposal in proposals]
     assert rules == ["FAILED", "OUT_OF_MEMORY", "POOL_ONLY", "FEW_ROWS", "CAP_MET"]
+    assert proposals[-1].text.startswith("1 job met the day's cap: raise it, or expect it a night")
 
 
 @pytest.mark.parametrize(
