@@ -145,6 +145,18 @@ def test_why_a_completion_was_paid_stands_on_the_screen_of_a_phone(
     assert max(reasons.evaluate_all(ends)) <= 390 - 16  # within its card
 
 
+@pytest.mark.requirement("UI-08", "UI-10")
+def test_held_out_completions_are_cards_on_a_phone(visit: Visits, shown: House) -> None:
+    """They have their prompt beside them, so nothing would be left of what they were paid for."""
+    page = visit(shown, viewport={"width": 390, "height": 800}).open("/jobs/1/samples?split=report")
+
+    reasons = page.locator(".completions .fate")
+    expect(reasons.first).to_be_visible()
+    ends = "found => found.map(one => one.getBoundingClientRect().right)"
+    assert max(reasons.evaluate_all(ends)) <= 390 - 16
+    assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
+
+
 @pytest.mark.requirement("UI-08")
 def test_steps_and_filters_are_reached_by_keyboard_and_stand_in_the_address(
     visit: Visits, shown: House
