@@ -6,7 +6,7 @@ It reads, enqueues, and may start a drain as a process of its own; nothing in he
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 
 from fastapi import Depends, FastAPI
@@ -54,9 +54,14 @@ GZIP_LEVEL = 4
 """Two percent larger than the highest level, in a third of its time."""
 
 
-def create_app(settings: AppSettings, worker_settings: WorkerSettings) -> FastAPI:
+def create_app(
+    settings: AppSettings,
+    worker_settings: WorkerSettings,
+    commands: Sequence[tuple[str, str]] = (),
+) -> FastAPI:
     """Build the application; the database is opened when it starts.
 
+    `commands` are those of the command line, with a sentence each, for the help page.
     Raises DatabaseError on start.
     """
     app = FastAPI(
@@ -72,6 +77,7 @@ def create_app(settings: AppSettings, worker_settings: WorkerSettings) -> FastAP
         ],
     )
     app.state.worker_settings = worker_settings
+    app.state.commands = commands
     problems.install(app)
     for module in (
         board,

@@ -5,7 +5,6 @@ What a user did wrong never shows a traceback; a defect of ours does, because it
 
 from __future__ import annotations
 
-import enum
 import errno
 import os
 import sys
@@ -16,19 +15,8 @@ from pathlib import Path
 import typer
 from pydantic import ValidationError
 
+from app.exits import Exit
 from engine.contract.errors import ConfigError, NightlaneError
-
-
-class Exit(enum.IntEnum):
-    """What the exit status of `cockpit` means."""
-
-    OK = 0
-    FAILED = 1
-    USAGE = 2
-    NOT_FOUND = 3
-    REFUSED = 4
-    UNREACHABLE = 5
-    INTERRUPTED = 130
 
 
 @contextmanager

@@ -7,6 +7,7 @@ import socket
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from typer.core import TyperGroup
 
 from app.cli.output import note
 from app.cli.place import DataDir, worker_settings
@@ -34,6 +35,16 @@ class PortInUseError(NightlaneError):
 def register(cli: typer.Typer) -> None:
     """Add the commands of this file."""
     cli.command()(serve)
+
+
+def commands_of(root: object) -> list[tuple[str, str]]:
+    """Each command of the command line by name, with the first sentence of its help."""
+    commands = root.commands if isinstance(root, TyperGroup) else {}
+    return sorted(
+        (name, (command.help or "").strip().partition("\n")[0])
+        for name, command in commands.items()
+        if not command.hidden
+    )
 
 
 def serve(
@@ -65,7 +76,7 @@ def serve(
         armed = standing(database)
     listener = _listen(settings)
     config = uvicorn.Config(
-        create_app(settings, place),
+        create_app(settings, place, commands_of(context.find_root().command)),
         log_level="warning",
         timeout_graceful_shutdown=GRACE_S,
         server_header=False,

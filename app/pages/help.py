@@ -10,8 +10,7 @@ from collections.abc import Mapping
 from fastapi import APIRouter, Request
 from starlette.responses import HTMLResponse
 
-from app.cli import cli
-from app.cli.errors import Exit
+from app.exits import Exit
 from app.findings import MEANINGS as VERDICTS
 from app.parts import SettingsPart
 from app.strip import MEANINGS as AUTONOMY
@@ -83,32 +82,10 @@ def help_page(request: Request, settings: SettingsPart) -> HTMLResponse:
         "states": STATES,
         "exits": EXITS,
         "engine_exits": ENGINE_EXITS,
-        "commands": _commands(),
+        "commands": request.app.state.commands,
         "places": _places(settings),
     }
     return page(request, "help.html", context)
-
-
-def _commands() -> list[tuple[str, str]]:
-    """Each command of the command line, with the first sentence of its help."""
-    found = [
-        (command.name or _dashed(command.callback.__name__), command.callback.__doc__ or "")
-        for command in cli.registered_commands
-        if command.callback and not command.hidden
-    ]
-    found += [(group.name or "", _group_help(group)) for group in cli.registered_groups]
-    return sorted((name, text.strip().partition("\n")[0]) for name, text in found if name)
-
-
-def _group_help(group: object) -> str:
-    told = getattr(group, "help", None)
-    inner = getattr(getattr(group, "typer_instance", None), "info", None)
-    inner_help = getattr(inner, "help", None)
-    return told if isinstance(told, str) else inner_help if isinstance(inner_help, str) else ""
-
-
-def _dashed(name: str) -> str:
-    return name.rstrip("_").replace("_", "-")
 
 
 def _places(settings: WorkerSettings) -> list[tuple[str, str]]:

@@ -8,10 +8,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+import typer
 from fastapi import FastAPI
 from starlette.testclient import TestClient
 
-from app.cli import main
+from app.cli import cli, main
+from app.cli.serve import commands_of
 from app.main import create_app
 from app.settings import AppSettings
 from worker.database import Database, open_database
@@ -37,7 +39,7 @@ def db(settings: WorkerSettings) -> Iterator[Database]:
 @pytest.fixture
 def application(db: Database, settings: WorkerSettings) -> FastAPI:
     """The whole application over that file."""
-    return create_app(AppSettings(), settings)
+    return create_app(AppSettings(), settings, commands_of(typer.main.get_command(cli)))
 
 
 @pytest.fixture
