@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from app.cli import main
+from app.cli.app import main
 
 main()

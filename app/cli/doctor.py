@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import typer
 
-from app.cli.errors import Exit
 from app.cli.output import note, plain, print_json
 from app.cli.place import AsJson, DataDir, worker_settings
+from app.exits import Exit
 
 
 def register(cli: typer.Typer) -> None:

@@ -12,8 +12,8 @@ from typing import Annotated
 
 import typer
 
-from app.cli.errors import Exit
 from app.cli.place import AsJson
+from app.exits import Exit
 from engine.contract.errors import NightlaneError
 
 INSPECT = (sys.executable, "-P", "-X", "utf8", "-m", "engine.stage2.inspect_rollout")

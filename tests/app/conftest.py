@@ -12,7 +12,7 @@ import typer
 from fastapi import FastAPI
 from starlette.testclient import TestClient
 
-from app.cli import cli, main
+from app.cli.app import cli, main
 from app.cli.serve import commands_of
 from app.main import create_app
 from app.settings import AppSettings

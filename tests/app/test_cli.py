@@ -264,7 +264,7 @@ def test_looking_at_jobs_loads_neither_torch_nor_the_web(settings: WorkerSetting
     """`--help` and `jobs` are typed all day; they stay light."""
     heavy = {"torch", "transformers", "fastapi", "starlette", "uvicorn", "alembic", "httpx"}
     look = (
-        "import sys\nfrom app.cli import main\n"
+        "import sys\nfrom app.cli.app import main\n"
         "sys.argv = ['cockpit', *sys.argv[1:]]\n"
         "try: main()\nexcept SystemExit: pass\n"
         "print(sorted(sys.modules), file=sys.stderr)"

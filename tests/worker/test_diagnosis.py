@@ -232,7 +232,7 @@ def test_the_command_prints_data_and_fails_at_a_risk(
     settings: WorkerSettings, db: Database
 ) -> None:
     """JSON on standard output, nothing imported that trains, exit 1 when something is at risk."""
-    code = "import sys; from app.cli import main\nsys.argv[0] = 'cockpit'\n"
+    code = "import sys; from app.cli.app import main\nsys.argv[0] = 'cockpit'\n"
     code += "try:\n    main()\nfinally:\n    assert 'torch' not in sys.modules"
 
     def doctor() -> subprocess.CompletedProcess[str]:

@@ -216,7 +216,7 @@ def _client(root: str, first: int, notes: str, acknowledged: str) -> None:
 
 def _web(_root: str, log: str, port: int) -> None:
     _detach(Path(log))
-    from app.cli import main  # noqa: PLC0415 - loaded in the fork server
+    from app.cli.app import main  # noqa: PLC0415 - loaded in the fork server
 
     sys.argv = ["cockpit", "serve", "--port", str(port)]
     main()
