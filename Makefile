@@ -1,13 +1,20 @@
-# `make demo` shows it, `make test` proves it. Everything lives in .venv; a new machine needs Python 3.11+.
+# `make demo` shows it, `make test` proves it, `make help` lists the rest. Everything lives in .venv;
+# a new machine needs Python 3.11+.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test setup system check format agreement trl-agreement fuzz-parse requirements seeds demo-stage2 seeds-stage2 test-real-model storm faults-long bench-queue bench-stage2 clean test-resume test-looks screenshots test-vllm
+.PHONY: help demo dev test setup system check format agreement trl-agreement fuzz-parse requirements seeds demo-stage2 seeds-stage2 test-real-model storm faults-long bench-queue bench-stage2 clean test-resume test-looks screenshots test-vllm
 
 demo: $(VENV)/.installed ## start the cockpit, train the embedded tiny model, show the result
 	@$(BIN)/cockpit demo $(DEMO_ARGS)
+
+dev: $(VENV)/.installed ## the cockpit over filled data on port 8766; edits show without a restart
+	$(BIN)/python -m tools.dev $(DEV_ARGS)
+
+help: ## every target with a line
+	@awk -F ':.*## ' '/^[a-z0-9%-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' Makefile
 
 setup: $(VENV)/.installed ## prepare .venv only
 
@@ -37,7 +44,7 @@ check: $(VENV)/.installed ## format, lint, strict types, import contracts
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-format: $(VENV)/.installed
+format: $(VENV)/.installed ## format, and mend what ruff can mend
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
@@ -106,5 +113,5 @@ bench-stage2: $(VENV)/.installed ## stage-2's data path, then its training steps
 bench-%: $(VENV)/.installed ## run bench/NAME.py
 	$(BIN)/python bench/$*.py $(BENCH_ARGS)
 
-clean:
+clean: ## remove .venv
 	rm -rf $(VENV)
