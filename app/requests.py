@@ -17,8 +17,8 @@ from worker.jobs.submission import Submission, submission
 
 FORM_TYPES = frozenset({"application/x-www-form-urlencoded", "multipart/form-data"})
 KEY_HEADER = "idempotency-key"
-REST = "rest"
-"""Who asked, as the audit names it."""
+REST, BROWSER = "rest", "browser"
+"""Who asked, as the audit names it: a program, or a person at a page."""
 
 
 async def json_object(request: Request, example: str) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from starlette.responses import RedirectResponse, Response
 
 from app.pages import queue as queue_page
 from app.parts import DatabasePart, DrainsPart, JobId, SettingsPart
-from app.requests import form_fields
+from app.requests import BROWSER, form_fields
 from engine.contract.errors import ConfigError, ConfigProblem
 from engine.contract.kinds import text_problems
 from worker import autonomy
@@ -28,7 +28,6 @@ from worker.lane.cron import CrontabError
 
 router = APIRouter(include_in_schema=False)
 
-BROWSER = "browser"
 Back = Annotated[Literal["/", "/queue"], Form()]
 """The page whose button was pressed."""
 

@@ -14,7 +14,7 @@ from fastapi import APIRouter, Query, Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from app.parts import DatabasePart, SettingsPart
-from app.requests import form_fields
+from app.requests import BROWSER, form_fields
 from app.templating import page
 from app.tonight import FORESEEN, tonight
 from engine.contract.errors import ConfigError, ConfigProblem
@@ -32,7 +32,6 @@ from worker.settings import WorkerSettings
 
 router = APIRouter(prefix="/budget", include_in_schema=False)
 
-BROWSER = "browser"
 ROWS = 50
 _BAR = 160
 """Width of the longest bar."""

@@ -20,7 +20,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from app.forms import PREFIX, build, raw_config, retyped
 from app.job_check import Check, check
 from app.parts import DatabasePart
-from app.requests import form_fields
+from app.requests import BROWSER, form_fields
 from app.schema import chosen, schema_of
 from app.templating import page
 from engine.contract.errors import ConfigError, ConfigProblem
@@ -36,7 +36,6 @@ from worker.report.standup import Report
 
 router = APIRouter(prefix="/new", include_in_schema=False)
 
-BROWSER = "browser"
 DEFAULT_KIND = "rl_run"
 PLACE = ("name", "priority", "not_before", "tags")
 """What is asked besides the config."""

@@ -19,7 +19,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from app.parts import DatabasePart
 from app.report_file import context_of, file_name, render_file
-from app.requests import form_fields
+from app.requests import BROWSER, form_fields
 from app.templating import page
 from engine.contract.errors import ConfigError, ConfigProblem
 from worker.database import Database
@@ -31,7 +31,6 @@ from worker.report.snapshot import latest_morning, report_of
 
 router = APIRouter(prefix="/report", include_in_schema=False)
 
-BROWSER = "browser"
 ProposalKey = Annotated[str, Path(max_length=60)]
 
 

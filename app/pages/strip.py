@@ -8,8 +8,8 @@ from http import HTTPStatus
 from fastapi import APIRouter, Request
 from starlette.responses import HTMLResponse, RedirectResponse
 
-from app.pages.actions import BROWSER
 from app.parts import DatabasePart
+from app.requests import BROWSER
 from app.templating import page
 from worker.jobs import views
 from worker.lane import policy
