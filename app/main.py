@@ -34,10 +34,12 @@ from app.drawings import Drawings
 from app.guard import Guard
 from app.head import HeadAsGet
 from app.live import Live
-from app.pages import actions, audit, board, machine, new_job, run, run_charts, strip
+from app.pages import audit, board, machine, new_job, run, run_charts, strip
+from app.pages import autonomy as autonomy_page
 from app.pages import budget as budget_page
 from app.pages import compare as compare_page
 from app.pages import help as help_page
+from app.pages import jobs as jobs_page
 from app.pages import queue as queue_page
 from app.pages import report as report_page
 from app.pages import samples as samples_page
@@ -81,8 +83,9 @@ def create_app(
     problems.install(app)
     for module in (
         board,
-        actions,
+        jobs_page,
         queue_page,
+        autonomy_page,
         budget_page,
         report_page,
         new_job,

@@ -1,7 +1,7 @@
 """Queue and autonomy: what runs tonight, in which order, why the rest waits, and who decided.
 
-Shows what the worker's preview, policy and audit say; changes nothing by itself (the buttons post
-to `app.pages.actions`).
+Shows what the worker's preview, policy and audit say. Its buttons are plain POST forms; each leads
+back to a page, and what is refused comes as the error page that says why.
 """
 
 from __future__ import annotations
@@ -10,23 +10,25 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Query, Request
-from starlette.responses import HTMLResponse
+from fastapi import APIRouter, Form, Query, Request
+from starlette.responses import HTMLResponse, RedirectResponse
 
 from app.autonomy_words import hours_in_words, now_in_words, numbers_in_words
 from app.headline import Headline, label
-from app.parts import DatabasePart, DrainsPart, SettingsPart
+from app.parts import DatabasePart, DrainsPart, JobId, SettingsPart
+from app.requests import BROWSER
 from app.schema import Setting, flattened, schema_of
 from app.templating import page
 from app.ticker import Drains
 from app.tonight import FORESEEN, tonight
-from engine.contract.errors import ConfigProblem
+from engine.contract.errors import ConfigError, ConfigProblem
+from engine.contract.kinds import text_problems
 from worker import autonomy
 from worker.amounts import exact
 from worker.database import Database
-from worker.jobs import views
+from worker.jobs import order, pausing, views
 from worker.jobs.states import State
 from worker.jobs.views import JobView, SweepView
 from worker.lane import decisions
@@ -44,6 +46,8 @@ MOST = 200
 DECIDED = 15
 LONGEST = "+7d"
 """How long the form arms the lane for, unless it is told another time."""
+Back = Annotated[Literal["/", "/queue"], Form()]
+"""The page whose button was pressed."""
 
 
 @dataclass(frozen=True)
@@ -167,6 +171,50 @@ def answer(
     }
     status = HTTPStatus.UNPROCESSABLE_ENTITY if problems else HTTPStatus.OK
     return page(request, "queue.html", context, status=status)
+
+
+@router.post("/queue/jobs/{job_id}/move")
+def reorder(
+    job_id: JobId,
+    database: DatabasePart,
+    before: Annotated[int | None, Form()] = None,
+    after: Annotated[int | None, Form()] = None,
+    to: Annotated[str | None, Form(max_length=10)] = None,
+) -> RedirectResponse:
+    """Move a queued job before or behind another one, or to an end; then its row of the queue."""
+    given = {"before": before, "after": after, "to": to}
+    wanted = {name: value for name, value in given.items() if value is not None}
+    order.move(database, job_id, wanted, actor=BROWSER)
+    return _to(f"/queue#q-{job_id}")
+
+
+@router.post("/queue/pause")
+def pause(
+    database: DatabasePart, back: Back = "/", why: Annotated[str, Form(max_length=200)] = ""
+) -> RedirectResponse:
+    """Claim nothing more, then the page it was asked from."""
+    if unwritable := text_problems({"why": why}):
+        raise ConfigError(unwritable)
+    pausing.pause(database, actor=BROWSER, why=why)
+    return _to(back)
+
+
+@router.post("/queue/resume")
+def resume(database: DatabasePart, back: Back = "/") -> RedirectResponse:
+    """Go on claiming, then the page it was asked from."""
+    pausing.resume(database, actor=BROWSER)
+    return _to(back)
+
+
+@router.post("/queue/drain")
+def drain(drains: DrainsPart) -> RedirectResponse:
+    """A person's order to run the queue: a drain in a session of its own, then the queue."""
+    drains.run_now()
+    return _to("/queue")
+
+
+def _to(address: str) -> RedirectResponse:
+    return RedirectResponse(address, HTTPStatus.SEE_OTHER)
 
 
 def _turn(jobs: Sequence[JobView], steps: Mapping[int, Step]) -> list[Place]:

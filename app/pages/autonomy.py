@@ -1,0 +1,87 @@
+"""Arming and disarming from the queue's page, as plain POST forms.
+
+Each leads back to that page; what is refused stands beside its field.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Any
+
+import anyio.to_thread
+from fastapi import APIRouter, Request
+from starlette.responses import RedirectResponse, Response
+
+from app.pages import queue
+from app.parts import DatabasePart, DrainsPart, SettingsPart
+from app.requests import BROWSER, form_fields
+from engine.contract.errors import ConfigError, ConfigProblem
+from engine.contract.kinds import text_problems
+from worker import autonomy
+from worker.database import Database
+from worker.lane import policy
+from worker.lane.cron import CrontabError
+
+router = APIRouter(include_in_schema=False)
+
+
+@router.post("/queue/disarm")
+def disarm(database: DatabasePart) -> RedirectResponse:
+    """Switch autonomy off and undo what it left, then the queue."""
+    autonomy.switch_off(database, actor=BROWSER, now=time.time())
+    return _to("/queue")
+
+
+@router.post("/queue/arm")
+async def arm(
+    request: Request, database: DatabasePart, settings: SettingsPart, drains: DrainsPart
+) -> Response:
+    """Arm the lane, confirmed by its typed name; or the form again, each problem at its field."""
+    typed = await form_fields(request)
+
+    def answered() -> Response:
+        problems = _arm(database, typed)
+        if not problems:
+            return _to("/queue#stand-h")  # the heading says that it is armed
+        return queue.answer(request, database, settings, drains, typed=typed, problems=problems)
+
+    return await anyio.to_thread.run_sync(answered)
+
+
+def _arm(database: Database, typed: Mapping[str, str]) -> list[ConfigProblem]:
+    """What stands in the way; with nothing found the lane is armed."""
+    lane = database.settings.lane
+    problems: list[ConfigProblem] = list(text_problems(dict(typed)))
+    if problems:
+        return problems
+    if typed.get("lane", "").strip() != lane:
+        remedy = f"type {lane} to confirm that this lane may start jobs by itself"
+        shown = typed.get("lane", "")[:40] or None
+        problems.append(ConfigProblem("lane", shown, "is not the lane's name", remedy))
+    if not typed.get("expires", "").strip():
+        remedy = "write +12h, +7d, or 2030-12-01 07:00"
+        problems.append(ConfigProblem("expires", None, "says no end", remedy))
+    raw: dict[str, Any] = {
+        name: text.strip()
+        for name, text in typed.items()
+        if text.strip() and name not in {"lane", "install_cron"}
+    }
+    try:
+        # A name that was not confirmed still gets its other mistakes told at once.
+        if problems:
+            policy.parse(raw, time.time())
+            return problems
+        install = "install_cron" in typed
+        autonomy.switch_on(database, raw, actor=BROWSER, now=time.time(), install=install)
+    except ConfigError as error:
+        return [*problems, *error.problems]
+    except CrontabError as error:
+        what, _, remedy = str(error).partition("; ")
+        return [ConfigProblem("install_cron", None, what, remedy)]
+    return []
+
+
+def _to(address: str) -> RedirectResponse:
+    return RedirectResponse(address, HTTPStatus.SEE_OTHER)
