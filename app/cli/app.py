@@ -14,6 +14,7 @@ from app.cli import (
     budget,
     compare,
     db,
+    demo,
     doctor,
     drain,
     enqueue,
@@ -24,7 +25,6 @@ from app.cli import (
     queue,
     report,
     serve,
-    showcase,
     stage2,
 )
 from app.cli.errors import reporting
@@ -68,7 +68,7 @@ for group in (
     report,
     export,
     notify,
-    showcase,
+    demo,
     kinds,
     db,
     doctor,

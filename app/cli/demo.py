@@ -12,35 +12,31 @@ import json
 import signal
 import sys
 import time
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import httpx
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn
-from rich.table import Table
+import typer
 
-from app import wording
-from app.detached import Detached, spawn_cockpit
-from app.headline import Headline
-from app.shipped import demo_recipe
+from app.cli.enqueue import assign
+from app.cli.place import AsJson, DataDir, worker_settings
 from engine.contract.errors import ConfigError, ConfigProblem, NightlaneError
-from engine.contract.kinds import parse_yaml
-from worker.database import Database, open_database
-from worker.jobs import views
-from worker.jobs.states import State
-from worker.jobs.time_left import left_s
-from worker.jobs.views import JobView
-from worker.settings import WorkerSettings
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.progress import Progress
+    from rich.table import Table
+
+    from app.detached import Detached
+    from worker.database import Database
+    from worker.jobs.views import JobView
+    from worker.settings import WorkerSettings
 
 NAME = "demo"
 """The job's name; an interrupted demo is found again by it."""
 DRAINS = 4
 """A drain that dies is followed by another, so often at most."""
-_OVER = frozenset({State.SUCCEEDED, State.FAILED, State.CANCELLED, State.ABORTED})
 
 
 class DemoError(NightlaneError):
@@ -51,36 +47,51 @@ class DemoError(NightlaneError):
         self.exit_code = exit_code
 
 
-@dataclass(frozen=True)
-class DemoOptions:
-    """What the command line asks of a demo."""
-
-    port: int
-    seed: int | None = None
-    recipe: Path | None = None
-    overrides: Mapping[str, Any] | None = None
-    as_json: bool = False
+def register(cli: typer.Typer) -> None:
+    """Add the commands of this file."""
+    cli.command()(demo)
 
 
-def demo(options: DemoOptions, settings: WorkerSettings) -> int:
-    """Show one run from enqueue to verdict; 0 when it ran to its end.
+def demo(
+    context: typer.Context,
+    *,
+    port: Annotated[int, typer.Option(min=1, max=65535, help="Port of the board.")] = 8765,
+    seed: Annotated[int | None, typer.Option(min=0, help="Another seed.")] = None,
+    recipe: Annotated[Path | None, typer.Option(help="Another recipe than the demo's.")] = None,
+    assignments: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Change one setting, e.g. lr=0."),
+    ] = None,
+    as_json: AsJson = False,
+    data_dir: DataDir = None,
+) -> None:
+    """Train the embedded tiny model and show what it learnt."""
+    from rich.console import Console  # noqa: PLC0415 - keeps --help light
 
-    Raises DemoError, ConfigError; KeyboardInterrupt after everything was put away.
-    """
+    from worker.database import open_database  # noqa: PLC0415
+
+    settings = worker_settings(context, data_dir)
+    config = _config(recipe, seed, assignments or ())
     say = Console(stderr=True, highlight=False)
-    config = recipe(options)
     with _terminate_is_interrupt(), open_database(settings) as database:
         _leave_other_jobs_alone(database, settings)
-        with _Cockpit(settings, options.port, say) as cockpit:
+        with _Cockpit(settings, port, say) as cockpit:
             job_id = _waiting_demo(database, config) or cockpit.send(config)
             url = f"{cockpit.url}/jobs/{job_id}"
             say.print(f"job {job_id}: [link={url}]{url}[/link]")
             job = _run(database, settings, job_id, cockpit, say)
-            return _tell(job, url, options, say, cockpit)
+            _show_result(job, url, as_json=as_json)
+            if sys.stdout.isatty() and not as_json:
+                say.print(f"the cockpit stays at {cockpit.url} until Ctrl-C")
+                with contextlib.suppress(KeyboardInterrupt):
+                    while True:
+                        signal.pause()
 
 
 def _leave_other_jobs_alone(database: Database, settings: WorkerSettings) -> None:
     """The demo's drain would run them first, and nobody asked for that."""
+    from worker.jobs import views  # noqa: PLC0415
+
     others = [job for job in views.next_jobs(database) if job.name != NAME]
     if others:
         raise DemoError(
@@ -90,9 +101,12 @@ def _leave_other_jobs_alone(database: Database, settings: WorkerSettings) -> Non
         )
 
 
-def recipe(options: DemoOptions) -> dict[str, Any]:
-    """The demo's YAML with the command line's changes. Raises ConfigError."""
-    path = options.recipe or demo_recipe()
+def _config(recipe: Path | None, seed: int | None, assignments: Sequence[str]) -> dict[str, Any]:
+    """The recipe's YAML with the command line's changes. Raises ConfigError."""
+    from app.shipped import demo_recipe  # noqa: PLC0415 - keeps --help light
+    from engine.contract.kinds import parse_yaml  # noqa: PLC0415
+
+    path = recipe or demo_recipe()
     try:
         config = parse_yaml(path.read_text("utf-8"))
     except OSError as error:
@@ -100,13 +114,18 @@ def recipe(options: DemoOptions) -> dict[str, Any]:
         raise ConfigError(
             [ConfigProblem("recipe", str(path), problem, "name a readable YAML file")]
         ) from error
-    if options.seed is not None:
-        config["seed"] = options.seed
-    return config | dict(options.overrides or {})
+    if seed is not None:
+        config["seed"] = seed
+    changes: dict[str, Any] = {}
+    for assignment in assignments:
+        assign(changes, assignment)
+    return config | changes
 
 
 def _waiting_demo(database: Database, config: Mapping[str, Any]) -> int | None:
     """An interrupted demo of the same recipe that waits to be resumed."""
+    from worker.jobs import views  # noqa: PLC0415
+
     for job in views.next_jobs(database):
         if job.name == NAME and job.attempt and _includes(job.config, config):
             return job.id
@@ -146,6 +165,8 @@ class _Cockpit:
             self._process.stop(patience_s=5)
 
     def _start(self) -> None:
+        from app.detached import spawn_cockpit  # noqa: PLC0415
+
         self._process = spawn_cockpit(self._arguments, self._settings, "serve.log", bound=True)
         deadline = time.monotonic() + 60
         while time.monotonic() < deadline:
@@ -160,6 +181,8 @@ class _Cockpit:
         )
 
     def _answers(self) -> bool:
+        import httpx  # noqa: PLC0415
+
         try:
             return httpx.get(f"{self.url}/readyz", trust_env=False).is_success
         except httpx.HTTPError:
@@ -176,6 +199,8 @@ class _Cockpit:
 
     def send(self, config: Mapping[str, Any]) -> int:
         """POST the job. Raises ConfigError with what the cockpit found wrong."""
+        import httpx  # noqa: PLC0415
+
         answer = httpx.post(
             f"{self.url}/api/v1/jobs",
             json={"kind": "rl_run", "config": config, "name": NAME, "force": True},
@@ -197,6 +222,8 @@ def _run(
     database: Database, settings: WorkerSettings, job_id: int, cockpit: _Cockpit, say: Console
 ) -> JobView:
     """Drain until the job is over, whatever is killed meanwhile."""
+    from app.detached import spawn_cockpit  # noqa: PLC0415
+
     with _display(say) as show:
         for number in range(DRAINS):
             if number:
@@ -209,7 +236,7 @@ def _run(
                     say.print("stopping: the engine writes a checkpoint …")
                 drain.stop(patience_s=settings.abort_grace_s + 10)
                 raise
-            if job.state in _OVER:
+            if job.state.final:
                 return job
             if drain.poll() == 4:
                 raise DemoError(drain.last_line(), exit_code=4)
@@ -220,11 +247,13 @@ def _follow(
     database: Database, job_id: int, drain: Detached, cockpit: _Cockpit, show: _Show
 ) -> JobView:
     """Show progress until the drain has ended or the job is over."""
+    from worker.jobs import views  # noqa: PLC0415
+
     while True:
         ended = drain.poll() is not None
         job = views.get_job(database, job_id)
         show(job)
-        if ended or job.state in _OVER:
+        if ended or job.state.final:
             return job
         cockpit.look_after()
         time.sleep(0.2)
@@ -257,6 +286,8 @@ def _display(say: Console) -> Iterator[_Show]:
     if not say.is_terminal:
         yield _Show(say, None)
         return
+    from rich.progress import BarColumn, Progress, TextColumn  # noqa: PLC0415
+
     columns = (BarColumn(bar_width=24), TextColumn("{task.description}", markup=False))
     with Progress(*columns, console=say, transient=True) as bar:
         yield _Show(say, bar)
@@ -264,6 +295,8 @@ def _display(say: Console) -> Iterator[_Show]:
 
 def _progress_line(job: JobView) -> str:
     """`training step 12/60 · pool 0.71 · held-out 0.68 · 40 s left`."""
+    from worker.jobs.time_left import left_s  # noqa: PLC0415
+
     live = job.result
     parts = [str(live.get("phase") or job.state)]
     if live.get("max_steps"):
@@ -277,21 +310,19 @@ def _progress_line(job: JobView) -> str:
     return " · ".join(parts)
 
 
-def _tell(job: JobView, url: str, options: DemoOptions, say: Console, cockpit: _Cockpit) -> int:
-    """The one screen at the end, or the one object."""
+def _show_result(job: JobView, url: str, *, as_json: bool) -> None:
+    """The one screen at the end, or the one object. Raises DemoError for a job that failed."""
+    from rich.console import Console  # noqa: PLC0415
+
+    from worker.jobs.states import State  # noqa: PLC0415
+
     if job.state is not State.SUCCEEDED:
         raise DemoError(f"job {job.id} {job.state}: {job.error or job.cause} ({job.run_dir})")
-    if options.as_json:
+    if as_json:
         sys.stdout.write(json.dumps(summary(job, url)) + "\n")
     else:
         Console(highlight=False).print(screen(job, url))
     sys.stdout.flush()
-    if sys.stdout.isatty() and not options.as_json:
-        say.print(f"the cockpit stays at {cockpit.url} until Ctrl-C")
-        with contextlib.suppress(KeyboardInterrupt):
-            while True:
-                signal.pause()
-    return 0
 
 
 def summary(job: JobView, url: str) -> dict[str, Any]:
@@ -309,6 +340,11 @@ def summary(job: JobView, url: str) -> dict[str, Any]:
 
 def screen(job: JobView, url: str) -> Table:
     """The same for people, with the time that the pages say and the engine's part of it."""
+    from rich.table import Table  # noqa: PLC0415
+
+    from app import wording  # noqa: PLC0415
+    from app.headline import Headline  # noqa: PLC0415
+
     result = job.result
     lane, steps = (wording.duration(s) for s in (Headline.of(job).seconds, result["seconds"]))
     low, high = result["lift_ci95"] or (float("nan"),) * 2
