@@ -14,7 +14,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from engine.contract.errors import NightlaneError
 from worker.database import Database
-from worker.lane.ledger import lane_zone
+from worker.lane.zone import lane_zone
 
 _LOG = logging.getLogger(__name__)
 

@@ -34,6 +34,7 @@ from worker.lane.policy import Standing, standing, withheld
 from worker.lane.readings import HostMemory
 from worker.lane.sentry import device_of
 from worker.lane.watchdog import limits
+from worker.lane.zone import zone_of
 from worker.report.night import night_at
 
 _LOG = logging.getLogger(__name__)
@@ -146,7 +147,7 @@ class Admission:
             claim.job_id,
             claim.attempt,
             self._settings.price_usd_h,
-            ledger.zone_of(conn, self._lease.lane),
+            zone_of(conn, self._lease.lane),
             actor(),
         )
         ledger.reserve(conn, meter, self._ruling.expected.seconds, at=now)
@@ -213,7 +214,7 @@ class Admission:
         now = self._clock()
         end = self._obeyed.closes_at(now) if self._obeyed else None
         if end is None:
-            end = night_at(now, ledger.zone_of(conn, self._lease.lane)).end
+            end = night_at(now, zone_of(conn, self._lease.lane)).end
         soon = select(job.c.id).where(text(DEFERRED), job.c.next_eligible_at < end).limit(1)
         return conn.execute(soon).first() is not None
 

@@ -25,6 +25,7 @@ from worker.lane import decisions, ledger, policy
 from worker.lane.policy import Policy
 from worker.lane.tables import report_snapshot
 from worker.lane.window import zone_named
+from worker.lane.zone import lane_zone
 from worker.report.night import night_at
 from worker.report.snapshot import digest_of, latest_morning, report_of
 
@@ -219,7 +220,7 @@ def test_gates_are_drawn_as_on_the_board(client: TestClient, db: Database) -> No
             noise.gate(step, score)
         noise.finish(0.55, 0.555, "no gain proven")
 
-    night_now = f"/report?date={night_at(time.time(), ledger.lane_zone(db)).day}"
+    night_now = f"/report?date={night_at(time.time(), lane_zone(db)).day}"
 
     pages = [client.get(path).text for path in ("/", night_now, f"{night_now}&download=true")]
     drawn = [re.findall(r'<polyline points="([^"]+)"', text) for text in pages]

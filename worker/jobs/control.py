@@ -31,7 +31,7 @@ from worker.jobs.states import State, move, note
 from worker.jobs.submission import JobNumber, Priority, StartTime, checked_tags, submission
 from worker.jobs.tables import job, job_tag
 from worker.jobs.views import JobNotFoundError, get_sweep
-from worker.lane.ledger import lane_zone
+from worker.lane.zone import lane_zone
 
 
 class Done(StrEnum):

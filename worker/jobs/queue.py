@@ -39,7 +39,7 @@ from worker.jobs.states import State, apply, moving, record_created
 from worker.jobs.submission import Submission, checked_key, submission
 from worker.jobs.tables import CLAIMABLE, DEFERRED, job, job_tag, queue_pause
 from worker.jobs.tried import Fingerprint, fingerprint, finished_before
-from worker.lane.ledger import lane_zone
+from worker.lane.zone import lane_zone
 from worker.prepared import Prepared
 
 

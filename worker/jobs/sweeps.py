@@ -28,7 +28,7 @@ from worker.jobs.queue import Candidate, candidate, insert_job, refuse_tried, te
 from worker.jobs.submission import MAX_NAME, Submission, checked_key
 from worker.jobs.tables import job, sweep
 from worker.jobs.tried import canonical_hash
-from worker.lane.ledger import lane_zone
+from worker.lane.zone import lane_zone
 
 MAX_JOBS = 500
 """Jobs of one sweep."""

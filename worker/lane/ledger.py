@@ -38,8 +38,9 @@ from worker.database import Database
 from worker.jobs.changes import announce
 from worker.jobs.states import State
 from worker.jobs.tables import job
-from worker.lane.tables import ledger, policy
+from worker.lane.tables import ledger
 from worker.lane.window import EARLIEST, day_ends, local_day, zone_named
+from worker.lane.zone import ZONE, zone_of
 from worker.prepared import Prepared
 
 SECONDS_PER_HOUR = 3600.0
@@ -108,17 +109,6 @@ class ExternalSpend(BaseModel):
         if usd == 0:
             raise ValueError("is nothing; give what was spent, or less than 0 to take it back")
         return usd
-
-
-def zone_of(conn: Connection, lane: str) -> zoneinfo.ZoneInfo:
-    """The time zone in which the lane's days are counted: its policy's, else the machine's."""
-    return zone_named(conn.execute(_ZONE, {"of_lane": lane}).scalar_one_or_none())
-
-
-def lane_zone(db: Database) -> zoneinfo.ZoneInfo:
-    """The same for the lane of this place, in a transaction of its own."""
-    with db.read() as conn:
-        return zone_of(conn, db.settings.lane)
 
 
 def reserve(conn: Connection, meter: Meter, seconds: float, *, at: float) -> None:
@@ -308,7 +298,6 @@ _RESERVED = (
     )
     .where(ledger.c.lane == bindparam("of_lane"), ledger.c.entry == Entry.RESERVE)
 )
-_ZONE = select(policy.c.zone).where(policy.c.lane == bindparam("of_lane"))
 _USED = (
     ledger.c.job_id == bindparam("of_job"),
     ledger.c.attempt == bindparam("of_attempt"),
@@ -317,7 +306,7 @@ _USED = (
 _SECONDS = func.coalesce(func.sum(ledger.c.seconds), literal_column("0.0")).label("seconds")
 _METERED = Prepared(select(_SECONDS).where(*_USED))
 _METERED_IN_ZONE = Prepared(
-    select(_SECONDS, _ZONE.scalar_subquery().label("zone")).where(*_USED),
+    select(_SECONDS, ZONE.scalar_subquery().label("zone")).where(*_USED),
 )
 
 

@@ -25,6 +25,7 @@ from worker.lane.ledger import SECONDS_PER_HOUR, Spent
 from worker.lane.lock import BEAT_PATIENCE_S, Lease
 from worker.lane.policy import Standing, standing_in
 from worker.lane.window import local_day, zone_named
+from worker.lane.zone import zone_of
 
 
 class Running(NamedTuple):
@@ -95,7 +96,7 @@ class LaneMeter:
             )
             if conn.execute(mine).one_or_none() is None:
                 raise self._lease.lost()
-            zone = ledger.zone_of(conn, self._lease.lane)
+            zone = zone_of(conn, self._lease.lane)
             meter = ledger.Meter(
                 self._lease.lane,
                 self._running.job_id,

@@ -16,9 +16,10 @@ from sqlalchemy import ColumnElement, bindparam, func, or_, select
 from worker.database import Database
 from worker.jobs.tables import job
 from worker.lane import policy
-from worker.lane.ledger import Entry, LedgerView, Spent, held, zone_of
+from worker.lane.ledger import Entry, LedgerView, Spent, held
 from worker.lane.tables import ledger
 from worker.lane.window import day_begins, day_ends, local_day
+from worker.lane.zone import zone_of
 
 MOST_DAYS = 30
 MOST_ROWS = 200

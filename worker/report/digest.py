@@ -18,8 +18,8 @@ from sqlalchemy import func, select
 from engine.contract.errors import NightlaneError
 from worker.database import Database
 from worker.lane import decisions
-from worker.lane.ledger import zone_of
 from worker.lane.tables import lane_event
+from worker.lane.zone import zone_of
 from worker.report import messenger
 from worker.report.messenger import Outcome
 from worker.report.night import Night, night_at

@@ -15,9 +15,9 @@ from sqlalchemy import Connection, Row, insert, select
 
 from engine.contract.errors import ConfigError, ConfigProblem, NightlaneError
 from worker.database import Database
-from worker.lane.ledger import zone_of
 from worker.lane.tables import report_snapshot
 from worker.lane.window import EARLIEST, local_day
+from worker.lane.zone import zone_of
 from worker.report.night import night_at, night_of
 from worker.report.standup import Report, build
 
