@@ -19,8 +19,8 @@ from starlette.responses import JSONResponse, Response
 from app.templating import page
 from engine.contract.errors import ConfigError, ConfigProblem, NightlaneError
 from worker.comparison.compare import CompareError
+from worker.jobs.lookup import JobNotFoundError, SweepNotFoundError
 from worker.jobs.refusals import KeyReusedError, QueueRefusedError
-from worker.jobs.views import JobNotFoundError, SweepNotFoundError
 
 MEDIA_TYPE = "application/problem+json"
 

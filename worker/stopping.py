@@ -13,7 +13,8 @@ from typing import NamedTuple
 
 from worker import autonomy
 from worker.database import Database
-from worker.jobs import control, pausing, views
+from worker.jobs import control, pausing
+from worker.jobs.lookup import running_ids
 from worker.jobs.refusals import WrongStateError
 from worker.lane import policy
 
@@ -37,11 +38,11 @@ def stop_all(db: Database, *, actor: str, now: float) -> Stopped:
     """
     paused = pausing.pause(db, actor=actor, why=WHY)
     asked = []
-    for job in views.running(db):
+    for job_id in running_ids(db):
         # One that ended meanwhile has nothing left to stop.
         with contextlib.suppress(WrongStateError):
-            if control.cancel(db, job.id, actor=actor) is control.Done.ASKED:
-                asked.append(job.id)
+            if control.cancel(db, job_id, actor=actor) is control.Done.ASKED:
+                asked.append(job_id)
     standing = policy.standing(db)
     armed = standing is not None and standing.armed
     if armed:

@@ -56,12 +56,12 @@ def _forget_output() -> None:
 def exit_code(error: NightlaneError) -> Exit:
     """The exit status of an error this project can explain."""
     from app.settings import HostRefusedError  # noqa: PLC0415 - only when something failed
-    from worker.jobs.refusals import (  # noqa: PLC0415 - only when something failed
-        QueueRefusedError,
-    )
-    from worker.jobs.views import (  # noqa: PLC0415 - only when something failed
+    from worker.jobs.lookup import (  # noqa: PLC0415 - only when something failed
         JobNotFoundError,
         SweepNotFoundError,
+    )
+    from worker.jobs.refusals import (  # noqa: PLC0415 - only when something failed
+        QueueRefusedError,
     )
     from worker.lane.accelerator import NoLaneError  # noqa: PLC0415 - only when something failed
     from worker.lane.lock import LaneHeldError  # noqa: PLC0415 - only when something failed

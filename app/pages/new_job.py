@@ -27,6 +27,7 @@ from engine.contract.errors import ConfigError, ConfigProblem
 from engine.contract.kinds import Kind, get_kind, kinds, parse_yaml, text_problems, validate
 from worker.database import Database
 from worker.jobs import queue, sweeps, views
+from worker.jobs.lookup import JobNotFoundError
 from worker.jobs.refusals import AlreadyTriedError
 from worker.jobs.submission import LARGEST_ID, Submission, submission
 from worker.jobs.views import JobView
@@ -223,7 +224,7 @@ def _original(database: Database, typed: Mapping[str, str]) -> JobView | None:
         return None
     try:
         return views.get_job(database, int(number))
-    except views.JobNotFoundError:
+    except JobNotFoundError:
         return None
 
 

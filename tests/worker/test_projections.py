@@ -16,6 +16,7 @@ from tests.deadline import eventually
 from worker.database import Database
 from worker.drain import drain
 from worker.jobs import views
+from worker.jobs.lookup import JobNotFoundError
 from worker.jobs.projections import JobRunningError, reindex
 from worker.jobs.refusals import NoEventsError
 from worker.jobs.tables import job, metric
@@ -106,7 +107,7 @@ def test_a_job_that_never_ran_has_nothing_to_rebuild(
 ) -> None:
     """No files, an empty result; a job nobody knows is an error."""
     assert reindex(db, tally())[1:] == (0, 0, False)
-    with pytest.raises(views.JobNotFoundError):
+    with pytest.raises(JobNotFoundError):
         reindex(db, 99)
 
 

@@ -9,6 +9,7 @@ import pytest
 from worker.database import Database
 from worker.jobs import changes, views
 from worker.jobs.changes import announce
+from worker.jobs.lookup import JobNotFoundError
 from worker.jobs.queue import claim
 from worker.jobs.states import State
 
@@ -17,7 +18,7 @@ def test_a_job_that_does_not_exist_is_an_error_with_the_way_out(db: Database) ->
     """Every door says it in the same words."""
     message = "job 7 does not exist; list them with: cockpit jobs"
     for look in (views.get_job, views.audit, views.metrics):
-        with pytest.raises(views.JobNotFoundError) as missing:
+        with pytest.raises(JobNotFoundError) as missing:
             look(db, 7)
         assert str(missing.value) == message
 

@@ -24,13 +24,13 @@ from worker.database import Database
 from worker.jobs import dependencies
 from worker.jobs.deferral import FREE, columns_of, deferral_of
 from worker.jobs.dependencies import IfParentFails
+from worker.jobs.lookup import job_row, jobs_of_sweep, sweep_row
 from worker.jobs.moments import start_time
 from worker.jobs.queue import Terms, candidate, insert_job
 from worker.jobs.refusals import WrongStateError
 from worker.jobs.states import State, move, note
 from worker.jobs.submission import JobNumber, Priority, StartTime, checked_tags, submission
 from worker.jobs.tables import job, job_tag
-from worker.jobs.views import JobNotFoundError, get_sweep
 from worker.lane.zone import lane_zone
 
 
@@ -65,7 +65,7 @@ def cancel(db: Database, job_id: int, *, actor: str) -> Done:
     WrongStateError when it is over already, StopRequestError.
     """
     with db.write_tx() as conn:
-        row = _row(conn, job_id)
+        row = job_row(conn, job_id)
         match State(row.state):
             case State.QUEUED:
                 _cancel_queued(conn, job_id, actor=actor)
@@ -84,7 +84,9 @@ def cancel_sweep(db: Database, sweep_id: int, *, actor: str) -> dict[int, Done]:
     Raises SweepNotFoundError, StopRequestError.
     """
     done: dict[int, Done] = {}
-    for job_id in get_sweep(db, sweep_id).job_ids:
+    with db.read() as conn:
+        job_ids = jobs_of_sweep(conn, sweep_row(conn, sweep_id).id)
+    for job_id in job_ids:
         # One that ended meanwhile has nothing left to cancel.
         with contextlib.suppress(WrongStateError):
             done[job_id] = cancel(db, job_id, actor=actor)
@@ -97,7 +99,7 @@ def requeue(db: Database, job_id: int, *, actor: str) -> Done:
     Raises JobNotFoundError, WrongStateError, StopRequestError.
     """
     with db.write_tx() as conn:
-        row = _row(conn, job_id)
+        row = job_row(conn, job_id)
         if row.state == State.QUEUED:
             return Done.BEFORE
         if row.state != State.RUNNING:
@@ -117,7 +119,7 @@ def retry(db: Database, job_id: int, *, actor: str) -> None:
     resumes = bool(complete_checkpoints(RunDir(db.settings.runs_dir / str(job_id))))
     begins = "from its last checkpoint" if resumes else "from the beginning"
     with db.write_tx() as conn:
-        row = _row(conn, job_id)
+        row = job_row(conn, job_id)
         if not State(row.state).retryable:
             raise WrongStateError(job_id, row.state, _instead_of_retry(row))
         parents = dependencies.still_open(conn, job_id)
@@ -147,7 +149,7 @@ def retry_fresh(db: Database, job_id: int, *, actor: str) -> int:
     hold any more.
     """
     with db.read() as conn:
-        row = _row(conn, job_id)
+        row = job_row(conn, job_id)
         tags = conn.execute(select(job_tag.c.tag).where(job_tag.c.job_id == job_id)).scalars().all()
     if not State(row.state).final:
         raise WrongStateError(job_id, row.state, _instead_of_retry(row))
@@ -204,7 +206,7 @@ def edit(db: Database, job_id: int, raw: Mapping[str, Any], *, actor: str) -> No
         return
     not_before = start_time(wanted.not_before, time.time(), partial(lane_zone, db))
     with db.write_tx() as conn:
-        row = _row(conn, job_id)
+        row = job_row(conn, job_id)
         if row.state != State.QUEUED and given - {"tags"}:
             raise WrongStateError(job_id, row.state, "only a queued job can be changed")
         if "tags" in given:
@@ -231,13 +233,6 @@ def _edit(raw: Mapping[str, Any]) -> Edit:
         return Edit.model_validate(dict(raw))
     except ValidationError as error:
         raise ConfigError(problems_of(error, Edit)) from error
-
-
-def _row(conn: Connection, job_id: int) -> Row[Any]:
-    row = conn.execute(select(job).where(job.c.id == job_id)).one_or_none()
-    if row is None:
-        raise JobNotFoundError(job_id)
-    return row
 
 
 def _cancel_queued(conn: Connection, job_id: int, *, actor: str) -> None:

@@ -15,11 +15,11 @@ from sqlalchemy import Connection, Row, and_, bindparam, func, or_, select, text
 from engine.contract.errors import ConfigError, ConfigProblem
 from engine.contract.kinds import problems_of
 from worker.database import Database
+from worker.jobs.lookup import job_row
 from worker.jobs.refusals import WrongStateError
 from worker.jobs.states import State, note
 from worker.jobs.submission import JobNumber
 from worker.jobs.tables import job
-from worker.jobs.views import JobNotFoundError
 
 _AnyRow = Row[*tuple[Any, ...]]
 _QUEUED = text("state = 'queued'")
@@ -119,10 +119,7 @@ def _move(db: Database, job_id: int, other_id: int | None, *, behind: bool, acto
 
 
 def _queued_row(conn: Connection, job_id: int) -> _AnyRow:
-    statement = select(job.c.id, job.c.state, job.c.priority, job.c.rank).where(job.c.id == job_id)
-    row = conn.execute(statement).one_or_none()
-    if row is None:
-        raise JobNotFoundError(job_id)
+    row = job_row(conn, job_id)
     if row.state != State.QUEUED:
         raise WrongStateError(job_id, row.state, "only queued jobs have a place in the queue")
     return row

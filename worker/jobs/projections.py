@@ -15,10 +15,10 @@ from engine.contract.run_dir import RunDir
 from worker.attempt.ingest import drop_metrics, fold, with_mem_trace, write_metrics
 from worker.database import Database
 from worker.jobs.changes import announce
+from worker.jobs.lookup import job_row
 from worker.jobs.refusals import NoEventsError
 from worker.jobs.states import State
 from worker.jobs.tables import job, metric
-from worker.jobs.views import get_job
 
 
 class JobRunningError(NightlaneError):
@@ -47,12 +47,13 @@ def reindex(db: Database, job_id: int) -> Reindexed:
     Raises JobNotFoundError, JobRunningError, and NoEventsError where the files of a job that ran
     are gone: its row is then all that is left of them.
     """
-    before = get_job(db, job_id)
-    run = RunDir(before.run_dir)
+    with db.read() as conn:
+        before = job_row(conn, job_id)
+    run = RunDir(db.settings.runs_dir / str(job_id))
     reader = EventReader(run.events)
     events = [event for event, _ in reader.read()]
     ran = bool(before.result or before.attempt)
-    if ran and not events and before.state is not State.RUNNING:
+    if ran and not events and before.state != State.RUNNING:
         raise NoEventsError(job_id, run.events)
     result: dict[str, object] = {}
     for event in events:

@@ -22,10 +22,10 @@ from sqlalchemy import Row, delete, or_, select, update
 from engine.contract.errors import NightlaneError
 from engine.contract.run_dir import RunDir, step_of
 from worker.database import Database
+from worker.jobs.lookup import job_row
 from worker.jobs.refusals import WrongStateError
 from worker.jobs.states import State, note
 from worker.jobs.tables import job, job_event, metric, metric_rollup
-from worker.jobs.views import JobNotFoundError
 
 HELDOUT_SERIES = "heldout/%"
 """Metric rows that the report is made of."""
@@ -115,9 +115,7 @@ def prune_one(
     PruneError.
     """
     with db.read() as conn:
-        row = conn.execute(select(job).where(job.c.id == job_id)).one_or_none()
-    if row is None:
-        raise JobNotFoundError(job_id)
+        row = job_row(conn, job_id)
     if not State(row.state).final:
         raise WrongStateError(job_id, row.state, "only a job that is over can be pruned")
     reader = _reader_of(db, row, list(_paths_read(db)))

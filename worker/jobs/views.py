@@ -24,10 +24,10 @@ from sqlalchemy import (
     text,
 )
 
-from engine.contract.errors import NightlaneError
 from worker.database import Database
 from worker.jobs.changes import Topic
 from worker.jobs.dependencies import IfParentFails
+from worker.jobs.lookup import JobNotFoundError, jobs_of_sweep, sweep_row
 from worker.jobs.pausing import Pause, pause_of
 from worker.jobs.states import State
 from worker.jobs.tables import (
@@ -42,7 +42,6 @@ from worker.jobs.tables import (
     lane,
     metric,
     state_count,
-    sweep,
 )
 from worker.jobs.waiting import QueueStand, Waiting, why_waiting
 from worker.lane.accelerator import accelerator_is_here
@@ -52,22 +51,6 @@ from worker.lane.policy import standing_in, withheld_in
 from worker.prepared import Prepared
 
 MAX_PAGE = 500
-
-
-class JobNotFoundError(NightlaneError):
-    """No job has this id."""
-
-    def __init__(self, job_id: int) -> None:
-        self.job_id = job_id
-        super().__init__(f"job {job_id} does not exist; list them with: cockpit jobs")
-
-
-class SweepNotFoundError(NightlaneError):
-    """No sweep has this id."""
-
-    def __init__(self, sweep_id: int) -> None:
-        self.sweep_id = sweep_id
-        super().__init__(f"sweep {sweep_id} does not exist; list its jobs with: cockpit jobs")
 
 
 class _View(BaseModel):
@@ -237,13 +220,10 @@ def put_off(db: Database, *, limit: int = 50) -> list[JobView]:
 
 def get_sweep(db: Database, sweep_id: int) -> SweepView:
     """Raises SweepNotFoundError."""
-    members = select(job.c.id).where(job.c.sweep_id == sweep_id, job.c.sweep_id.is_not(None))
     with db.read() as conn:
-        row = conn.execute(select(sweep).where(sweep.c.id == sweep_id)).mappings().one_or_none()
-        job_ids = list(conn.execute(members.order_by(job.c.id)).scalars())
-    if row is None:
-        raise SweepNotFoundError(sweep_id)
-    return SweepView.model_validate({**row, "job_ids": job_ids})
+        row = sweep_row(conn, sweep_id)
+        job_ids = jobs_of_sweep(conn, sweep_id)
+    return SweepView.model_validate(row._asdict() | {"job_ids": job_ids})
 
 
 def attempts(db: Database, job_id: int) -> list[AttemptView]:

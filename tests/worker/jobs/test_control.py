@@ -19,6 +19,7 @@ from worker.database import Database
 from worker.drain import drain
 from worker.jobs import control, pausing, views
 from worker.jobs.control import Done, StopRequestError
+from worker.jobs.lookup import JobNotFoundError
 from worker.jobs.queue import enqueue
 from worker.jobs.refusals import WrongStateError
 from worker.jobs.states import State
@@ -278,7 +279,7 @@ def test_a_job_nobody_knows_is_an_error_with_the_way_out(
     db: Database, verb: Callable[..., Any]
 ) -> None:
     """The same words at every verb."""
-    with pytest.raises(views.JobNotFoundError, match="job 7 does not exist"):
+    with pytest.raises(JobNotFoundError, match="job 7 does not exist"):
         verb(db, 7, actor="test")
 
 

@@ -14,6 +14,7 @@ from tests.worker.jobs.verbs import by_hand
 from worker.database import Database
 from worker.drain import drain
 from worker.jobs import order, views
+from worker.jobs.lookup import JobNotFoundError
 from worker.jobs.queue import _NEXT, enqueue, look
 from worker.jobs.refusals import WrongStateError
 from worker.jobs.states import State
@@ -145,7 +146,7 @@ def test_only_queued_jobs_have_a_place(db: Database) -> None:
     for job_id, other in ((gone, here), (here, gone)):
         with pytest.raises(WrongStateError, match=f"job {gone} is succeeded; only queued jobs"):
             order.move_before(db, job_id, other, actor="test")
-    with pytest.raises(views.JobNotFoundError):
+    with pytest.raises(JobNotFoundError):
         order.move_after(db, here, 99, actor="test")
     assert len(views.audit(db, here)) == 1
 

@@ -15,6 +15,7 @@ from tests.worker.jobs.verbs import by_hand
 from worker.audit import AuditFilter, audit_page
 from worker.database import Database
 from worker.jobs import control, pruning, views
+from worker.jobs.lookup import JobNotFoundError
 from worker.jobs.pruning import PruneError, prune_older, prune_one
 from worker.jobs.queue import enqueue
 from worker.jobs.refusals import WrongStateError
@@ -135,7 +136,7 @@ def test_only_runs_that_are_over_for_long_enough_are_pruned(db: Database) -> Non
             with pytest.raises(WrongStateError, match=f"is {state}; only a job that is over"):
                 prune_one(db, number, actor="test")
     assert prune_one(db, young, actor="test").files == 3
-    with pytest.raises(views.JobNotFoundError):
+    with pytest.raises(JobNotFoundError):
         prune_one(db, 99, actor="test")
 
 
