@@ -10,7 +10,7 @@ from __future__ import annotations
 import glob
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,6 @@ from engine.contract.errors import NightlaneError
 from engine.contract.run_dir import fsync_directory
 from worker import dialects
 from worker.database import known_versions, unknown_version, url_of
-from worker.lane.machine_lock import keepers_of_data
 from worker.numbers import reserve_in_copy
 from worker.settings import WorkerSettings
 
@@ -59,16 +58,17 @@ def backup(settings: WorkerSettings, target: Path) -> int:
     return target.stat().st_size
 
 
-def restore(settings: WorkerSettings, source: Path) -> Path:
+def restore(settings: WorkerSettings, source: Path, *, drains: Mapping[int, str]) -> Path:
     """Put a copy where the database was; returns its path.
 
-    Raises BackupRefusedError while anything of the old database is there or a drain of it lives,
+    `drains`: those that run on this data directory, process id → in words. Raises
+    BackupRefusedError while there is one, or while anything of the old database is there,
     BackupError when the copy is damaged or newer than this program.
     """
     target = _file(settings, "pg_restore --dbname=URL FILE")
-    for keeper in keepers_of_data(settings):
+    for pid, drain in drains.items():
         # It goes on in the file that was moved away, and its jobs would run a second time here.
-        raise BackupRefusedError(f"{keeper} still runs; end it first: kill {keeper.pid}")
+        raise BackupRefusedError(f"{drain} still runs; end it first: kill {pid}")
     for suffix in ("", "-wal", "-shm", "-journal"):
         # A journal left beside it would be applied to the restored file and destroy it.
         _refuse(

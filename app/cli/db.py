@@ -59,8 +59,10 @@ def restore(
 ) -> None:
     """Put a copy where the database was. Refused while anything of the old one is there."""
     from worker.backup import restore as run  # noqa: PLC0415 - keeps --help light
+    from worker.lane.machine_lock import drains_of_data  # noqa: PLC0415 - keeps --help light
 
-    target = run(worker_settings(context, data_dir), source)
+    settings = worker_settings(context, data_dir)
+    target = run(settings, source, drains=drains_of_data(settings))
     if as_json:
         print_json({"file": str(target)})
     else:

@@ -19,6 +19,7 @@ from app.parts import NO_NUL, DatabasePart, DrawingsPart, JobId, StepRange
 from app.templating import page
 from worker.database import Database
 from worker.jobs import series, views
+from worker.jobs.rollups import LONGEST_NAME
 from worker.jobs.series import MOST_POINTS, Steps, Summary
 from worker.jobs.views import JobView
 
@@ -27,7 +28,7 @@ router = APIRouter(prefix="/jobs/{job_id}", include_in_schema=False)
 MOST_LISTED = 200
 BESIDE = MOST_POINTS // 2
 """Points of a line on a chart that shares the page's width with another one."""
-SeriesName = Annotated[str, Query(max_length=series.LONGEST_NAME, pattern=NO_NUL)]
+SeriesName = Annotated[str, Query(max_length=LONGEST_NAME, pattern=NO_NUL)]
 Smoothing = Annotated[str, Field(pattern=r"^0(\.\d{1,3})?$")]
 """The share of a moving average that stays at each value, below one."""
 
@@ -150,7 +151,7 @@ def chart_table(request: Request, job_id: JobId, name: str, database: DatabasePa
 class WantedSeries(Wanted):
     """The same of any one series."""
 
-    name: str = Field(max_length=series.LONGEST_NAME, pattern=NO_NUL)
+    name: str = Field(max_length=LONGEST_NAME, pattern=NO_NUL)
 
 
 @router.get("/series.json")

@@ -22,6 +22,7 @@ from worker.diagnosis import diagnose
 from worker.drain import drain
 from worker.jobs import views
 from worker.jobs.states import State
+from worker.lane.machine_lock import drains_of_data
 from worker.settings import WorkerSettings
 
 Tally = Callable[..., int]
@@ -53,7 +54,7 @@ def test_a_copy_made_while_jobs_are_enqueued_is_whole(
     writer.join(30)
 
     lose_database(settings)
-    restore(settings, tmp_path / "copies" / "night.db")
+    restore(settings, tmp_path / "copies" / "night.db", drains={})
     with open_database(settings) as again:
         queued = views.counts(again)[State.QUEUED]
         with again.read() as conn:
@@ -87,7 +88,7 @@ def test_a_path_means_itself_whatever_it_would_mean_in_a_url(name: str, tmp_path
     for path in file.parent.glob("nightlane.db*"):
         path.unlink()
 
-    assert restore(settings, tmp_path / "copy.db") == file
+    assert restore(settings, tmp_path / "copy.db", drains={}) == file
     assert shown(settings) == str(file)
     assert {one.name: one.detail for one in diagnose(settings)}["database"] == f"{file}, whole"
     assert {path.name for path in tmp_path.iterdir()} == {name, "copy.db"}
@@ -102,7 +103,7 @@ def test_a_restored_queue_goes_on(
     drain(settings)
     lose_database(settings)
 
-    restore(settings, tmp_path / "copy.db")
+    restore(settings, tmp_path / "copy.db", drains={})
     report = drain(settings)
 
     assert [settled.job_id for settled in report.ran] == [first, second]
@@ -120,7 +121,7 @@ def test_nothing_of_a_database_is_overwritten(
     (settings.data_dir / left).write_bytes(b"alive")
 
     with pytest.raises(BackupRefusedError, match=rf"{left} exists already; end `cockpit serve`"):
-        restore(settings, tmp_path / "copy.db")
+        restore(settings, tmp_path / "copy.db", drains={})
 
     assert (settings.data_dir / left).read_bytes() == b"alive"
 
@@ -150,7 +151,7 @@ def test_a_damaged_copy_is_refused(
         stream.write(os.urandom(20 * 4096))
 
     with pytest.raises(BackupError, match="use another copy"):
-        restore(settings, copy)
+        restore(settings, copy, drains={})
 
     assert not list(settings.data_dir.glob("*nightlane.db*"))
 
@@ -160,7 +161,7 @@ def test_any_other_file_is_no_copy(settings: WorkerSettings, tmp_path: Path) -> 
     (tmp_path / "letter.txt").write_text("dear all" * 2000)
 
     with pytest.raises(BackupError, match=r"letter.txt is no database of Nightlane: .*; use an"):
-        restore(settings, tmp_path / "letter.txt")
+        restore(settings, tmp_path / "letter.txt", drains={})
 
 
 def test_a_database_on_a_server_has_its_own_tool(settings: WorkerSettings, tmp_path: Path) -> None:
@@ -228,7 +229,7 @@ def test_after_a_way_back_no_job_finds_the_run_directory_of_another(
     db.close()
     lose_database(settings)
 
-    restore(settings, tmp_path / "copy.db")
+    restore(settings, tmp_path / "copy.db", drains={})
     new = tally(steps=2)
     drain(settings)
 
@@ -249,7 +250,7 @@ def test_after_a_way_back_an_attempt_writes_over_no_earlier_one(
     db.close()
     lose_database(settings)
 
-    restore(settings, tmp_path / "copy.db")
+    restore(settings, tmp_path / "copy.db", drains={})
     drain(settings)
 
     seen = views.get_job(db, number)
@@ -298,7 +299,7 @@ def test_no_copy_comes_back_under_a_living_drain(
     lose_database(settings)
 
     with pytest.raises(BackupRefusedError, match=rf"end it first: kill {living.child.pid}"):
-        restore(settings, tmp_path / "copy.db")
+        restore(settings, tmp_path / "copy.db", drains=drains_of_data(settings))
 
     assert not (settings.data_dir / "nightlane.db").exists()
 
@@ -315,7 +316,7 @@ def test_a_database_lost_under_a_program_is_no_empty_one(
         views.counts(db)
     assert not (settings.data_dir / "nightlane.db").exists()
 
-    restore(settings, tmp_path / "copy.db")
+    restore(settings, tmp_path / "copy.db", drains={})
     assert not any(views.counts(db).values())
 
 
@@ -344,7 +345,7 @@ def test_a_schema_that_is_not_known_is_said_of_copy_and_database(
     db.close()
     lose_database(settings)
     with pytest.raises(BackupError, match=words):
-        restore(settings, copy)
+        restore(settings, copy, drains={})
 
 
 def test_a_name_that_no_file_can_have_is_said(
@@ -355,4 +356,4 @@ def test_a_name_that_no_file_can_have_is_said(
         backup(settings, tmp_path / ("n" * 300))
     lose_database(settings)
     with pytest.raises(BackupError, match="is no file; name one made by: cockpit db backup FILE"):
-        restore(settings, tmp_path)
+        restore(settings, tmp_path, drains={})

@@ -24,8 +24,7 @@ from engine.contract.events import Event, EventReader, Progress, fault, usable
 from engine.contract.known import LARGEST
 from engine.contract.run_dir import RunDir
 from worker.jobs.changes import announce
-from worker.jobs.rollups import roll_up, take_back
-from worker.jobs.series import LONGEST_NAME
+from worker.jobs.rollups import LONGEST_NAME, roll_up, take_back
 from worker.jobs.states import State
 from worker.jobs.tables import job, metric
 from worker.lane.lock import BEAT_PATIENCE_S, Lease

@@ -18,6 +18,8 @@ from worker.jobs.tables import metric_rollup
 SIZES = (8, 32, 128, 512, 4096)
 """Steps in a stretch. Each is a multiple of the one before, from which it is made."""
 LARGEST = SIZES[-1]
+LONGEST_NAME = 300
+"""Characters of the name of a series, in an address too."""
 
 Reach = Mapping[str, tuple[int, int]]
 """Series → the lowest and the highest of its steps."""

@@ -22,8 +22,6 @@ from worker.prepared import Prepared
 
 MOST_POINTS = 1000
 """As many as a chart has pixels to tell apart, each with its lowest and highest value."""
-LONGEST_NAME = 300
-"""Characters of the name of a series, in an address too."""
 MOST_VALUES = 50_000
 """Answered at once as they are; a longer series is asked for in parts or as points."""
 

@@ -75,10 +75,17 @@ def keeper_elsewhere(settings: WorkerSettings) -> Keeper | None:
     return None if keeper is None or _of_data(keeper, settings) else keeper
 
 
-def keepers_of_data(settings: WorkerSettings) -> list[Keeper]:
-    """The drains of the settings' data directory that keep a lane of this machine, any lane."""
+def drains_of_data(settings: WorkerSettings) -> dict[int, str]:
+    """The drains of the settings' data directory that keep a lane of this machine, any lane.
+
+    Process id → the drain in words.
+    """
     found = (_keeper_now(path) for path in sorted(settings.lock_dir.glob("*.lock")))
-    return [keeper for keeper in found if keeper and _of_data(keeper, settings)]
+    return {
+        keeper.pid: str(keeper)
+        for keeper in found
+        if keeper and keeper.pid is not None and _of_data(keeper, settings)
+    }
 
 
 def _of_data(keeper: Keeper, settings: WorkerSettings) -> bool:
