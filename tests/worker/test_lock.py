@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import update
 
+from engine.contract.run_dir import RunDir
 from worker.database import Database
 from worker.jobs import views
 from worker.jobs.queue import claim
@@ -114,6 +115,24 @@ def test_the_engine_group_of_a_dead_holder_is_gone_before_the_lane_is_taken(
 
     with hold_lane(db, settings):
         assert not engine.alive()
+
+
+@pytest.mark.requirement("LN-03")
+def test_what_ends_the_attempts_of_a_dead_holder_is_the_callers_to_say(
+    db: Database, settings: WorkerSettings, tally: Callable[..., int]
+) -> None:
+    """Engines need not be processes of this machine; each attempt is named by its log."""
+    number = tally()
+    give_lane_to(db, "other:1:1", silent_for_s=0)
+    with db.write_tx() as conn:
+        claim(conn, lane="cpu", fence=1, actor="the late drain")
+    ended: list[tuple[ProcessIdentity | None, Path]] = []
+
+    with hold_lane(db, settings, end=lambda *attempt: ended.append(attempt)):
+        pass
+
+    log = RunDir(settings.runs_dir / str(number)).attempt(1).log
+    assert ended == [(None, log)]
 
 
 @pytest.mark.requirement("LN-03", "JB-04")

@@ -3,7 +3,7 @@
 The lease and its fence decide: a holder whose fence is not the newest writes nothing. A
 machine-wide lock keeps two data directories off one accelerator; it is closed on exec, so no
 engine keeps it. A holder that is provably dead is replaced at once; one that is silent for longer
-than the lease is verified, killed with its engine group and confirmed gone first.
+than the lease is verified, killed and confirmed gone first, and so is what is left of its attempts.
 A change of holder or of job announces itself (a trigger of `lane`, migration 0009). Knows no job
 but the one that the lane runs, and starts nothing.
 """
@@ -12,10 +12,11 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 from sqlalchemy import Connection, Row, bindparam, insert, select, update
@@ -33,9 +34,18 @@ from worker.prepared import Prepared
 from worker.settings import WorkerSettings
 
 KILL_PATIENCE_S = 10.0
-
 BEAT_PATIENCE_S = 0.5
 """Seconds that a heartbeat waits for another writer: its process has more to look after."""
+
+EndAttempt = Callable[[ProcessIdentity | None, Path], None]
+"""Kills what is left of an attempt, by its engine (if one was noted) and its log, and waits until
+all of it is gone. Raises StillAliveError.
+"""
+
+
+def end_on_this_machine(engine: ProcessIdentity | None, log: Path) -> None:
+    """The engine's group and strays among the processes of this machine."""
+    end_attempt(engine, log, patience_s=KILL_PATIENCE_S)
 
 
 class LaneHeldError(NightlaneError):
@@ -134,14 +144,18 @@ class Lease:
 
 @contextmanager
 def hold_lane(
-    db: Database, settings: WorkerSettings, *, scheduled: bool = False
+    db: Database,
+    settings: WorkerSettings,
+    *,
+    scheduled: bool = False,
+    end: EndAttempt = end_on_this_machine,
 ) -> Iterator[Lease]:
     """Hold the lane of the settings inside the block.
 
-    `scheduled`: the holder obeys the policy; those who wait are told so. Raises LaneHeldError at
-    once when somebody living has it.
+    `scheduled`: the holder obeys the policy; those who wait are told so. `end`: how the attempts
+    of a dead or silent holder are killed. Raises LaneHeldError at once when somebody living has it.
     """
-    seen = _evict_silent_holder(db, settings)
+    seen = _evict_silent_holder(db, settings, end)
     with machine_lock(settings) as keeper:
         if keeper is not None:
             remedy = "set NIGHTLANE_LANE when it is another accelerator"
@@ -160,7 +174,7 @@ def hold_lane(
 # --- the lease ---
 
 
-def _evict_silent_holder(db: Database, settings: WorkerSettings) -> Row[Any]:
+def _evict_silent_holder(db: Database, settings: WorkerSettings, end: EndAttempt) -> Row[Any]:
     """Make sure that nobody living holds the lease; returns the lane's row as it was judged."""
     row = _lane_row(db, settings.lane)
     if row.holder is None:
@@ -171,7 +185,7 @@ def _evict_silent_holder(db: Database, settings: WorkerSettings) -> Row[Any]:
             raise LaneHeldError(settings.lane, *_describe(db, settings, row, holder))
         # Alive, but silent for longer than its lease: it would wake up later and interfere.
         kill_and_confirm(holder, patience_s=KILL_PATIENCE_S)
-    _end_attempts(db, settings)
+    _end_attempts(db, settings, end)
     return row
 
 
@@ -236,7 +250,7 @@ def _lane_row(db: Database, name: str) -> Row[Any]:
         return conn.execute(statement).one()
 
 
-def _end_attempts(db: Database, settings: WorkerSettings) -> None:
+def _end_attempts(db: Database, settings: WorkerSettings, end: EndAttempt) -> None:
     """Nothing of an earlier holder's attempts is left when the lane changes hands."""
     statement = select(job.c.id, job.c.attempt, job.c.engine).where(
         job.c.lane == settings.lane, job.c.state == State.RUNNING
@@ -246,7 +260,7 @@ def _end_attempts(db: Database, settings: WorkerSettings) -> None:
     for number, attempt, text in attempts:
         engine = ProcessIdentity.parse(text) if text else None
         log = RunDir(settings.runs_dir / str(number)).attempt(attempt).log
-        end_attempt(engine, log, patience_s=KILL_PATIENCE_S)
+        end(engine, log)
 
 
 def _describe(
