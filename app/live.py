@@ -22,7 +22,7 @@ from sse_starlette import ServerSentEvent
 
 from engine.contract.errors import NightlaneError
 from worker.database import Database
-from worker.jobs.views import ChangeView, changes_after, last_change_id, oldest_change_id
+from worker.jobs.feed import ChangeView, changes_after, last_change_id, oldest_change_id
 
 _LOG = logging.getLogger(__name__)
 

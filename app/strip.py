@@ -21,7 +21,7 @@ from worker import autonomy
 from worker.admission import memory_of
 from worker.amounts import dollars, exact
 from worker.database import Database
-from worker.jobs import views
+from worker.jobs import feed, views
 from worker.jobs.pausing import Pause
 from worker.jobs.states import State
 from worker.jobs.views import JobView
@@ -105,7 +105,7 @@ class Strips:
 
 def read_strip(database: Database, now: float) -> Strip:
     """A few indexed reads, and one look at the machine's memory."""
-    position = views.last_change_id(database)
+    position = feed.last_change_id(database)
     running = views.running(database)
     job = running[0] if running else None
     status = autonomy.status(database, now)

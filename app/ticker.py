@@ -18,6 +18,7 @@ from worker.jobs import views
 from worker.jobs.states import State
 from worker.lane.arbiter import owed
 from worker.lane.policy import standing
+from worker.lane.status import lane_status
 from worker.settings import WorkerSettings
 
 _LOG = logging.getLogger(__name__)
@@ -56,7 +57,7 @@ class Drains:
         that holds it and fell silent is no reason to wait: the next one takes the lane over.
         """
         counts = views.counts(self._database)
-        lane = views.lane_status(self._database, self._settings.lane)
+        lane = lane_status(self._database, self._settings.lane)
         busy = lane.held and (lane.heartbeat_age_s or 0) <= self._settings.lease_s
         waiting = counts[State.QUEUED] + counts[State.RUNNING]
         if busy or self._starts_up(lane.pid) or not (waiting or owed(self._database)):

@@ -42,10 +42,10 @@ from tests.deadline import eventually
 from tests.filled import filled
 from worker.attempt.ingest import write_metrics
 from worker.database import Database, open_database
+from worker.jobs.feed import last_change_id
 from worker.jobs.rollups import roll_up
 from worker.jobs.states import State
 from worker.jobs.tables import job, metric, state_count
-from worker.jobs.views import last_change_id
 from worker.lane.mem_trace import LOG as MEMORY_LOG
 from worker.lane.mem_trace import MemoryPoint
 from worker.settings import WorkerSettings

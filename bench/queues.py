@@ -40,6 +40,7 @@ from worker.jobs.states import State
 from worker.jobs.tables import job, state_count
 from worker.lane.identity import ProcessIdentity
 from worker.lane.lock import Lease, hold_lane
+from worker.lane.status import lane_status
 from worker.settings import WorkerSettings
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -385,7 +386,7 @@ def pickup(count: int) -> dict[str, Any]:
             stderr=subprocess.DEVNULL,
         )
         try:
-            _until(lambda: views.lane_status(db, db.settings.lane).held)
+            _until(lambda: lane_status(db, db.settings.lane).held)
             for number in range(count):
                 job_id = enqueue(db, "noop", {"number": number}, actor="bench")
                 committed, committed_boot = time.time(), time.clock_gettime(time.CLOCK_BOOTTIME)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from fastapi import APIRouter
 
 from app.parts import DatabasePart, LivePart
-from worker.jobs.views import last_change_id
+from worker.jobs.feed import last_change_id
 
 router = APIRouter()
 

@@ -7,17 +7,17 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 
 from app.parts import DatabasePart, SettingsPart
-from worker.jobs import views
 from worker.lane import decisions
 from worker.lane.decisions import DecisionView
+from worker.lane.status import LaneView, lane_status
 
 router = APIRouter(prefix="/api/v1/lane", tags=["lane"])
 
 
 @router.get("")
-def get_lane(database: DatabasePart, settings: SettingsPart) -> views.LaneView:
+def get_lane(database: DatabasePart, settings: SettingsPart) -> LaneView:
     """The drain that holds the lane, and the job that it runs."""
-    return views.lane_status(database, settings.lane)
+    return lane_status(database, settings.lane)
 
 
 @router.get("/decisions")

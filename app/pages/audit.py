@@ -13,7 +13,7 @@ from app.parts import NO_NUL, DatabasePart
 from app.templating import page
 from engine.contract.errors import ConfigError, ConfigProblem
 from worker.audit import LOOKED_THROUGH, MOVES, AuditFilter, Place, audit_page, decisions_known
-from worker.jobs import views
+from worker.jobs import feed
 from worker.jobs.submission import LARGEST_ID
 
 router = APIRouter(include_in_schema=False)
@@ -62,7 +62,7 @@ def audit(
 ) -> HTMLResponse:
     """The page, or with `?part=live` what changes on it. Raises ConfigError."""
     view = View(actor.strip(), _number(job.strip()), what.strip(), q.strip(), before)
-    position = views.last_change_id(database)
+    position = feed.last_change_id(database)
     context = {
         "title": "Audit",
         "position": position,

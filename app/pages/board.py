@@ -22,12 +22,13 @@ from app.sparkline import sparkline
 from app.templating import environment, page
 from engine.contract.kinds import kinds
 from worker.database import Database
-from worker.jobs import views
+from worker.jobs import feed, views
 from worker.jobs.board import LOOKED_THROUGH, MAX_TEXT, BoardRow, Filter, board_page, gates_of
 from worker.jobs.deferral import Reason
 from worker.jobs.states import State
 from worker.jobs.submission import MAX_TAG
 from worker.jobs.views import JobView
+from worker.lane.status import lane_status
 
 router = APIRouter(include_in_schema=False)
 
@@ -115,9 +116,9 @@ def board(
     """The page, or with `?part=live` what changes on it."""
     view = View(state, kind or None, tag.strip() or None, q.strip() or None, before)
     # Read before the rest: what changes in between comes once more by the stream, never less.
-    position = views.last_change_id(database)
+    position = feed.last_change_id(database)
     running = [_running(database, job) for job in views.running(database)]
-    lane = views.lane_status(database, settings.lane)
+    lane = lane_status(database, settings.lane)
     counts = views.counts(database)
     found = board_page(database, view.filter(), HELDOUT)
     context = {

@@ -21,7 +21,7 @@ from engine.contract.errors import ConfigError, ConfigProblem
 from engine.contract.kinds import text_problems
 from worker import autonomy
 from worker.database import Database
-from worker.jobs import views
+from worker.jobs import feed, views
 from worker.jobs.states import State
 from worker.jobs.submission import LARGEST_ID
 from worker.lane import ledger
@@ -112,7 +112,7 @@ def _page(
     problems: Sequence[ConfigProblem] = (),
 ) -> HTMLResponse:
     # Read before the rest: what changes in between comes once more by the stream, never less.
-    position = views.last_change_id(database)
+    position = feed.last_change_id(database)
     now = time.time()
     take_price(database)  # the command line may have set it
     stand = autonomy.status(database, now)

@@ -16,10 +16,11 @@ from app.panels import DASH_DOT, DASHED, DOTTED, SOLID
 from app.parts import DatabasePart, JobId, SettingsPart
 from app.templating import page
 from engine.contract.run_dir import RunDir
-from worker.jobs import views
+from worker.jobs import feed, views
 from worker.jobs.views import JobView
 from worker.lane.machine import AttemptMemory, attempt_memory, machine_now
 from worker.lane.mem_trace import LOG_S, MemoryPoint
+from worker.lane.status import lane_status
 from worker.lane.watchdog import Action, Limits, Rule
 
 router = APIRouter(include_in_schema=False)
@@ -58,8 +59,8 @@ def machine(
     job: Annotated[int | None, Query(ge=1, le=2**63 - 1)] = None,
 ) -> HTMLResponse:
     """The page, or with `?part=live` what changes on it. `job`: whose memory, else the last run."""
-    position = views.last_change_id(database)
-    lane = views.lane_status(database, settings.lane)
+    position = feed.last_change_id(database)
+    lane = lane_status(database, settings.lane)
     shown = views.get_job(database, job) if job else views.last_run(database)
     now = machine_now(settings)
     memory = attempts_of(shown) if shown else []

@@ -28,13 +28,14 @@ from engine.contract.kinds import text_problems
 from worker import autonomy
 from worker.amounts import exact
 from worker.database import Database
-from worker.jobs import order, pausing, views
+from worker.jobs import feed, order, pausing, views
 from worker.jobs.states import State
 from worker.jobs.views import JobView, SweepView
 from worker.lane import decisions
 from worker.lane.decisions import DecisionView
 from worker.lane.policy import Policy
 from worker.lane.preview import Step
+from worker.lane.status import lane_status
 from worker.lane.window import zone_named
 from worker.settings import WorkerSettings
 
@@ -116,7 +117,7 @@ def answer(
 ) -> HTMLResponse:
     """The page; `typed` and `problems` are of an arming form that was refused."""
     # Read before the rest: what changes in between comes once more by the stream, never less.
-    position = views.last_change_id(database)
+    position = feed.last_change_id(database)
     now = time.time()
     stand = autonomy.status(database, now)
     running = views.running(database)
@@ -133,7 +134,7 @@ def answer(
         limit=FORESEEN if show == SHOWN else show,
     )
     steps = {step.job_id: step for step in plan.steps}
-    lane = views.lane_status(database, settings.lane)
+    lane = lane_status(database, settings.lane)
     terms = Policy.model_validate(stand.terms) if stand.terms else None
     context = {
         "position": position,

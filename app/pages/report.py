@@ -23,7 +23,7 @@ from app.requests import BROWSER, form_fields
 from app.templating import page
 from engine.contract.errors import ConfigError, ConfigProblem
 from worker.database import Database
-from worker.jobs import views
+from worker.jobs import feed
 from worker.jobs.refusals import AlreadyTriedError
 from worker.lane.window import EARLIEST
 from worker.report import choices
@@ -70,7 +70,7 @@ def _page(
     refused: Refused | None = None,
 ) -> HTMLResponse:
     # Read before the rest: what changes in between comes once more by the stream, never less.
-    position = views.last_change_id(database)
+    position = feed.last_change_id(database)
     now = time.time()
     found = report_of(database, date, now)
     one = datetime.timedelta(days=1)

@@ -36,7 +36,7 @@ from engine.contract.kinds import cautions, get_kind
 from engine.contract.known import real
 from engine.contract.run_dir import RunDir
 from worker.database import Database
-from worker.jobs import series, views
+from worker.jobs import feed, series, views
 from worker.jobs.pruning import pruned_by
 from worker.jobs.states import State
 from worker.jobs.views import JobView
@@ -110,7 +110,7 @@ def run(
 ) -> Response:
     """One tab of the page, or with `?part=live` what changes on it."""
     # Read before the rest: what changes in between comes once more by the stream, never less.
-    position = views.last_change_id(database)
+    position = feed.last_change_id(database)
     job = views.get_job(database, job_id)
     if wanted.tab is Tab.SAMPLES:
         return RedirectResponse(_address(job_id, Tab.SAMPLES), HTTPStatus.SEE_OTHER)

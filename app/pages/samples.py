@@ -22,7 +22,7 @@ from app.templating import page
 from app.visible import Visible, visible
 from engine.contract.errors import ConfigError
 from engine.contract.kinds import problems_of
-from worker.jobs import views
+from worker.jobs import feed, views
 from worker.samples.files import Split, picture_file, rollout_files
 from worker.samples.query import SamplePage, Wanted, find_history, find_samples
 from worker.samples.rows import Sample
@@ -90,7 +90,7 @@ def samples(request: Request, job_id: JobId, database: DatabasePart) -> HTMLResp
     Without a step in the address it follows the newest one, until the run is over.
     """
     # Read before the rest: what changes in between comes once more by the stream, never less.
-    position = views.last_change_id(database)
+    position = feed.last_change_id(database)
     job = views.get_job(database, job_id)
     wanted = _wanted(request.query_params)
     found = find_samples(job.run_dir, wanted)
@@ -130,7 +130,7 @@ def history(
     before: Annotated[int | None, Query(ge=0, le=_NEVER_ASKED)] = None,
 ) -> HTMLResponse:
     """One prompt over the steps; a step that is written meanwhile comes along."""
-    position = views.last_change_id(database)
+    position = feed.last_change_id(database)
     job = views.get_job(database, job_id)
     found = find_history(job.run_dir, split, id, before=before)
     here = _Address(job_id, {"split": split.value, "id": id})

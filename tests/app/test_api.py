@@ -17,7 +17,7 @@ from engine.contract.errors import ConfigError
 from engine.contract.kinds import parse_yaml
 from tests.app.night import CONFIG, night, queue
 from worker.database import Database
-from worker.jobs import views
+from worker.jobs import feed, views
 from worker.jobs.states import State
 
 _JSON = "application/json"
@@ -89,7 +89,7 @@ def test_a_wrong_config_names_each_field_and_writes_nothing(
     assert problems["group_kk"]["remedy"] == "did you mean group_k?"
     assert problems["warmup.batch_sise"]["remedy"] == "did you mean batch_size?"
     assert problems["lr"]["value"] == -1
-    assert views.last_change_id(db) == 0
+    assert feed.last_change_id(db) == 0
     assert views.list_jobs(db) == []
 
 

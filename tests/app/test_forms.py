@@ -18,7 +18,7 @@ from engine.contract.kinds import get_kind, kinds, validate
 from tests.app.conftest import Said
 from tests.app.night import CONFIG
 from worker.database import Database
-from worker.jobs import views
+from worker.jobs import feed, views
 
 RL_RUN = get_kind("rl_run")
 
@@ -120,7 +120,7 @@ def test_every_door_words_a_wrong_config_the_same_way_and_writes_nothing(
         422,
         2,
     )
-    assert views.last_change_id(db) == 0
+    assert feed.last_change_id(db) == 0
 
 
 def _words(text: str) -> str:

@@ -12,7 +12,7 @@ from starlette.testclient import TestClient
 from app.guard import MAX_BODY_BYTES
 from tests.app.conftest import ORIGIN
 from worker.database import Database
-from worker.jobs import views
+from worker.jobs import feed
 
 
 @pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example", "", "10.0.0.7:8765"])
@@ -139,4 +139,4 @@ def test_who_leaves_in_the_middle_of_a_question_is_no_defect_of_ours(
 
     anyio.run(application, scope, receive, send)
 
-    assert views.last_change_id(db) == 0
+    assert feed.last_change_id(db) == 0

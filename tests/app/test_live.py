@@ -14,7 +14,7 @@ from app import live as live_module
 from app.live import Live, TooManyViewersError
 from tests.app.night import night, queue
 from worker.database import Database
-from worker.jobs import views
+from worker.jobs import feed
 from worker.jobs.changes import announce
 
 
@@ -70,7 +70,7 @@ def test_an_open_page_hears_of_a_new_job(db: Database) -> None:
     """Within a poll, not at the next reload."""
 
     async def use(hub: Live) -> None:
-        stream = hub.follow(views.last_change_id(db), None)
+        stream = hub.follow(feed.last_change_id(db), None)
         await anext(stream)  # the greeting
         waiting = asyncio.create_task(heard(stream, 2))
         job_id = await in_thread(queue, db)
@@ -85,7 +85,7 @@ def test_an_open_page_hears_of_a_new_job(db: Database) -> None:
 def test_a_page_that_was_away_hears_each_changed_job_once_and_then_goes_on(db: Database) -> None:
     """Replay behind Last-Event-ID; a hundred changes of one job are one reason to look again."""
     first = queue(db)
-    seen = views.last_change_id(db)
+    seen = feed.last_change_id(db)
     with night(db) as lane:
         attempt = lane.start()
         for step in range(1, 30):
@@ -98,7 +98,7 @@ def test_a_page_that_was_away_hears_each_changed_job_once_and_then_goes_on(db: D
         jobs = [event.data for event in events if event.event == "job"]
         assert sorted(jobs) == [f'{{"job": {first}}}', f'{{"job": {second}}}']
         assert sorted(event.event for event in events) == ["board", "job", "job", "lane"]
-        assert max(event.id or 0 for event in events) == views.last_change_id(db)
+        assert max(event.id or 0 for event in events) == feed.last_change_id(db)
         third = await in_thread(queue, db)
         assert (await heard(stream, 1))[0].data == f'{{"job": {third}}}'
         await stream.aclose()
@@ -118,7 +118,7 @@ def test_a_page_whose_place_is_not_known_is_told_to_start_again(
     async def use(hub: Live) -> None:
         stream = hub.follow(after, None)
         event = (await heard(stream, 1))[0]
-        assert (event.event, event.id) == ("resync", views.last_change_id(db))
+        assert (event.event, event.id) == ("resync", feed.last_change_id(db))
         await stream.aclose()
 
     with_hub(db, use)
@@ -129,7 +129,7 @@ def test_a_run_page_hears_of_its_own_job_only(db: Database) -> None:
     mine, other = queue(db), queue(db)
 
     async def use(hub: Live) -> None:
-        stream = hub.follow(views.last_change_id(db), mine)
+        stream = hub.follow(feed.last_change_id(db), mine)
         waiting = asyncio.create_task(heard(stream, 1))
         await in_thread(_announce, db, other)
         await in_thread(_announce, db, mine)
@@ -146,13 +146,13 @@ def test_a_client_that_does_not_read_costs_a_bounded_queue_and_then_starts_again
     jobs = [queue(db) for _ in range(live_module.QUEUE_LIMIT + 10)]
 
     async def use(hub: Live) -> None:
-        stuck = hub.follow(views.last_change_id(db), None)
+        stuck = hub.follow(feed.last_change_id(db), None)
         joined = asyncio.create_task(heard(stuck, 1))
         await in_thread(_announce, db, jobs[0])
         await joined
         for job_id in jobs:
             await in_thread(_announce, db, job_id)
-        reader = hub.follow(views.last_change_id(db), None)
+        reader = hub.follow(feed.last_change_id(db), None)
         await in_thread(_announce, db, jobs[1])
         await heard(reader, 1)  # the poller has handed everything out by now
         events = [event.event for event in await heard(stuck, 1)]
@@ -168,7 +168,7 @@ def test_a_busy_night_reaches_a_page_twice_a_second_and_not_more_often(db: Datab
     jobs = [queue(db) for _ in range(3)]
 
     async def use(hub: Live) -> None:
-        stream = hub.follow(views.last_change_id(db), None)
+        stream = hub.follow(feed.last_change_id(db), None)
         await anext(stream)
         came: list[float] = []
         told: set[str] = set()
@@ -201,7 +201,7 @@ def test_a_beat_holds_no_change_up(db: Database, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(live_module, "BEAT_S", 0.01)
 
     async def use(hub: Live) -> None:
-        stream = hub.follow(views.last_change_id(db), None)
+        stream = hub.follow(feed.last_change_id(db), None)
         for _ in range(3):
             [beat] = read(await anext(stream))
             assert beat.event == "beat"
@@ -219,7 +219,7 @@ def test_more_than_one_answer_of_the_database_holds_reaches_a_page_to_the_last_e
     monkeypatch.setattr(live_module, "REPLAY_LIMIT", 5)
 
     async def use(hub: Live) -> None:
-        stream = hub.follow(views.last_change_id(db), None)
+        stream = hub.follow(feed.last_change_id(db), None)
         await anext(stream)
         joined = asyncio.create_task(heard(stream, 1))
         await in_thread(_announce, db, 9)
@@ -258,7 +258,7 @@ def test_a_database_that_fails_for_a_moment_silences_the_stream_and_does_not_end
     """No beat while it fails, so that pages call themselves stale; then everything comes."""
     monkeypatch.setattr(live_module, "BEAT_S", 0.05)
     failures = iter([OperationalError("SELECT", {}, Exception("disk I/O error"))] * 2)
-    real = views.changes_after
+    real = feed.changes_after
 
     def sometimes(*arguments: Any) -> Any:
         for failure in failures:
@@ -266,7 +266,7 @@ def test_a_database_that_fails_for_a_moment_silences_the_stream_and_does_not_end
         return real(*arguments)
 
     async def use(hub: Live) -> None:
-        stream = hub.follow(views.last_change_id(db), None)
+        stream = hub.follow(feed.last_change_id(db), None)
         await in_thread(queue, db)
         await heard(stream, 2)  # it has joined
         monkeypatch.setattr(live_module, "changes_after", sometimes)

@@ -13,7 +13,7 @@ from starlette.testclient import TestClient
 from app.navigation import NAVIGATION
 from tests.app.night import queue
 from worker.database import Database
-from worker.jobs.views import last_change_id
+from worker.jobs.feed import last_change_id
 
 AHEAD = {"sec-purpose": "prefetch;prerender", "accept": "text/html"}
 

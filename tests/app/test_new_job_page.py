@@ -16,7 +16,7 @@ from engine.contract.errors import ConfigError
 from engine.contract.kinds import get_kind, parse_yaml
 from tests.app.night import CONFIG, night, queue
 from worker.database import Database
-from worker.jobs import views
+from worker.jobs import feed, views
 
 HTML = {"accept": "text/html"}
 RL_RUN = get_kind("rl_run")
@@ -67,7 +67,7 @@ def test_memory_time_and_cost_are_shown_before_anything_is_sent(
     assert re.search(r"may be taken now [\d.]+ GB [\d.]+ GB free, floor [\d.]+ GB", text)
     assert "takes nobody can tell no run of this kind and model ended here; counted as 1 h" in text
     assert "costs nobody can tell counted as $0.00, at $0 an hour" in text
-    assert views.last_change_id(db) == 0
+    assert feed.last_change_id(db) == 0
 
 
 @pytest.mark.requirement("UI-06")
@@ -336,7 +336,7 @@ def test_hostile_yaml_is_refused_with_a_reason(
     answer = client.post("/new", data=data)
     assert answer.status_code == 422
     assert problem in words(answer.text)
-    assert views.last_change_id(db) == 0
+    assert feed.last_change_id(db) == 0
 
 
 def test_ten_megabytes_are_refused_unread(client: TestClient, db: Database) -> None:
@@ -345,7 +345,7 @@ def test_ten_megabytes_are_refused_unread(client: TestClient, db: Database) -> N
 
     assert client.post("/new", data=data).status_code == 413
     assert client.post("/new/check", data=data).status_code == 413
-    assert views.last_change_id(db) == 0
+    assert feed.last_change_id(db) == 0
 
 
 def test_an_alias_that_people_use_is_no_bomb() -> None:

@@ -16,7 +16,7 @@ from tests.app.conftest import ORIGIN, Said
 from tests.app.night import CONFIG, night, queue
 from worker.attempt.settlement import Verdict
 from worker.database import Database
-from worker.jobs import pausing, views
+from worker.jobs import feed, pausing, views
 from worker.jobs.states import State
 from worker.jobs.tables import job
 
@@ -252,14 +252,14 @@ def test_what_is_refused_has_a_word_that_never_changes(client: TestClient, db: D
     """Job 1 has succeeded, job 2 is queued; both stay as they are."""
     succeeded(db)
     queue(db, seed=3)
-    before = views.last_change_id(db)
+    before = feed.last_change_id(db)
 
     for method, path, body, status, code in REFUSED:
         answer = client.request(method, path, json=body)
 
         assert (answer.status_code, answer.json()["code"]) == (status, code), (method, path, body)
         assert answer.headers["content-type"] == "application/problem+json"
-        assert views.last_change_id(db) == before, (method, path, body)
+        assert feed.last_change_id(db) == before, (method, path, body)
 
 
 # --- the command line ---
@@ -435,7 +435,7 @@ def test_a_command_that_is_refused_says_why_in_one_line(
 ) -> None:
     """Its exit code tells usage from not found from refused; nothing is written."""
     succeeded(db)
-    before = views.last_change_id(db)
+    before = feed.last_change_id(db)
 
     for arguments, code, line in MISTAKES:
         said = cockpit(*(recipe if part == "RECIPE" else part for part in arguments))
@@ -443,7 +443,7 @@ def test_a_command_that_is_refused_says_why_in_one_line(
         assert (said.code, said.out) == (code, ""), arguments
         assert line in said.err
         assert "Traceback" not in said.err
-        assert views.last_change_id(db) == before, arguments
+        assert feed.last_change_id(db) == before, arguments
 
 
 # --- the browser ---

@@ -32,6 +32,7 @@ from worker.jobs.states import State
 from worker.jobs.tables import lane
 from worker.lane.lock import hold_lane
 from worker.lane.policy import Policy, arm, disarm
+from worker.lane.status import lane_status
 from worker.settings import WorkerSettings
 
 PATIENT = '''
@@ -122,7 +123,7 @@ def test_the_end_of_the_web_process_does_not_touch_a_run(
     with Served() as served:
         _post(served.url)
         eventually(lambda: views.get_job(db, job_id).result.get("step") == 1, "the job runs")
-        drain = psutil.Process(views.lane_status(db, settings.lane).pid)
+        drain = psutil.Process(lane_status(db, settings.lane).pid)
         assert os.getsid(drain.pid) == drain.pid != os.getsid(served.child.pid)
         served.child.send_signal(sign)
         served.child.wait(10)

@@ -13,7 +13,7 @@ from playwright.sync_api import Page, expect
 
 from tests.app.night import Attempt, night, queue
 from tests.browser.conftest import FilledHouse, House, Visit, set_hidden
-from worker.jobs import views
+from worker.jobs import feed, views
 from worker.lane import policy
 from worker.lane.mem_trace import MemoryLog
 from worker.lane.policy import Policy
@@ -348,7 +348,7 @@ def test_a_job_is_queued_from_the_form_with_its_mistakes_shown_beside_the_fields
     visit: Visits, house: House
 ) -> None:
     """A wrong answer comes back with its reason; the corrected form leads to the run's page."""
-    before = views.last_change_id(house.db)
+    before = feed.last_change_id(house.db)
     seen = visit(house)
     page = seen.page
     page.goto(house.server.url + "/new")
@@ -358,7 +358,7 @@ def test_a_job_is_queued_from_the_form_with_its_mistakes_shown_beside_the_fields
     page.get_by_role("button", name="Queue it").last.click()
 
     expect(page.locator(".field.wrong .problem")).to_contain_text("(got -1); use a larger value")
-    assert views.last_change_id(house.db) == before
+    assert feed.last_change_id(house.db) == before
 
     page.get_by_label("lr", exact=True).first.fill("1e-4")
     page.get_by_role("button", name="Queue it").last.click()

@@ -12,7 +12,7 @@ from playwright.sync_api import Browser, Page, Route, expect
 from tests.app.night import CONFIG, night, queue
 from tests.browser.conftest import House, Visit
 from tests.deadline import eventually
-from worker.jobs import views
+from worker.jobs import feed, views
 from worker.jobs.queue import enqueue
 from worker.lane import policy
 from worker.lane.policy import Policy
@@ -216,7 +216,7 @@ def test_a_field_is_judged_while_it_is_typed_and_the_forecast_follows(
     visit: Visits, house: House
 ) -> None:
     """Beside the field, told to assistive technology, without sending the form."""
-    before = views.last_change_id(house.db)
+    before = feed.last_change_id(house.db)
     seen = visit(house)
     page = seen.page
     page.goto(house.server.url + "/new")
@@ -238,7 +238,7 @@ def test_a_field_is_judged_while_it_is_typed_and_the_forecast_follows(
     expect(page.locator("#yaml")).to_have_value(
         "base: embedded:qwen3-tiny\nlr: 0.0001\ntuning: full\n"
     )
-    assert views.last_change_id(house.db) == before
+    assert feed.last_change_id(house.db) == before
     assert seen.complaints == []
 
 

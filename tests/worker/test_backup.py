@@ -23,6 +23,7 @@ from worker.drain import drain
 from worker.jobs import views
 from worker.jobs.states import State
 from worker.lane.machine_lock import drains_of_data
+from worker.lane.status import lane_status
 from worker.settings import WorkerSettings
 
 Tally = Callable[..., int]
@@ -295,7 +296,7 @@ def test_no_copy_comes_back_under_a_living_drain(
     """It would go on in the file that was moved away, and its job would run a second time."""
     backup(settings, tmp_path / "copy.db")
     living = start_drain("--wait")
-    eventually(lambda: views.lane_status(db, "cpu").held, "the drain's lane")
+    eventually(lambda: lane_status(db, "cpu").held, "the drain's lane")
     lose_database(settings)
 
     with pytest.raises(BackupRefusedError, match=rf"end it first: kill {living.child.pid}"):

@@ -17,7 +17,7 @@ from sqlmodel import SQLModel
 
 from worker import dialects
 from worker.database import Database, DatabaseError, known_versions, open_database
-from worker.jobs import views
+from worker.jobs import feed, views
 from worker.jobs.queue import enqueue
 from worker.jobs.states import State
 from worker.settings import WorkerSettings
@@ -88,7 +88,7 @@ def test_a_failed_write_leaves_nothing(db: Database) -> None:
     with pytest.raises(RuntimeError, match="half way"):
         half_way()
 
-    assert views.last_change_id(db) == 0
+    assert feed.last_change_id(db) == 0
     with db.read() as conn:
         assert "extra" not in sa.inspect(conn).get_table_names()
 

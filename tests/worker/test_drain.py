@@ -26,6 +26,7 @@ from worker.jobs.states import State
 from worker.jobs.tables import job, lane
 from worker.lane.identity import ProcessIdentity
 from worker.lane.lock import LaneHeldError
+from worker.lane.status import lane_status
 from worker.settings import WorkerSettings
 
 Tally = Callable[..., int]
@@ -63,7 +64,7 @@ def test_a_drain_runs_every_queued_job_in_order_and_ends(
         (second, State.SUCCEEDED),
     ]
     assert views.get_job(db, first).result["total"] == 3
-    assert not views.lane_status(db, "cpu").held
+    assert not lane_status(db, "cpu").held
 
 
 def test_a_run_whose_events_cannot_be_taken_over_fails_and_the_next_one_runs(
@@ -325,7 +326,7 @@ def test_a_stopped_drain_is_killed_with_its_engine_before_its_lane_is_taken(
     sleeper = start_drain(NIGHTLANE_LEASE_S="1")
     engine = engine_of(db, number)
     sleeper.signal(signal.SIGSTOP)
-    eventually(lambda: (views.lane_status(db, "cpu").heartbeat_age_s or 0) > 1.2, "the lease's end")
+    eventually(lambda: (lane_status(db, "cpu").heartbeat_age_s or 0) > 1.2, "the lease's end")
 
     late = start_drain(NIGHTLANE_LEASE_S="1")
     eventually(lambda: views.get_job(db, number).attempt == 2, "the takeover")
@@ -396,7 +397,7 @@ def test_two_data_directories_do_not_share_a_lane(
 ) -> None:
     """The machine-wide lock stands even though each database sees a free lane."""
     start_drain("--wait")
-    eventually(lambda: views.lane_status(db, "cpu").held, "the first drain's lane")
+    eventually(lambda: lane_status(db, "cpu").held, "the first drain's lane")
 
     other = settings.model_copy(update={"data_dir": tmp_path / "other"})
     with pytest.raises(LaneHeldError, match=f"a drain of {settings.data_dir} "):
@@ -425,7 +426,7 @@ def test_a_drain_asked_to_end_puts_its_job_back_and_the_next_one_resumes_it(
 
     assert (code, out, err) == (0, f"[({number}, 'queued')]\n", "")
     assert not engine.alive()
-    assert not views.lane_status(db, "cpu").held
+    assert not lane_status(db, "cpu").held
     go.touch()
     drain(settings)
     ended = views.get_job(db, number)
@@ -470,7 +471,7 @@ def test_a_waiting_drain_takes_a_job_that_comes_later(
 ) -> None:
     """`--wait` keeps polling; SIGTERM ends it."""
     waiting = start_drain("--wait")
-    eventually(lambda: views.lane_status(db, "cpu").held, "the drain's lane")
+    eventually(lambda: lane_status(db, "cpu").held, "the drain's lane")
 
     number = tally()
     eventually(lambda: views.get_job(db, number).state is State.SUCCEEDED, "the late job")

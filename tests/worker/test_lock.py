@@ -16,13 +16,13 @@ from sqlalchemy import update
 
 from engine.contract.run_dir import RunDir
 from worker.database import Database
-from worker.jobs import views
 from worker.jobs.queue import claim
 from worker.jobs.tables import job, lane
 from worker.lane import lock
 from worker.lane.identity import ProcessIdentity, kill_and_confirm
 from worker.lane.lock import LaneHeldError, Lease, LeaseLostError, hold_lane
 from worker.lane.machine_lock import LockDirectoryError
+from worker.lane.status import lane_status
 from worker.settings import WorkerSettings
 
 
@@ -153,7 +153,7 @@ def test_a_takeover_voids_the_fence_of_lane_and_jobs_in_one_transaction(
         with db.read() as conn:
             fence = conn.exec_driver_sql(f"SELECT fence FROM job WHERE id={number}").scalar_one()  # noqa: S608 - an int of ours
         assert fence == lease.fence == 2
-        assert views.lane_status(db, "cpu").pid == os.getpid()
+        assert lane_status(db, "cpu").pid == os.getpid()
 
 
 @pytest.mark.requirement("LN-03")
@@ -264,7 +264,7 @@ def test_a_lock_directory_that_cannot_be_made_is_a_clear_error(
     with refused, hold_lane(db, wrong):
         pass
 
-    assert not views.lane_status(db, "cpu").held
+    assert not lane_status(db, "cpu").held
 
 
 def test_a_group_is_killed_to_the_last_member_after_its_leader_died(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from engine.contract.errors import ConfigError
 from worker.database import Database
-from worker.jobs import views
+from worker.jobs import feed, views
 from worker.jobs.queue import Claim, claim, enqueue
 from worker.jobs.states import State
 
@@ -47,7 +47,7 @@ def test_a_config_that_cannot_run_is_refused_and_nothing_is_written(
 
     assert words in str(refusal.value)
     assert views.list_jobs(db) == []
-    assert views.last_change_id(db) == 0
+    assert feed.last_change_id(db) == 0
 
 
 @pytest.mark.parametrize("name", ["", "   ", "x" * 121])

@@ -7,11 +7,12 @@ from collections.abc import Callable
 import pytest
 
 from worker.database import Database
-from worker.jobs import changes, views
+from worker.jobs import changes, feed, views
 from worker.jobs.changes import announce
 from worker.jobs.lookup import JobNotFoundError
 from worker.jobs.queue import claim
 from worker.jobs.states import State
+from worker.lane.status import lane_status
 
 
 def test_a_job_that_does_not_exist_is_an_error_with_the_way_out(db: Database) -> None:
@@ -52,14 +53,14 @@ def test_a_reader_that_was_away_finds_every_change_behind_its_id(
     db: Database, tally: Callable[..., int]
 ) -> None:
     """The feed is what a live stream replays."""
-    seen = views.last_change_id(db)
+    seen = feed.last_change_id(db)
 
     number = tally()
 
-    found = views.changes_after(db, seen)
+    found = feed.changes_after(db, seen)
     assert [(row.topic, row.job_id) for row in found] == [("job", number), ("board", number)]
-    assert views.changes_after(db, views.last_change_id(db)) == []
-    assert views.oldest_change_id(db) == 1
+    assert feed.changes_after(db, feed.last_change_id(db)) == []
+    assert feed.oldest_change_id(db) == 1
 
 
 def test_only_a_tail_of_the_changes_is_kept(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -69,11 +70,11 @@ def test_only_a_tail_of_the_changes_is_kept(db: Database, monkeypatch: pytest.Mo
         for _ in range(1_000):
             announce(conn, "job", 1)
 
-    assert (views.oldest_change_id(db), views.last_change_id(db)) == (901, 1_000)
+    assert (feed.oldest_change_id(db), feed.last_change_id(db)) == (901, 1_000)
 
 
 def test_a_lane_that_nobody_took_is_free(db: Database) -> None:
     """Asking for it creates nothing."""
-    status = views.lane_status(db, "gpu7")
+    status = lane_status(db, "gpu7")
 
     assert (status.held, status.pid, status.heartbeat_age_s) == (False, None, None)

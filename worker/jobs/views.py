@@ -19,13 +19,11 @@ from sqlalchemy import (
     Select,
     bindparam,
     func,
-    literal_column,
     select,
     text,
 )
 
 from worker.database import Database
-from worker.jobs.changes import Topic
 from worker.jobs.dependencies import IfParentFails
 from worker.jobs.lookup import JobNotFoundError, jobs_of_sweep, sweep_row
 from worker.jobs.pausing import Pause, pause_of
@@ -34,12 +32,10 @@ from worker.jobs.tables import (
     CLAIMABLE,
     DEFERRED,
     attempt,
-    change,
     dependency,
     job,
     job_event,
     job_tag,
-    lane,
     metric,
     state_count,
 )
@@ -48,7 +44,6 @@ from worker.lane.accelerator import accelerator_is_here
 from worker.lane.holder import holder_of, queue_goes_on
 from worker.lane.machine_lock import keeper_elsewhere
 from worker.lane.policy import standing_in, withheld_in
-from worker.prepared import Prepared
 
 MAX_PAGE = 500
 
@@ -143,28 +138,6 @@ class AuditView(_View):
     from_state: State | None
     to_state: State
     why: str
-
-
-class ChangeView(_View):
-    """One row of the change feed."""
-
-    id: int
-    topic: Topic
-    job_id: int | None
-
-
-class LaneView(_View):
-    """Who holds a lane."""
-
-    lane: str
-    held: bool
-    pid: int | None
-    """The drain."""
-    job_id: int | None
-    """The job it runs; None while it waits for one."""
-    since: float | None
-    """Unix seconds at which the drain took the lane."""
-    heartbeat_age_s: float | None
 
 
 def get_job(db: Database, job_id: int) -> JobView:
@@ -293,44 +266,6 @@ def metrics(
     return found
 
 
-def changes_after(db: Database, last_id: int, limit: int = 500) -> list[ChangeView]:
-    """The change feed behind an id, oldest first. Ask `oldest_change_id` whether it is whole."""
-    with db.read() as conn:
-        rows = conn.execute(_CHANGES, {"after": last_id, "most": limit}).all()
-    return [ChangeView(id=row.id, topic=row.topic, job_id=row.job_id) for row in rows]
-
-
-def last_change_id(db: Database) -> int:
-    """0 before the first change."""
-    newest = db.glance(lambda conn: _NEWEST_CHANGE.one_or_none(conn, {}))
-    return newest.id if newest else 0
-
-
-def oldest_change_id(db: Database) -> int:
-    """0 before the first change. A reader whose last id is smaller than this - 1 missed some."""
-    with db.read() as conn:
-        oldest = select(change.c.id).order_by(change.c.id).limit(1)
-        return conn.execute(oldest).scalar_one_or_none() or 0
-
-
-def lane_status(db: Database, name: str) -> LaneView:
-    """Who holds the lane `name`; a lane nobody ever took is free."""
-    with db.read() as conn:
-        row = _lane_row(conn, name)
-    if row is None or row.holder is None:
-        return LaneView(
-            lane=name, held=False, pid=None, job_id=None, since=None, heartbeat_age_s=None
-        )
-    return LaneView(
-        lane=name,
-        held=True,
-        pid=int(row.holder.split(":")[1]),
-        job_id=row.job_id,
-        since=row.since,
-        heartbeat_age_s=max(0.0, time.time() - row.heartbeat_at),
-    )
-
-
 # Built once: to put a statement together costs more than to run it.
 _MOST: BindParameter[Any] = bindparam("most")
 _ONE = select(job).where(job.c.id == bindparam("job_id"))
@@ -364,17 +299,7 @@ _HELD = (
     .where(attempt.c.job_id.in_(_IDS))
     .group_by(attempt.c.job_id)
 )
-_LANE = select(lane).where(lane.c.name == bindparam("of_lane"))
 _COUNTS = select(state_count)
-_NEWEST_CHANGE = Prepared(
-    select(change.c.id).order_by(change.c.id.desc()).limit(literal_column("1"))
-)
-_CHANGES = (
-    select(change.c.id, change.c.topic, change.c.job_id)
-    .where(change.c.id > bindparam("after"))
-    .order_by(change.c.id)
-    .limit(_MOST)
-)
 
 
 def _job_views(
@@ -456,7 +381,3 @@ def _stand(db: Database, conn: Connection, now: float) -> QueueStand:
         withheld=withheld_in(conn, policy, now),
         interval_min=policy.interval_min if policy else 0,
     )
-
-
-def _lane_row(conn: Connection, name: str) -> Row[Any] | None:
-    return conn.execute(_LANE, {"of_lane": name}).one_or_none()

@@ -20,12 +20,13 @@ from worker.attempt.settlement import Verdict
 from worker.attempt.writing import write_verdict
 from worker.database import Database, DatabaseError, known_versions, open_database, url_of
 from worker.drain import drain
-from worker.jobs import views
+from worker.jobs import feed, views
 from worker.jobs.queue import claim, enqueue
 from worker.jobs.states import State
 from worker.jobs.tables import job, lane
 from worker.lane.identity import ProcessIdentity
 from worker.lane.lock import LaneHeldError, Lease, LeaseLostError, hold_lane
+from worker.lane.status import lane_status
 from worker.settings import WorkerSettings
 
 Tally = Callable[..., int]
@@ -56,11 +57,11 @@ def test_every_move_is_counted_and_announced_in_the_statement_that_records_it(
     """By the database itself: of a job its own page and the board, of a lane who runs what."""
 
     def news() -> list[tuple[str, int | None]]:
-        found = views.changes_after(db, seen[-1])
-        seen.append(views.last_change_id(db))
+        found = feed.changes_after(db, seen[-1])
+        seen.append(feed.last_change_id(db))
         return [(row.topic, row.job_id) for row in found]
 
-    seen = [views.last_change_id(db)]
+    seen = [feed.last_change_id(db)]
     number = tally()
     moved: list[tuple[str, int | None]] = [("job", number), ("board", number)]
     assert news() == moved
@@ -147,7 +148,7 @@ def test_a_job_goes_from_the_queue_through_an_engine_to_its_result(
     ]
     counted = Counter({state: n for state, n in views.counts(db).items() if n})
     assert counted == {State.SUCCEEDED: 1, State.FAILED: 1}
-    assert not views.lane_status(db, "cpu").held
+    assert not lane_status(db, "cpu").held
 
 
 @pytest.mark.requirement("JB-04")
@@ -239,7 +240,7 @@ def test_a_failed_write_leaves_nothing(db: Database) -> None:
     with pytest.raises(RuntimeError, match="half way"):
         half_way()
 
-    assert views.last_change_id(db) == 0
+    assert feed.last_change_id(db) == 0
     with db.read() as conn:
         assert "extra" not in sa.inspect(conn).get_table_names()
 
@@ -290,7 +291,7 @@ def test_a_second_writer_waits_and_then_says_who_to_look_for(db: Database) -> No
 
     assert error.value.retryable
     assert "\n" not in str(error.value)
-    assert views.last_change_id(db) == 1
+    assert feed.last_change_id(db) == 1
 
 
 def test_the_change_feed_has_no_gap_that_closes_later(db: Database, tally: Tally) -> None:
@@ -300,7 +301,7 @@ def test_the_change_feed_has_no_gap_that_closes_later(db: Database, tally: Tally
 
     def follow() -> None:
         while not done.is_set():
-            seen.extend(row.id for row in views.changes_after(db, seen[-1] if seen else 0))
+            seen.extend(row.id for row in feed.changes_after(db, seen[-1] if seen else 0))
 
     follower = threading.Thread(target=follow)
     writers = [threading.Thread(target=lambda: [tally() for _ in range(15)]) for _ in range(3)]
@@ -310,6 +311,6 @@ def test_the_change_feed_has_no_gap_that_closes_later(db: Database, tally: Tally
         thread.join(60)
     done.set()
     follower.join(60)
-    seen.extend(row.id for row in views.changes_after(db, seen[-1] if seen else 0))
+    seen.extend(row.id for row in feed.changes_after(db, seen[-1] if seen else 0))
 
-    assert seen == [row.id for row in views.changes_after(db, 0)]
+    assert seen == [row.id for row in feed.changes_after(db, 0)]

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from engine.contract.errors import ConfigError, NightlaneError
 from worker.database import Database
-from worker.jobs import control, order, views
+from worker.jobs import control, feed, order, views
 from worker.jobs.queue import enqueue, submit
 from worker.jobs.states import State
 from worker.jobs.submission import submission
@@ -74,7 +74,7 @@ def test_what_cannot_be_a_job_is_refused_by_name(
 
     assert words in str(refusal.value)
     assert len(str(refusal.value)) < 600
-    assert views.last_change_id(db) == 0
+    assert feed.last_change_id(db) == 0
 
 
 @pytest.mark.parametrize("name", ["🌙", "👩‍🔬 run", "الليلة", "הלילה \u200f1", "夜", "–", "a\\b"])

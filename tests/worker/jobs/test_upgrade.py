@@ -13,7 +13,7 @@ from alembic.config import Config
 from tests.worker.jobs.verbs import by_hand
 from worker.attempt.rescue import rescue
 from worker.database import migrations_dir, open_database, url_of
-from worker.jobs import control, views
+from worker.jobs import control, feed, views
 from worker.jobs.queue import enqueue
 from worker.jobs.states import State
 from worker.settings import WorkerSettings
@@ -77,9 +77,9 @@ def test_tables_that_are_built_anew_keep_their_rows_and_numbers(settings: Worker
 
     with open_database(settings) as db:
         first, second = views.attempts(db, 1)
-        known = views.last_change_id(db)
+        known = feed.last_change_id(db)
         enqueue(db, "tally", {}, actor="test")
-        news = views.changes_after(db, known)
+        news = feed.changes_after(db, known)
 
     assert (first.n, first.outcome, first.cause, first.seconds) == (1, "queued", "LOST", 10.5)
     assert (second.n, second.outcome, second.cause) == (2, "succeeded", None)
@@ -95,7 +95,7 @@ def test_a_move_that_a_program_of_before_makes_is_counted_once(settings: WorkerS
     with _of_version(settings, "0008") as conn:
         conn.execute(A_JOB_DONE)
     with open_database(settings) as db:
-        before = views.counts(db), views.last_change_id(db)
+        before = views.counts(db), feed.last_change_id(db)
         with db.write_tx() as conn:
             for statement in (
                 "INSERT INTO job_event (job_id, at, actor, from_state, to_state, why) "
@@ -106,7 +106,7 @@ def test_a_move_that_a_program_of_before_makes_is_counted_once(settings: WorkerS
                 conn.exec_driver_sql(statement)
 
         counted = views.counts(db)[State.SUCCEEDED] - before[0][State.SUCCEEDED]
-        news = views.changes_after(db, before[1])
+        news = feed.changes_after(db, before[1])
         assert counted == 1
         assert [one.topic for one in news] == ["job", "board"]
         assert len(views.audit(db, 1)) == 1
