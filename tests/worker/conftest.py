@@ -8,13 +8,16 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from engine.contract import kinds
+from tests.worker.lane_rows import NOON
 from tests.worker.shortage import Shortage
 from worker.database import Database, open_database
 from worker.jobs.queue import enqueue
+from worker.lane.policy import Policy, Standing, arm
 from worker.settings import WorkerSettings
 
 TALLY = '''
@@ -145,6 +148,28 @@ def db(settings: WorkerSettings) -> Iterator[Database]:
 def tally(db: Database) -> Callable[..., int]:
     """Enqueue a tally; returns the job's id."""
     return lambda **config: enqueue(db, "tally", config, actor="test", force=True)
+
+
+@pytest.fixture
+def armed(db: Database) -> Callable[..., Standing]:
+    """Arm the lane; `at` is when."""
+
+    def switch(at: float = NOON, **terms: Any) -> Standing:
+        policy = Policy(**{"zone": "Europe/Berlin"} | terms)
+        return arm(db, policy, actor="test", now=at)
+
+    return switch
+
+
+@pytest.fixture
+def priced(db: Database) -> Callable[..., WorkerSettings]:
+    """Change settings of the worker behind this database."""
+
+    def change(**values: Any) -> WorkerSettings:
+        db.settings = db.settings.model_copy(update=values)
+        return db.settings
+
+    return change
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tests.worker.lane.conftest import BERLIN, NOON, charge, ended, row_of
+from tests.worker.lane_rows import BERLIN, NOON, charge, ended, row_of
 from worker.database import Database
 from worker.jobs.deferral import Reason
 from worker.lane import decisions, governor, ledger, policy

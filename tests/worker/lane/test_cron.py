@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from engine.contract.errors import ConfigError
-from tests.worker.lane.conftest import NOON
+from tests.worker.lane_rows import NOON
 from worker.autonomy import switch_off, switch_on
 from worker.database import Database
 from worker.jobs import views

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.worker.lane.conftest import BERLIN, NOON
+from tests.worker.lane_rows import BERLIN, NOON
 from worker.database import Database
 from worker.lane import ledger
 from worker.lane.energy import EnergyCounter

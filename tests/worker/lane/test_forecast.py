@@ -11,7 +11,7 @@ import pytest
 import yaml
 from sqlalchemy import Connection, event
 
-from tests.worker.lane.conftest import NOON, ended, row_of, succeeded
+from tests.worker.lane_rows import NOON, ended, row_of, succeeded
 from worker.database import Database
 from worker.jobs.queue import enqueue
 from worker.lane import ledger

@@ -11,7 +11,7 @@ from sqlalchemy import update
 
 from engine.contract import kinds
 from engine.contract.run_dir import AbortReason
-from tests.worker.lane.conftest import BERLIN, NOON, berlin, charge, ended, row_of, succeeded
+from tests.worker.lane_rows import BERLIN, NOON, berlin, charge, ended, row_of, succeeded
 from worker.database import Database
 from worker.drain import drain
 from worker.jobs import views

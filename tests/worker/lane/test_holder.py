@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import pytest
 from sqlalchemy import update
 
-from tests.worker.lane.conftest import NOON, berlin
+from tests.worker.lane_rows import NOON, berlin
 from worker.database import Database
 from worker.jobs import views
 from worker.jobs.queue import claim

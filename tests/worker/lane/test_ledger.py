@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from sqlalchemy import select, update
 
 from engine.contract.errors import ConfigError
-from tests.worker.lane.conftest import BERLIN, NOON, berlin, charge, ended
+from tests.worker.lane_rows import BERLIN, NOON, berlin, charge, ended
 from worker.database import Database
 from worker.drain import drain
 from worker.jobs.tables import attempt, job

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from engine.contract.run_dir import AbortReason, RunDir
-from tests.worker.lane.conftest import NOON, berlin, row_of
+from tests.worker.lane_rows import NOON, berlin, row_of
 from worker.database import Database
 from worker.drain import drain
 from worker.jobs import views

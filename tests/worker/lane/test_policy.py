@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from engine.contract.errors import ConfigError
-from tests.worker.lane.conftest import NOON, berlin, ended
+from tests.worker.lane_rows import NOON, berlin, ended
 from worker.database import Database
 from worker.jobs.deferral import Reason
 from worker.lane import decisions, policy

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 from sqlalchemy import update
 
-from tests.worker.lane.conftest import NOON, berlin, charge, ended, succeeded
+from tests.worker.lane_rows import NOON, berlin, charge, ended, succeeded
 from worker.database import Database
 from worker.jobs import pausing
 from worker.jobs.deferral import Deferral, Reason, columns_of

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from sqlalchemy import update
 
-from tests.worker.lane.conftest import BERLIN, berlin, charge, ended
+from tests.worker.lane_rows import BERLIN, berlin, charge, ended
 from worker.database import Database
 from worker.jobs.tables import job
 from worker.lane import decisions

@@ -15,7 +15,7 @@ import pytest
 from sqlalchemy import insert, update
 
 from engine.evaluate.verdicts import Verdict
-from tests.worker.lane.conftest import BERLIN, berlin, charge, ended
+from tests.worker.lane_rows import BERLIN, berlin, charge, ended
 from tests.worker.report.conftest import MORNING, NIGHT, at, decided
 from worker.database import Database
 from worker.jobs.tables import metric

@@ -1,21 +1,17 @@
-"""A lane by hand: its policy, what it was charged, a queue of rows."""
+"""A lane by hand: what it was charged, its attempts and the rows of its queue."""
 
 from __future__ import annotations
 
 import datetime
-from collections.abc import Callable
 from typing import Any
 
-import pytest
 from sqlalchemy import RowMapping, insert, select, update
 
 from worker.database import Database
 from worker.jobs.tables import attempt, job
 from worker.lane import ledger
 from worker.lane.ledger import Meter
-from worker.lane.policy import Policy, Standing, arm
 from worker.lane.window import zone_named
-from worker.settings import WorkerSettings
 
 BERLIN = zone_named("Europe/Berlin")
 NOON = datetime.datetime(2026, 6, 1, 12, tzinfo=BERLIN).timestamp()
@@ -25,28 +21,6 @@ NOON = datetime.datetime(2026, 6, 1, 12, tzinfo=BERLIN).timestamp()
 def berlin(text: str) -> float:
     """A wall-clock time in Berlin as Unix seconds."""
     return datetime.datetime.fromisoformat(text).replace(tzinfo=BERLIN).timestamp()
-
-
-@pytest.fixture
-def armed(db: Database) -> Callable[..., Standing]:
-    """Arm the lane; `at` is when."""
-
-    def switch(at: float = NOON, **terms: Any) -> Standing:
-        policy = Policy(**{"zone": "Europe/Berlin"} | terms)
-        return arm(db, policy, actor="test", now=at)
-
-    return switch
-
-
-@pytest.fixture
-def priced(db: Database) -> Callable[..., WorkerSettings]:
-    """Change settings of the worker behind this database."""
-
-    def change(**values: Any) -> WorkerSettings:
-        db.settings = db.settings.model_copy(update=values)
-        return db.settings
-
-    return change
 
 
 def charge(
