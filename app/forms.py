@@ -13,8 +13,9 @@ from typing import Any, NamedTuple
 import yaml
 
 from app.schema import Section, Setting, defaults, flattened, leaves, schema_of, sections
+from engine.contract.documents import parse_yaml
 from engine.contract.errors import ConfigError, ConfigProblem
-from engine.contract.kinds import Kind, parse_yaml
+from engine.contract.kind import Kind
 
 PREFIX = "set:"
 """Before the name of a setting, so that no setting collides with the form's own fields."""

@@ -17,7 +17,7 @@ from pydantic_core import to_json
 
 from app.schema import leaves
 from engine.contract.errors import ConfigError, ConfigProblem
-from engine.contract.kinds import cautions, validate
+from engine.contract.registry import cautions, validate
 from worker.admission import memory_of
 from worker.database import Database
 from worker.jobs.submission import Submission

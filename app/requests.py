@@ -11,8 +11,9 @@ from pydantic import BaseModel
 from starlette.datastructures import UploadFile
 from starlette.exceptions import HTTPException
 
+from engine.contract.documents import MAX_DIGITS, parse_yaml, too_many_digits
 from engine.contract.errors import ConfigError, ConfigProblem
-from engine.contract.kinds import MAX_DIGITS, parse_yaml, text_problems, too_many_digits
+from engine.contract.problems import text_problems
 from worker.jobs.submission import Submission, submission
 
 FORM_TYPES = frozenset({"application/x-www-form-urlencoded", "multipart/form-data"})

@@ -17,7 +17,7 @@ from pydantic import BaseModel
 
 from engine.contract.errors import ConfigError, ConfigProblem
 from engine.contract.events import EventLog
-from engine.contract.kinds import get_kind, validate
+from engine.contract.registry import get_kind, validate
 from engine.contract.run_dir import (
     AttemptDir,
     InputFile,

@@ -14,7 +14,8 @@ from app.drawings import View
 from app.parts import DatabasePart, DrawingsPart, JobId
 from app.requests import REST, json_object, key_of, optional_body, takes, wanted_job
 from engine.contract.errors import ConfigError, ConfigProblem
-from engine.contract.kinds import cautions, problems_of
+from engine.contract.problems import problems_of
+from engine.contract.registry import cautions
 from worker.database import Database
 from worker.jobs import control, order, queue, views
 from worker.jobs.control import Done, Edit

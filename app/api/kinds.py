@@ -6,7 +6,8 @@ from typing import Any
 
 from fastapi import APIRouter
 
-from engine.contract.kinds import Kind, get_kind, kinds
+from engine.contract.kind import Kind
+from engine.contract.registry import get_kind, kinds
 
 router = APIRouter(prefix="/api/v1/kinds", tags=["kinds"])
 

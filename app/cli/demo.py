@@ -104,7 +104,7 @@ def _leave_other_jobs_alone(database: Database, settings: WorkerSettings) -> Non
 def _config(recipe: Path | None, seed: int | None, assignments: Sequence[str]) -> dict[str, Any]:
     """The recipe's YAML with the command line's changes. Raises ConfigError."""
     from app.shipped import demo_recipe  # noqa: PLC0415 - keeps --help light
-    from engine.contract.kinds import parse_yaml  # noqa: PLC0415
+    from engine.contract.documents import parse_yaml  # noqa: PLC0415
 
     path = recipe or demo_recipe()
     try:

@@ -75,7 +75,7 @@ def enqueue(
     data_dir: DataDir = None,
 ) -> None:
     """Queue a job, or with a sweep several. Prints their ids."""
-    from engine.contract.kinds import parse_yaml  # noqa: PLC0415 - keeps --help light
+    from engine.contract.documents import parse_yaml  # noqa: PLC0415 - keeps --help light
     from worker.jobs.submission import submission  # noqa: PLC0415 - keeps --help light
 
     raw = parse_yaml(_read(file))
@@ -108,7 +108,7 @@ def enqueue(
 
 
 def _enqueue_one(database: Database, wanted: Submission, key: str | None, *, as_json: bool) -> None:
-    from engine.contract.kinds import cautions  # noqa: PLC0415 - keeps --help light
+    from engine.contract.registry import cautions  # noqa: PLC0415 - keeps --help light
     from worker.jobs.queue import submit  # noqa: PLC0415 - keeps --help light
 
     done = submit(database, wanted, actor=who(), key=key)
@@ -151,7 +151,7 @@ def _axes(raw: dict[str, Any], options: list[str] | None) -> Any:
         return block
     axes: dict[str, Any] = dict(block) if isinstance(block, dict) else {}
     for option in options:
-        from engine.contract.kinds import parse_yaml  # noqa: PLC0415 - keeps --help light
+        from engine.contract.documents import parse_yaml  # noqa: PLC0415 - keeps --help light
 
         key, equals, text = option.partition("=")
         values = parse_yaml(f"value: {text}").get("value") if equals else None
@@ -176,7 +176,7 @@ def _read(file: str) -> str:
 
 def assign(raw: dict[str, Any], assignment: str) -> None:
     """`warmup.lr=1e-3`: the value is read as YAML, missing sections come into being."""
-    from engine.contract.kinds import parse_yaml  # noqa: PLC0415 - keeps --help light
+    from engine.contract.documents import parse_yaml  # noqa: PLC0415 - keeps --help light
 
     key, equals, text = assignment.partition("=")
     *path, last = key.split(".")
@@ -204,7 +204,7 @@ def who() -> str:
 
 def _print_resolved(wanted: Submission, *, as_json: bool) -> None:
     """The config, or each point of a sweep, with every default written out."""
-    from engine.contract.kinds import validate  # noqa: PLC0415 - keeps --help light
+    from engine.contract.registry import validate  # noqa: PLC0415 - keeps --help light
     from worker.jobs.sweeps import checked_candidates  # noqa: PLC0415 - keeps --help light
 
     if wanted.sweep is None:

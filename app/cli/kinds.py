@@ -21,8 +21,8 @@ def kinds(
     as_json: AsJson = False,
 ) -> None:
     """List the kinds of job, or explain every setting of one."""
-    from engine.contract.kinds import get_kind  # noqa: PLC0415 - keeps --help light
-    from engine.contract.kinds import kinds as registered  # noqa: PLC0415 - keeps --help light
+    from engine.contract.registry import get_kind  # noqa: PLC0415 - keeps --help light
+    from engine.contract.registry import kinds as registered  # noqa: PLC0415 - keeps --help light
 
     if kind is not None:
         _explain(get_kind(kind).config.model_json_schema(), as_json=as_json)

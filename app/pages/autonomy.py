@@ -18,7 +18,7 @@ from app.pages import queue
 from app.parts import DatabasePart, DrainsPart, SettingsPart
 from app.requests import BROWSER, form_fields
 from engine.contract.errors import ConfigError, ConfigProblem
-from engine.contract.kinds import text_problems
+from engine.contract.problems import text_problems
 from worker import autonomy
 from worker.database import Database
 from worker.lane import policy

@@ -20,7 +20,7 @@ from app.panels import HELDOUT
 from app.parts import NO_NUL, DatabasePart, DrainsPart, SettingsPart
 from app.sparkline import sparkline
 from app.templating import environment, page
-from engine.contract.kinds import kinds
+from engine.contract.registry import kinds
 from worker.database import Database
 from worker.jobs import feed, views
 from worker.jobs.board import LOOKED_THROUGH, MAX_TEXT, BoardRow, Filter, board_page, gates_of

@@ -18,7 +18,7 @@ from app.requests import BROWSER, form_fields
 from app.templating import page
 from app.tonight import FORESEEN, tonight
 from engine.contract.errors import ConfigError, ConfigProblem
-from engine.contract.kinds import text_problems
+from engine.contract.problems import text_problems
 from worker import autonomy
 from worker.database import Database
 from worker.jobs import feed, views

@@ -23,8 +23,11 @@ from app.parts import DatabasePart
 from app.requests import BROWSER, form_fields
 from app.schema import chosen, schema_of
 from app.templating import page
+from engine.contract.documents import parse_yaml
 from engine.contract.errors import ConfigError, ConfigProblem
-from engine.contract.kinds import Kind, get_kind, kinds, parse_yaml, text_problems, validate
+from engine.contract.kind import Kind
+from engine.contract.problems import text_problems
+from engine.contract.registry import get_kind, kinds, validate
 from worker.database import Database
 from worker.jobs import queue, sweeps, views
 from worker.jobs.lookup import JobNotFoundError

@@ -24,7 +24,7 @@ from app.templating import page
 from app.ticker import Drains
 from app.tonight import FORESEEN, tonight
 from engine.contract.errors import ConfigError, ConfigProblem
-from engine.contract.kinds import text_problems
+from engine.contract.problems import text_problems
 from worker import autonomy
 from worker.amounts import exact
 from worker.database import Database

@@ -32,8 +32,8 @@ from app.schema import flattened, sections
 from app.templating import page
 from engine.contract.errors import ConfigError
 from engine.contract.events import PHASES
-from engine.contract.kinds import cautions, get_kind
 from engine.contract.known import real
+from engine.contract.registry import cautions, get_kind
 from engine.contract.run_dir import RunDir
 from worker.database import Database
 from worker.jobs import feed, series, views

@@ -21,7 +21,7 @@ from app.parts import DatabasePart, JobId
 from app.templating import page
 from app.visible import Visible, visible
 from engine.contract.errors import ConfigError
-from engine.contract.kinds import problems_of
+from engine.contract.problems import problems_of
 from worker.jobs import feed, views
 from worker.samples.files import Split, picture_file, rollout_files
 from worker.samples.query import SamplePage, Wanted, find_history, find_samples

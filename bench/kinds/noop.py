@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
-from engine.contract.kinds import Kind
+from engine.contract.kind import Kind
 
 
 class Config(BaseModel):

@@ -23,7 +23,7 @@ from typing import Any
 
 import pytest
 
-from engine.contract import kinds
+from engine.contract import kinds, registry
 from tests.acceptance.conftest import Cockpit
 from tests.deadline import eventually
 from tests.worker.resident import Resident
@@ -44,7 +44,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
 
-from engine.contract.kinds import Kind
+from engine.contract.kind import Kind
 from engine.contract.run_dir import ExitCode, complete_checkpoints, write_json
 
 
@@ -179,9 +179,9 @@ def lane(
     for name, value in chosen.items():
         monkeypatch.setenv(f"NIGHTLANE_{name}", str(value))
     monkeypatch.setattr(kinds, "__path__", [*kinds.__path__, str(folder)])
-    kinds.kinds.cache_clear()
+    registry.kinds.cache_clear()
     yield cockpit
-    kinds.kinds.cache_clear()
+    registry.kinds.cache_clear()
 
 
 class Night:

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from starlette.testclient import TestClient
 
 from app import requests
+from engine.contract.documents import parse_yaml
 from engine.contract.errors import ConfigError
-from engine.contract.kinds import parse_yaml
 from tests.app.night import CONFIG, night, queue
 from worker.database import Database
 from worker.jobs import feed, views

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from starlette.testclient import TestClient
 
 from app.forms import PREFIX, SWITCH, build, raw_config
-from engine.contract.kinds import get_kind, kinds, validate
+from engine.contract.registry import get_kind, kinds, validate
 from tests.app.conftest import Said
 from tests.app.night import CONFIG
 from worker.database import Database

@@ -12,8 +12,9 @@ import yaml
 from starlette.testclient import TestClient
 
 from app.forms import raw_config, retyped
+from engine.contract.documents import parse_yaml
 from engine.contract.errors import ConfigError
-from engine.contract.kinds import get_kind, parse_yaml
+from engine.contract.registry import get_kind
 from tests.app.night import CONFIG, night, queue
 from worker.database import Database
 from worker.jobs import feed, views

@@ -20,7 +20,7 @@ from app.detached import spawn_cockpit
 from app.main import create_app
 from app.settings import AppSettings
 from app.ticker import MISFIRE_GRACE_S, TICK, Drains, Ticker
-from engine.contract import kinds
+from engine.contract import kinds, registry
 from tests.app.conftest import ORIGIN
 from tests.app.night import night, queue
 from tests.app.test_cli import Served
@@ -43,7 +43,7 @@ import time
 
 from pydantic import BaseModel
 
-from engine.contract.kinds import Kind
+from engine.contract.kind import Kind
 from engine.contract.run_dir import ExitCode
 
 
@@ -75,9 +75,9 @@ def patient(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     (folder / "patient.py").write_text(PATIENT)
     monkeypatch.setenv("NIGHTLANE_KINDS_PATH", str(folder))
     monkeypatch.setattr(kinds, "__path__", [*kinds.__path__, str(folder)])
-    kinds.kinds.cache_clear()
+    registry.kinds.cache_clear()
     yield
-    kinds.kinds.cache_clear()
+    registry.kinds.cache_clear()
 
 
 def armed(db: Database, *, interval_min: float) -> None:

@@ -19,7 +19,7 @@ from app.headline import Headline, title
 from app.log_reader import WINDOW, read_log
 from app.panels import CHARTS, HELDOUT
 from app.schema import flattened, sections
-from engine.contract.kinds import kinds
+from engine.contract.registry import kinds
 from engine.contract.run_dir import RunDir, write_json
 from tests.app.night import night, queue
 from tests.app.test_pages import words

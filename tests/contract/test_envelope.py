@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from engine.contract.envelope import Envelope, ModelShape
-from engine.contract.kinds import get_kind, validate
+from engine.contract.registry import get_kind, validate
 
 QWEN_7B: dict[str, Any] = {
     "hidden_size": 3584,

@@ -14,9 +14,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from engine.contract.documents import parse_yaml
 from engine.contract.errors import ConfigError, ConfigProblem, RLLoopError
-from engine.contract.kinds import parse_yaml, text_problems, validate
 from engine.contract.kinds.rl_run import GRPOConfig, RLRunConfig
+from engine.contract.problems import text_problems
+from engine.contract.registry import validate
 from engine.contract.rl.data import DataConfig, read_rows
 from engine.contract.verifiers import READS_TEXT, verifier_names
 
@@ -387,11 +389,11 @@ def test_a_kind_is_one_file(tmp_path: Path) -> None:
     """A file in an operator's directory is a kind, with no registration elsewhere."""
     (tmp_path / "sleep.py").write_text(
         "from pydantic import BaseModel\n"
-        "from engine.contract.kinds import Kind\n"
+        "from engine.contract.kind import Kind\n"
         "class Config(BaseModel):\n    seconds: float = 1.0\n"
         "KIND = Kind('sleep', 'Rest.', Config, 'engine.contract.kinds.sleep:run')\n"
     )
-    code = "from engine.contract.kinds import validate; print(validate('sleep', {'seconds': 2}))"
+    code = "from engine.contract.registry import validate; print(validate('sleep', {'seconds': 2}))"
 
     done = subprocess.run(
         [sys.executable, "-c", code],

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from engine.contract.errors import ConfigError
-from engine.contract.kinds import cautions, validate
+from engine.contract.registry import cautions, validate
 from engine.contract.rl.objective import ObjectiveConfig
 from engine.contract.rl.optim import OptimConfig
 

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
+from engine.contract.documents import parse_yaml
 from engine.contract.errors import ConfigError
-from engine.contract.kinds import parse_yaml, validate
 from engine.contract.paths import located
+from engine.contract.registry import validate
 
 STAGE2 = parse_yaml((Path(__file__).parents[2] / "examples" / "stage2_ab.yaml").read_text())
 RL = {"base": "embedded:qwen3-tiny"}

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from engine.contract.errors import ConfigError
-from engine.contract.kinds import cautions, validate
+from engine.contract.registry import cautions, validate
 from engine.contract.rl.format import FormatConfig
 from engine.contract.rl.prompting import has_chat_template
 

@@ -9,8 +9,8 @@ import pytest
 from pydantic import ValidationError
 
 from engine.contract.errors import ConfigError
-from engine.contract.kinds import cautions, get_kind, validate
 from engine.contract.kinds.rl_run import RLRunConfig
+from engine.contract.registry import cautions, get_kind, validate
 from engine.contract.rl.serving import in_hub_cache
 from engine.contract.serving import Serving
 

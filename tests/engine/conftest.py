@@ -14,7 +14,7 @@ import pytest
 
 from engine.attempt import Attempt, open_attempt, read_newest_job
 from engine.contract.events import Event, EventLog, EventReader
-from engine.contract.kinds import validate
+from engine.contract.registry import validate
 from engine.contract.run_dir import JobFile, RunDir
 from engine.contract.serving import Serving
 from engine.models import tiny

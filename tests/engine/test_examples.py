@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from engine.contract.kinds import cautions, get_kind, kinds, parse_yaml, validate
+from engine.contract.documents import parse_yaml
 from engine.contract.kinds.rl_run import RLRunConfig
+from engine.contract.registry import cautions, get_kind, kinds, validate
 
 EXAMPLES = sorted((Path(__file__).resolve().parents[2] / "examples").glob("*.yaml"))
 RL_RUNS = [path for path in EXAMPLES if not path.stem.startswith("stage2")]

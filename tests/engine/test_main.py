@@ -30,7 +30,7 @@ KIND = """
 import os, signal
 from pydantic import BaseModel
 from engine.contract.errors import ConfigError, ConfigProblem, NightlaneError, UnfitError
-from engine.contract.kinds import Kind
+from engine.contract.kind import Kind
 from engine.hooks import Declined, check_abort
 
 class Config(BaseModel, extra="forbid"):

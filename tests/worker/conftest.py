@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from engine.contract import kinds
+from engine.contract import kinds, registry
 from tests.worker.lane_rows import NOON
 from tests.worker.shortage import Shortage
 from worker.database import Database, open_database
@@ -31,7 +31,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
 
-from engine.contract.kinds import Kind
+from engine.contract.kind import Kind
 from engine.contract.run_dir import ExitCode, complete_checkpoints, write_json
 
 
@@ -132,9 +132,9 @@ def settings(
     monkeypatch.setenv("NIGHTLANE_HEARTBEAT_S", "0.2")
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
     monkeypatch.setattr(kinds, "__path__", [*kinds.__path__, str(kinds_path)])
-    kinds.kinds.cache_clear()
+    registry.kinds.cache_clear()
     yield WorkerSettings()
-    kinds.kinds.cache_clear()
+    registry.kinds.cache_clear()
 
 
 @pytest.fixture

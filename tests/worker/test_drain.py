@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from sqlalchemy import select, update
 
-from engine.contract.kinds import validate
+from engine.contract.registry import validate
 from engine.contract.run_dir import RunDir
 from tests.deadline import eventually
 from worker.attempt import ingest

@@ -44,10 +44,10 @@ def _run(root: Path, options: argparse.Namespace) -> dict[str, Any]:
     os.environ |= place.prepare(root)
     if options.database_url:
         os.environ["NIGHTLANE_DATABASE_URL"] = options.database_url
-    from engine.contract import kinds  # noqa: PLC0415 - as above
+    from engine.contract import kinds, registry  # noqa: PLC0415 - as above
 
     kinds.__path__.append(str(Path(__file__).parent / "kinds"))
-    kinds.kinds.cache_clear()
+    registry.kinds.cache_clear()
     from tools.storm import check, storm  # noqa: PLC0415 - as above
     from worker.database import open_database  # noqa: PLC0415 - as above
 

@@ -23,7 +23,7 @@ from sqlalchemy import select, update
 
 from engine.contract.errors import ConfigError, ConfigProblem, NightlaneError
 from engine.contract.events import Event
-from engine.contract.kinds import get_kind, validate
+from engine.contract.registry import get_kind, validate
 from engine.contract.run_dir import Abort, AbortReason, InputFile, JobFile, RunDir, write_json
 from worker.attempt.ingest import Ingest, UnreadableEventsError
 from worker.attempt.memory import MemoryGuard, WatchdogError

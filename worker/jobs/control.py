@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from sqlalchemy import Connection, Row, delete, insert, select, update
 
 from engine.contract.errors import ConfigError, ConfigProblem, NightlaneError
-from engine.contract.kinds import problems_of, text_problems
+from engine.contract.problems import problems_of, text_problems
 from engine.contract.run_dir import Abort, AbortReason, RunDir, complete_checkpoints
 from worker.database import Database
 from worker.jobs import dependencies

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from sqlalchemy import Connection, Row, and_, bindparam, func, or_, select, text, update
 
 from engine.contract.errors import ConfigError, ConfigProblem
-from engine.contract.kinds import problems_of
+from engine.contract.problems import problems_of
 from worker.database import Database
 from worker.jobs.lookup import job_row
 from worker.jobs.refusals import WrongStateError

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from sqlalchemy import Connection, delete, insert, select
 
 from engine.contract.errors import ConfigError
-from engine.contract.kinds import problems_of, text_problems
+from engine.contract.problems import problems_of, text_problems
 from worker.database import Database
 from worker.jobs.changes import announce
 from worker.jobs.tables import queue_pause

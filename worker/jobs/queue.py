@@ -28,7 +28,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.sql.dml import ReturningUpdate
 
-from engine.contract.kinds import get_kind, validate
+from engine.contract.registry import get_kind, validate
 from worker.database import Database
 from worker.jobs import dependencies, keys
 from worker.jobs.deferral import columns_of, deferral_of

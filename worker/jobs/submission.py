@@ -11,8 +11,9 @@ from typing import Annotated, Any
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator
 from pydantic_core import to_json
 
+from engine.contract.documents import MAX_CONFIG_BYTES
 from engine.contract.errors import ConfigError, ConfigProblem
-from engine.contract.kinds import MAX_CONFIG_BYTES, problems_of, text_problems
+from engine.contract.problems import problems_of, text_problems
 from worker.jobs.dependencies import IfParentFails
 from worker.jobs.tried import canonical_hash
 

@@ -19,7 +19,7 @@ from pydantic_core import to_json
 from sqlalchemy import Connection, insert, select
 
 from engine.contract.errors import ConfigError, ConfigProblem
-from engine.contract.kinds import cautions, sweep_cautions
+from engine.contract.registry import cautions, sweep_cautions
 from worker.database import Database
 from worker.jobs import keys
 from worker.jobs.keys import Owner

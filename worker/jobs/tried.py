@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from pydantic import BaseModel
 from sqlalchemy import Connection, bindparam, literal_column, select, text
 
-from engine.contract.kinds import Kind
+from engine.contract.kind import Kind
 from worker.jobs.tables import TRIED, job
 from worker.prepared import Prepared
 

@@ -18,7 +18,7 @@ from sqlalchemy import RowMapping
 
 from engine.contract.envelope import Envelope
 from engine.contract.errors import ConfigError
-from engine.contract.kinds import get_kind
+from engine.contract.registry import get_kind
 from worker.lane.history import Done, History
 
 MARGIN = 1.1

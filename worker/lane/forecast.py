@@ -17,7 +17,7 @@ from typing import Any, Literal, NamedTuple
 
 from sqlalchemy import RowMapping
 
-from engine.contract.kinds import kinds
+from engine.contract.registry import kinds
 from worker.jobs.time_left import LONGEST_S
 from worker.lane.history import Done, History
 from worker.lane.ledger import SECONDS_PER_HOUR

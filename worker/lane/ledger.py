@@ -32,7 +32,7 @@ from sqlalchemy import (
 )
 
 from engine.contract.errors import ConfigError, ConfigProblem
-from engine.contract.kinds import problems_of
+from engine.contract.problems import problems_of
 from worker.amounts import Amount, Day
 from worker.database import Database
 from worker.jobs.changes import announce

@@ -25,7 +25,7 @@ from sqlalchemy import (
 )
 
 from engine.contract.errors import ConfigError, ConfigProblem
-from engine.contract.kinds import problems_of
+from engine.contract.problems import problems_of
 from worker.amounts import Amount, Count, dollars, exact
 from worker.database import Database
 from worker.jobs.deferral import Deferral, Reason

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from sqlalchemy import delete, insert, select
 
 from engine.contract.errors import ConfigError
-from engine.contract.kinds import problems_of
+from engine.contract.problems import problems_of
 from worker.amounts import Amount, dollars
 from worker.database import Database
 from worker.lane import decisions

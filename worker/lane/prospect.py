@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, cast
 from pydantic import BaseModel
 from sqlalchemy import Connection, RowMapping
 
-from engine.contract.kinds import get_kind
+from engine.contract.registry import get_kind
 from worker.database import Database
 from worker.jobs.tried import Fingerprint, fingerprint, finished_before
 from worker.lane import governor, policy

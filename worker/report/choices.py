@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict
 from sqlalchemy import select
 
 from engine.contract.errors import ConfigError, ConfigProblem
-from engine.contract.kinds import text_problems
+from engine.contract.problems import text_problems
 from worker import autonomy
 from worker.amounts import exact
 from worker.database import Database

@@ -15,8 +15,9 @@ from typing import Any, Literal, Self
 from pydantic import Field, ValidationError, field_validator, model_validator
 
 from engine.contract.errors import ConfigProblem, RLLoopError
-from engine.contract.kinds import Kind, problems_of
+from engine.contract.kind import Kind
 from engine.contract.paths import located
+from engine.contract.problems import problems_of
 from engine.contract.rl.buffer import BufferConfig
 from engine.contract.rl.cautions import cautions
 from engine.contract.rl.data import EMBEDDED_TASKS, Corpus, DataConfig, survey
@@ -32,9 +33,9 @@ from engine.contract.rl.prompting import (
     template_problems,
 )
 from engine.contract.rl.sampling import SamplingConfig
-from engine.contract.rl.section import Section
 from engine.contract.rl.serving import in_hub_cache, serving_problems
 from engine.contract.rl.shares import heldout_frac_for, rows_for, sizes
+from engine.contract.section import Section
 from engine.contract.verifiers import READS_TEXT, verifier_problem
 
 BASE_VARIABLE = "FK_RL_BASE_MODEL"

@@ -14,7 +14,7 @@ from typing import Any
 
 from engine.contract.errors import ConfigProblem
 from engine.contract.file_looks import once_a_file
-from engine.contract.kinds import Kind
+from engine.contract.kind import Kind
 from engine.contract.stage2.config import EMBEDDED_DATA, EMBEDDED_MODELS, Stage2Config
 from engine.contract.stage2.envelope import stage2_envelope
 from engine.contract.stage2.ground_truth import GroundTruthError

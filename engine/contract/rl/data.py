@@ -18,7 +18,7 @@ from engine.contract.errors import RLLoopError
 from engine.contract.file_looks import once_a_file
 from engine.contract.jsonl import loaded, opened
 from engine.contract.paths import located
-from engine.contract.rl.section import Section
+from engine.contract.section import Section
 
 EMBEDDED_TASKS = {"embedded:addition": 10_000, "embedded:word_problems": 2_000}
 """Data sets generated on the spot, with their number of rows."""

@@ -16,7 +16,7 @@ from typing import Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from engine.contract.errors import ConfigProblem
-from engine.contract.rl.section import Section
+from engine.contract.section import Section
 from engine.contract.verifiers import verifier_problem
 
 ANSWER = "{answer}"

@@ -6,7 +6,7 @@ from typing import Self
 
 from pydantic import Field, model_validator
 
-from engine.contract.rl.section import Section
+from engine.contract.section import Section
 
 
 class GuardConfig(Section):

@@ -12,7 +12,7 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from engine.contract.rl.section import Section
+from engine.contract.section import Section
 
 LossName = Literal["reinforce_kl", "grpo", "dr_grpo", "rloo", "dapo", "gspo", "cispo"]
 Advantages = Literal["group_std", "group_mean", "leave_one_out"]

@@ -7,7 +7,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from engine.contract.rl.section import Section
+from engine.contract.section import Section
 
 
 class OptimConfig(Section):

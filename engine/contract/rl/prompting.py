@@ -14,7 +14,7 @@ from typing import Any, Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from engine.contract.errors import ConfigProblem
-from engine.contract.rl.section import Section
+from engine.contract.section import Section
 
 PLACEHOLDER = "{prompt}"
 _ARGUMENTS = """

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from engine.contract.rl.section import Section
+from engine.contract.section import Section
 
 
 class SamplingConfig(Section):

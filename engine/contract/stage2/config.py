@@ -21,29 +21,30 @@ from pydantic import (
 )
 from pydantic.json_schema import SkipJsonSchema
 
+from engine.contract.documents import parse_yaml
 from engine.contract.errors import ConfigError, ConfigProblem
-from engine.contract.kinds import parse_yaml, problems_of
 from engine.contract.paths import located
+from engine.contract.problems import nearest, problems_of
+from engine.contract.section import StrictSection, absent, refusal, refusals
 from engine.contract.stage2.rollout_matching import RolloutMatchingConfig
-from engine.contract.stage2.section import Section, absent, nearest, refusal, refusals
 from engine.contract.stage2.stage2_ab import Stage2ABConfig
 from engine.contract.stage2.training_arguments import TRAINING_ARGUMENTS, objection
 
 
-class ExtraChannelBConfig(Section):
+class ExtraChannelBConfig(StrictSection):
     """Another spelling of two knobs of `stage2_ab.channel_b`."""
 
     mode: Literal["step"] | None = None
     rollouts_per_step: int | None = Field(None, ge=1)
 
 
-class ExtraStage2ABConfig(Section):
+class ExtraStage2ABConfig(StrictSection):
     """Another spelling; `stage2_ab` is the canonical one."""
 
     channel_b: ExtraChannelBConfig = ExtraChannelBConfig()
 
 
-class ExtraConfig(Section):
+class ExtraConfig(StrictSection):
     """What the trainers read beside the harness's own settings."""
 
     rollout_matching: RolloutMatchingConfig = Field(default_factory=absent, validate_default=True)
@@ -55,7 +56,7 @@ def _ignored(_: Any) -> None:
     return None
 
 
-class CustomConfig(Section):
+class CustomConfig(StrictSection):
     """Which trainer, and its extras."""
 
     trainer_variant: Literal["stage2_ab_training", "rollout_matching_sft"]
@@ -73,7 +74,7 @@ EMBEDDED_DATA = ("embedded:shapes",)
 """Data sets drawn on the spot; validation and report rows are scenes that never train."""
 
 
-class ModelConfig(Section):
+class ModelConfig(StrictSection):
     """The model to train, and how."""
 
     path: str | None = None
@@ -100,7 +101,7 @@ class ModelConfig(Section):
         return str(folder) if named else path
 
 
-class DataConfig(Section):
+class DataConfig(StrictSection):
     """Records with images, objects, width and height, one JSON object a line."""
 
     train_jsonl: str | None = None
@@ -124,7 +125,7 @@ class DataConfig(Section):
         return path if path is None or path.startswith("embedded:") else str(located(path))
 
 
-class WarmupConfig(Section):
+class WarmupConfig(StrictSection):
     """Supervised training before step 0, for a model that cannot write a box yet."""
 
     target_f1: float = Field(0.4, gt=0, lt=1)
@@ -143,7 +144,7 @@ class WarmupConfig(Section):
     """Weight of SmoothL1 on the expected coordinates."""
 
 
-class TrainingConfig(Section):
+class TrainingConfig(StrictSection):
     """Batch sizes and packing, and any argument of Transformers' `TrainingArguments`."""
 
     model_config = ConfigDict(extra="allow")
@@ -170,7 +171,7 @@ class TrainingConfig(Section):
         extra = self.model_extra or {}
         known = {*TRAINING_ARGUMENTS, *type(self).model_fields}
         unknown = [
-            ([name], value, f"is not a setting; {nearest(name, known)}")
+            ([name], value, f"is not a setting; {nearest(name, known, listed=False)}")
             for name, value in extra.items()
             if name not in TRAINING_ARGUMENTS
         ]
@@ -212,7 +213,7 @@ class TrainingConfig(Section):
         )
 
 
-class Stage2Config(Section):
+class Stage2Config(StrictSection):
     """A stage-2 run: `stage2_ab_training` or `rollout_matching_sft`."""
 
     custom: CustomConfig

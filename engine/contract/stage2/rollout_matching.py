@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, Field, PlainValidator, model_validator
 from pydantic.json_schema import SkipJsonSchema
 
-from engine.contract.stage2.section import Section, absent, legacy, refusal
+from engine.contract.section import StrictSection, absent, legacy, refusal
 
 _MOVED = (
     "has moved; set custom.extra.rollout_matching.decoding.{0} "
@@ -16,7 +16,7 @@ _MOVED = (
 )
 
 
-class DecodingConfig(Section):
+class DecodingConfig(StrictSection):
     """How the next token is chosen."""
 
     temperature: float = Field(0.0, ge=0)
@@ -33,7 +33,7 @@ class DecodingConfig(Section):
         return self
 
 
-class RepeatGuardConfig(Section):
+class RepeatGuardConfig(StrictSection):
     """Ends a rollout that repeats itself."""
 
     enabled: bool = True
@@ -57,7 +57,7 @@ class Server(BaseModel):
     group_port: int
 
 
-class ServerEntryConfig(Section):
+class ServerEntryConfig(StrictSection):
     """One server of the list form."""
 
     base_url: str
@@ -90,7 +90,7 @@ def _is_port(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= 65535
 
 
-class ServerConfig(Section):
+class ServerConfig(StrictSection):
     """Where the rollout servers are: either `servers`, or `base_url` with `group_port`."""
 
     servers: list[ServerEntryConfig] | None = Field(None, min_length=1)
@@ -158,7 +158,7 @@ class ServerConfig(Section):
         return wait if wait is not None and wait > 0 else None
 
 
-class SyncConfig(Section):
+class SyncConfig(StrictSection):
     """How new weights reach the rollout engine."""
 
     mode: Literal["full", "adapter", "auto"] = "full"
@@ -167,7 +167,7 @@ class SyncConfig(Section):
     """After a failed adapter sync go on with full ones; else stop."""
 
 
-class VLLMConfig(Section):
+class VLLMConfig(StrictSection):
     """The vLLM engine that generates rollouts."""
 
     mode: Literal["colocate", "server"] = "colocate"
@@ -211,7 +211,7 @@ class VLLMConfig(Section):
         return self.sync.mode
 
 
-class RolloutMatchingConfig(Section):
+class RolloutMatchingConfig(StrictSection):
     """Everything about rollouts, whichever trainer asks for them."""
 
     rollout_backend: Literal["vllm", "hf"] = "vllm"

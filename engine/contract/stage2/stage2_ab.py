@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BeforeValidator, Field, model_validator
 from pydantic.json_schema import SkipJsonSchema
 
-from engine.contract.stage2.section import Section, absent, legacy, refusal
+from engine.contract.section import StrictSection, absent, legacy, refusal
 
 
 def _given(value: Any) -> Any:
@@ -16,7 +16,7 @@ def _given(value: Any) -> Any:
     return value
 
 
-class ScheduleConfig(Section):
+class ScheduleConfig(StrictSection):
     """Which optimizer step runs which channel."""
 
     b_ratio: Annotated[float, BeforeValidator(_given)] = Field(
@@ -29,7 +29,7 @@ class ScheduleConfig(Section):
     ] = Field(None, exclude=True)
 
 
-class SemanticDescGateConfig(Section):
+class SemanticDescGateConfig(StrictSection):
     """Leaves a matched description alone when it means the same as the ground truth's."""
 
     enabled: bool = True
@@ -54,7 +54,7 @@ class SemanticDescGateConfig(Section):
         return self
 
 
-class ChannelBConfig(Section):
+class ChannelBConfig(StrictSection):
     """Training on the model's own rollouts."""
 
     mode: Literal["step"] = "step"
@@ -73,7 +73,7 @@ class ChannelBConfig(Section):
     """Accepts descriptions that are near enough."""
 
 
-class Stage2ABConfig(Section):
+class Stage2ABConfig(StrictSection):
     """The typed home of Stage-2 AB's knobs."""
 
     schedule: ScheduleConfig = Field(default_factory=absent, validate_default=True)

@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from engine.contract.stage2.section import nearest
+from engine.contract.problems import nearest
 
 _NAMES = """
 accelerator_config activation_checkpointing activation_checkpointing_kwargs adam_beta1
@@ -153,9 +153,7 @@ def objection(name: str, value: Any) -> str | None:
     if name in NUMBERS:
         return _number(NUMBERS[name], value)
     if name in CHOICES and value not in CHOICES[name]:
-        near = nearest(str(value), CHOICES[name])
-        known = near if near.startswith("did") else f"known: {', '.join(CHOICES[name])}"
-        return f"is not one of its values; {known}"
+        return f"is not one of its values; {nearest(str(value), CHOICES[name])}"
     return None
 
 

@@ -14,7 +14,7 @@ import pytest
 from engine import checkpoint
 from engine.__main__ import main
 from engine.contract.events import Event
-from engine.contract.kinds import kinds
+from engine.contract.registry import kinds
 from engine.contract.run_dir import COMPLETE, Abort, AbortReason, ExitCode, RunDir
 from tests.engine.conftest import add_attempt
 

@@ -13,8 +13,8 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
 from engine.contract.errors import ConfigError, RLLoopError
-from engine.contract.kinds import validate
 from engine.contract.kinds.rl_run import RLRunConfig
+from engine.contract.registry import validate
 from engine.models.adapters import _without_deprecations
 from engine.models.policy import Policy, Snapshot, build
 from engine.rl.parts import build_policy

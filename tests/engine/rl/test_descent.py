@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from engine.contract.kinds import cautions, validate
 from engine.contract.kinds.rl_run import RLRunConfig
+from engine.contract.registry import cautions, validate
 from engine.contract.run_dir import RunDir, complete_checkpoints
 from engine.rl.run import run as rl_run
 from tests.engine.conftest import OpenNewest

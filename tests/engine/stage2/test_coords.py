@@ -10,8 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import engine.contract.stage2
-import engine.stage2
+import engine
 from engine.contract.stage2 import coords
 
 QUICK = settings(max_examples=200, deadline=None, derandomize=True, database=None)
@@ -86,12 +85,10 @@ def test_only_the_canonical_spelling_is_a_coord_token() -> None:
 @pytest.mark.requirement("AB-20")
 def test_no_coordinate_code_divides_or_multiplies_by_1000() -> None:
     """The scheme is k/999 everywhere in stage-2."""
-    folders = [Path(engine.stage2.__path__[0]), Path(engine.contract.stage2.__path__[0])]
-    files = [path for folder in folders for path in folder.glob("*.py")]
-    trees = {
-        f"{path.parent.parent.name} {path.name}": ast.parse(path.read_text("utf-8"))
-        for path in files
-    }
+    room = Path(engine.__path__[0])
+    folders = [room / "stage2", room / "contract"]
+    files = [path for folder in folders for path in folder.rglob("*.py")]
+    trees = {str(path.relative_to(room)): ast.parse(path.read_text("utf-8")) for path in files}
     factors = {
         (path, side.value)
         for path, tree in trees.items()

@@ -17,9 +17,10 @@ from safetensors.torch import load_file
 
 from engine.__main__ import main
 from engine.attempt import Attempt
+from engine.contract.documents import parse_yaml
 from engine.contract.errors import ConfigError
 from engine.contract.events import Event
-from engine.contract.kinds import cautions, parse_yaml, validate
+from engine.contract.registry import cautions, validate
 from engine.contract.run_dir import Abort, ExitCode, RunDir
 from engine.contract.stage2.config import Stage2Config
 from engine.contract.stage2.records import Record

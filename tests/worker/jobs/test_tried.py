@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from sqlalchemy import update
 
-from engine.contract.kinds import get_kind, validate
+from engine.contract.registry import get_kind, validate
 from tests.worker.jobs.verbs import by_hand
 from worker.database import Database
 from worker.jobs import tried, views

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from sqlalchemy import update
 
-from engine.contract import kinds
+from engine.contract import kinds, registry
 from engine.contract.run_dir import AbortReason
 from tests.worker.lane_rows import BERLIN, NOON, berlin, charge, ended, row_of, succeeded
 from worker.database import Database
@@ -36,7 +36,7 @@ LARGE = '''
 from pydantic import BaseModel
 
 from engine.contract.envelope import Envelope
-from engine.contract.kinds import Kind
+from engine.contract.kind import Kind
 
 
 class Config(BaseModel):
@@ -69,9 +69,9 @@ def large(
     (folder / "large.py").write_text(LARGE)
     monkeypatch.setenv("NIGHTLANE_KINDS_PATH", f"{kinds_path}:{folder}")
     monkeypatch.setattr(kinds, "__path__", [*kinds.__path__, str(folder)])
-    kinds.kinds.cache_clear()
+    registry.kinds.cache_clear()
     yield lambda **config: enqueue(db, "large", config, actor="test", force=True)
-    kinds.kinds.cache_clear()
+    registry.kinds.cache_clear()
 
 
 def ask(

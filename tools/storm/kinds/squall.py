@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ConfigDict
 
-from engine.contract.kinds import Kind
+from engine.contract.kind import Kind
 
 if TYPE_CHECKING:
     from engine.attempt import Attempt

@@ -1,11 +1,7 @@
-"""What every section of the stage-2 config shares: closed, frozen, strictly typed, refusing well.
-
-Knows no setting.
-"""
+"""What the sections of a config share: closed, frozen, no NaN, refusing well. Knows no setting."""
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -14,15 +10,21 @@ from pydantic_core import InitErrorDetails, PydanticCustomError
 
 
 class Section(BaseModel):
-    """A mapping of the config whose keys are all known. `true` is no number, `"5"` neither."""
+    """A mapping whose keys are all known; the text under a field is its help."""
 
     model_config = ConfigDict(
         extra="forbid",
         frozen=True,
-        strict=True,
-        allow_inf_nan=False,
         use_attribute_docstrings=True,
+        allow_inf_nan=False,
+        validate_default=True,
     )
+
+
+class StrictSection(Section):
+    """One that converts nothing: `true` is no number, `"5"` neither. Defaults are not validated."""
+
+    model_config = ConfigDict(strict=True, validate_default=False)
 
 
 def absent() -> Any:
@@ -55,13 +57,3 @@ def legacy(message: str) -> BeforeValidator:
         raise ValueError(message)
 
     return BeforeValidator(refuse)
-
-
-def nearest(word: str, known: Iterable[str]) -> str:
-    """The remedy for an unknown name.
-
-    >>> nearest("learning_rat", ["learning_rate", "seed"])
-    'did you mean learning_rate?'
-    """
-    close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
-    return f"did you mean {close[0]}?" if close else "remove it"

@@ -1,0 +1,68 @@
+"""What the cockpit must know about a kind of job. Knows no kind and no engine: an entry is a dotted
+name that only the engine process imports.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel
+
+from engine.contract.envelope import Envelope
+from engine.contract.errors import ConfigProblem
+
+
+def _no_inputs(_: Any) -> Sequence[Path]:
+    return ()
+
+
+def _no_problems(_: Any) -> Sequence[ConfigProblem]:
+    return ()
+
+
+def _no_axes(_: Any, __: Collection[str]) -> Sequence[ConfigProblem]:
+    return ()
+
+
+def _no_envelope(_: Any) -> Envelope | None:
+    return None
+
+
+def _serves_nothing(_: Any) -> bool:
+    return False
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What the cockpit must know about a kind of job."""
+
+    name: str
+    summary: str
+    """One sentence for menus and help."""
+    config: type[BaseModel]
+    entry: str
+    """`package.module:function`, called in the engine process as `function(attempt)`."""
+    inputs: Callable[[Any], Sequence[Path]] = _no_inputs
+    """Files the job reads; each goes into job.json with size and hash."""
+    indifferent: frozenset[str] = frozenset()
+    """Settings, by dotted name, that cannot change the result: two jobs that differ in nothing
+    else are the same experiment."""
+    model: str | None = None
+    """The setting, by dotted name, that says which model is run: how long a run took says nothing
+    about one of another model. None where any two runs of the kind compare."""
+    steps: str | None = None
+    """The setting, by dotted name, that says how many steps it makes: twice as many are expected
+    to take twice as long. None where only a run that began can tell."""
+    check: Callable[[Any], Sequence[ConfigProblem]] = _no_problems
+    """What only a look at the file system can tell; run at enqueue, must be quick."""
+    cautions: Callable[[Any], Sequence[ConfigProblem]] = _no_problems
+    """What a valid config had better not say; every door that takes a job in shows it."""
+    sweep_cautions: Callable[[Any, Collection[str]], Sequence[ConfigProblem]] = _no_axes
+    """What a sweep over some settings, by dotted name, had better not be; shown beside those."""
+    envelope: Callable[[Any], Envelope | None] = _no_envelope
+    """The memory it will need at most; None when that cannot be told beforehand."""
+    serves: Callable[[Any], bool] = _serves_nothing
+    """Whether it starts the program that serves models (`NIGHTLANE_VLLM_BIN`)."""
