@@ -25,11 +25,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
+import engine
 from engine.contract.errors import NightlaneError
 from engine.reward import frames
 from engine.reward.verdict import Reason, Verdict
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(engine.__path__[0]).resolve().parent
 
 
 class PoolError(NightlaneError):

@@ -24,7 +24,10 @@ from engine.hooks import check_abort
 from engine.models import recompute
 from engine.models.logprobs import halves
 from engine.models.policy import Policy, Snapshot
-from engine.rl.losses import Tokens, combined_loss, k3, masked_mean
+from engine.rl.losses.aggregation import masked_mean
+from engine.rl.losses.combined import combined_loss
+from engine.rl.losses.kl import k3
+from engine.rl.losses.tokens import Tokens
 from engine.rl.minibatches import MicroBatch, Minibatch, plan
 from engine.rl.packing_probe import refuse_mixing
 from engine.rl.scoring import Batch, TokenScores, score

@@ -27,7 +27,7 @@ from engine.data import Question
 from engine.hooks import Declined, check_abort
 from engine.models.policy import Policy
 from engine.rl.gate import Gate
-from engine.rl.losses import masked_mean
+from engine.rl.losses.aggregation import masked_mean
 from engine.rl.scoring import Batch, score
 from engine.rl.split import Split
 from engine.rollout import Rollout

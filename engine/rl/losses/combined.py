@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
+import importlib
+from collections.abc import Callable
+from functools import cache
+
 from torch import Tensor
 
-from engine.contract.rl.objective import ObjectiveConfig
+from engine.contract.rl.objective import LossName, ObjectiveConfig
 from engine.rl.losses.aggregation import aggregate
 from engine.rl.losses.kl import KL
-from engine.rl.losses.registry import LOSSES
 from engine.rl.losses.tokens import PolicyTerm, Tokens
+
+PolicyLoss = Callable[[Tokens, float, float], PolicyTerm]
+"""`(tokens, lowest ratio, highest ratio) → loss per token`."""
+
+
+@cache
+def policy_loss(name: LossName) -> PolicyLoss:
+    """The function `name` of the file `engine/rl/losses/NAME.py`."""
+    found: PolicyLoss = getattr(importlib.import_module(f"engine.rl.losses.{name}"), name)
+    return found
 
 
 def combined_loss(
@@ -27,7 +40,7 @@ def combined_loss(
     `denominator` belongs to the whole update. The weights correct for the sampler and are
     constants; the KL term is not weighted.
     """
-    term = LOSSES[objective.loss](tokens, *objective.clip_bounds)
+    term = policy_loss(objective.loss)(tokens, *objective.clip_bounds)
     losses_BT = term.loss_BT if weights_BT is None else term.loss_BT * weights_BT
     if kl_coef:
         losses_BT = losses_BT + kl_coef * KL[objective.kl](tokens.logprobs_BT, reference_BT)

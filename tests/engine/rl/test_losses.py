@@ -5,16 +5,18 @@ from __future__ import annotations
 import json
 import math
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import torch
 from torch import Tensor
 
-from engine.contract.rl.objective import ObjectiveConfig
+from engine.contract.rl.objective import LossName, ObjectiveConfig
 from engine.models import tiny
 from engine.rl.denominators import Denominators
-from engine.rl.losses import Tokens, combined_loss, k1, k2, k3
+from engine.rl.losses.combined import combined_loss, policy_loss
+from engine.rl.losses.kl import k1, k2, k3
+from engine.rl.losses.tokens import Tokens
 from engine.rl.scoring import Batch, score
 from engine.rollout import Rollout
 from tests.engine.rl import paper_losses as papers
@@ -37,6 +39,13 @@ def loss_of(
         denominator=counted.of(objective.aggregation_used),
         **({"kl_coef": 0.0} | settings),
     )
+
+
+def test_every_loss_of_the_config_is_the_function_of_its_file() -> None:
+    """A new loss is one file and its name in the config."""
+    losses = {name: policy_loss(name) for name in get_args(LossName)}
+
+    assert [loss.__name__ for loss in losses.values()] == list(losses)
 
 
 # --- by hand ---

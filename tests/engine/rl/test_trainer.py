@@ -19,7 +19,7 @@ from engine.contract.rl.optim import OptimConfig
 from engine.data import Question
 from engine.hooks import Aborted, rl_hooks
 from engine.models.policy import Policy, Snapshot
-from engine.rl.losses import k3
+from engine.rl.losses.kl import k3
 from engine.rl.scoring import Batch, score
 from engine.rl.trainer import NonFiniteUpdateError, Trainer
 from engine.rollout import Groups, Rollout
