@@ -14,7 +14,6 @@ from starlette.middleware import Middleware
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.staticfiles import StaticFiles
 
-from app import problems
 from app.api import (
     autonomy,
     budget,
@@ -29,11 +28,7 @@ from app.api import (
     stream,
     sweeps,
 )
-from app.assets import STATIC_FOLDER
-from app.drawings import Drawings
-from app.guard import Guard
-from app.head import HeadAsGet
-from app.live import Live
+from app.charts.drawings import Drawings
 from app.pages import audit, board, machine, new_job, run, run_charts, strip
 from app.pages import autonomy as autonomy_page
 from app.pages import budget as budget_page
@@ -43,13 +38,18 @@ from app.pages import jobs as jobs_page
 from app.pages import queue as queue_page
 from app.pages import report as report_page
 from app.pages import samples as samples_page
-from app.parts import in_lane_time
-from app.settings import AppSettings
-from app.strip import Strips
-from app.ticker import Drains, Ticker
-from app.zones import Zones
-from worker.database import open_database
-from worker.lane.price import take_price
+from app.text.zones import Zones
+from app.web import problems
+from app.web.assets import STATIC_FOLDER
+from app.web.dependencies import in_lane_time
+from app.web.guard import Guard
+from app.web.head import HeadAsGet
+from app.web.live import Live
+from app.web.settings import AppSettings
+from app.web.strip import Strips
+from app.web.ticker import Drains, Ticker
+from worker.budget.price import take_price
+from worker.db.connection import open_database
 from worker.settings import WorkerSettings
 
 GZIP_LEVEL = 4

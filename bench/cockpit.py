@@ -33,7 +33,7 @@ import psutil
 from playwright.sync_api import BrowserContext, sync_playwright
 from sqlalchemy import insert, update
 
-from app.live import RATE_HZ
+from app.web.live import RATE_HZ
 from engine.contract.run_dir import RunDir
 from tests.app.night import Night, night, queue
 from tests.browser.conftest import ARGUMENTS
@@ -41,13 +41,13 @@ from tests.browser.piped import PATIENCE_S, Tab, piped
 from tests.deadline import eventually
 from tests.filled import filled
 from worker.attempt.ingest import write_metrics
-from worker.database import Database, open_database
-from worker.jobs.feed import last_change_id
-from worker.jobs.rollups import roll_up
-from worker.jobs.states import State
-from worker.jobs.tables import job, metric, state_count
-from worker.lane.mem_trace import LOG as MEMORY_LOG
-from worker.lane.mem_trace import MemoryPoint
+from worker.db.connection import Database, open_database
+from worker.db.metrics import roll_up
+from worker.db.tables import job, metric, state_count
+from worker.memory.trace import LOG as MEMORY_LOG
+from worker.memory.trace import MemoryPoint
+from worker.queue.states import State
+from worker.read.feed import last_change_id
 from worker.settings import WorkerSettings
 
 RUNS, POINTS, LONG = 1_000, 1_000_000, 100_000

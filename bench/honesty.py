@@ -26,9 +26,9 @@ import numpy.typing as npt
 from scipy.optimize import brentq
 
 from engine.contract.kinds.rl_run import RLRunConfig
-from engine.data import Question
+from engine.data.rows import Question
+from engine.data.split import Split, carve
 from engine.rl.report import report_fields
-from engine.rl.split import Split, carve
 from engine.rl.state import LoopState
 from worker.report.gains import standing
 from worker.report.runs import GAIN

@@ -32,15 +32,15 @@ from engine.contract.run_dir import RunDir
 from tests.postgres import postgres_server
 from worker.attempt.settlement import Verdict
 from worker.attempt.writing import actor, write_verdict
-from worker.database import Database, open_database
-from worker.jobs import views
-from worker.jobs.deferral import Reason
-from worker.jobs.queue import Claim, claim, enqueue, look
-from worker.jobs.states import State
-from worker.jobs.tables import job, state_count
-from worker.lane.identity import ProcessIdentity
-from worker.lane.lock import Lease, hold_lane
-from worker.lane.status import lane_status
+from worker.db.connection import Database, open_database
+from worker.db.tables import job, state_count
+from worker.lane.lease import Lease, hold_lane
+from worker.lane.process_id import ProcessIdentity
+from worker.queue.deferral import Reason
+from worker.queue.states import State
+from worker.queue.submit import Claim, claim, enqueue, look
+from worker.read import jobs as views
+from worker.read.lane import lane_status
 from worker.settings import WorkerSettings
 
 ROOT = Path(__file__).resolve().parent.parent

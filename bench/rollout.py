@@ -20,10 +20,10 @@ from typing import Any
 import torch
 from transformers import DynamicCache, Qwen3Config, Qwen3ForCausalLM
 
-from engine.data import Question
+from engine.data.rows import Question
 from engine.models import tiny
 from engine.models.policy import Policy
-from engine.rollout.hf import HFSampler
+from engine.sampling.hf import HFSampler
 
 
 @dataclass(frozen=True)

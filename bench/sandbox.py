@@ -14,7 +14,8 @@ import time
 from datetime import UTC, datetime
 from pathlib import Path
 
-from engine.reward import RewardAdapter, box, load_verifier
+from engine.rewards.adapter import RewardAdapter, load_verifier
+from engine.rewards.sandbox import box
 
 BOUND = 60
 

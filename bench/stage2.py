@@ -22,13 +22,13 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from engine.contract.stage2.ground_truth import GTObject
+from engine.contract.sources.ground_truth import GTObject
 from engine.contract.stage2.rollout_matching import RolloutMatchingConfig
-from engine.stage2.judge import judge
-from engine.stage2.packing import Packer, fullest, pack_window
-from engine.stage2.payload import render
-from engine.stage2.pieces import TokenPieces
-from engine.stage2.target import CEWeights, build_targets
+from engine.stage2.learn.packing import Packer, fullest, pack_window
+from engine.stage2.parse.pieces import TokenPieces
+from engine.stage2.target.judge import judge
+from engine.stage2.target.payload import render
+from engine.stage2.target.segments import CEWeights, build_targets
 
 LENGTHS = Path(__file__).with_name("stage2_lengths.json")
 CAPACITY = 12_000

@@ -19,22 +19,21 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import torch
 
-from engine.contract.stage2.records import Record, read_records
+from engine.contract.sources.records import Record, read_records
 from engine.contract.stage2.rollout_matching import RolloutMatchingConfig
-from engine.data import shapes
-from engine.models import tiny_vl
 from engine.models.qwen3_vl import load
 from engine.stage2.channel_a import SoftContext, build_segment
 from engine.stage2.channel_b import ChannelB, Taught
-from engine.stage2.desc_gate import DescGate
-from engine.stage2.layout import Shown
-from engine.stage2.learner import Learner, PackPlan
-from engine.stage2.objective import LossWeights
-from engine.stage2.payload import encode
-from engine.stage2.pieces import TokenPieces
-from engine.stage2.prompts import Prompt, PromptReader
-from engine.stage2.rollouts import Response
-from engine.stage2.target import CEWeights
+from engine.stage2.embedded import shapes, tiny_vl
+from engine.stage2.learn.layout import Shown
+from engine.stage2.learn.learner import Learner, PackPlan
+from engine.stage2.learn.objective import LossWeights
+from engine.stage2.parse.pieces import TokenPieces
+from engine.stage2.rollout.base import Response
+from engine.stage2.rollout.prompts import Prompt, PromptReader
+from engine.stage2.target.desc_gate import DescGate
+from engine.stage2.target.payload import encode
+from engine.stage2.target.segments import CEWeights
 
 SAMPLES = 16
 REPEATS = 7

@@ -23,11 +23,11 @@ from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from engine.contract.rl.objective import ObjectiveConfig
 from engine.contract.rl.optim import OptimConfig
-from engine.memory import PeakMeter, rss_gb
 from engine.models import tiny
 from engine.models.policy import Policy, Snapshot
 from engine.rl.trainer import Trainer
-from engine.rollout import Groups, Rollout
+from engine.run.memory import PeakMeter, rss_gb
+from engine.sampling.base import Groups, Rollout
 
 
 @dataclass(frozen=True)

@@ -22,15 +22,15 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from engine.reward.pool import Pool, Question
-from engine.reward.verdict import Reason
+from engine.rewards.judgement import Reason
+from engine.rewards.workers.pool import Pool, Question
 
 HANGING = Question("math", r"$\boxed{2^{10^{9}}}$", "7")
 WALL_S = 5.0
 HANGING_WALL_S = 0.25
 """Shorter, or a thousand hung inputs take 42 minutes; what is killed is the same."""
 FRESH = (
-    "import sys; from engine.reward.verifiers.math import verify; "
+    "import sys; from engine.rewards.verifiers.math import verify; "
     "print(verify(sys.argv[1], sys.argv[2]).reward)"
 )
 

@@ -22,9 +22,9 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from engine.contract.run_dir import AttemptDir
-from worker.attempt.memory import MemoryGuard
-from worker.lane.readings import HostMemory
-from worker.lane.sentry import DECISIONS
+from worker.memory.guard import MemoryGuard
+from worker.memory.readings import HostMemory
+from worker.memory.sentry import DECISIONS
 from worker.settings import WorkerSettings
 
 POOL_GB = 4.0

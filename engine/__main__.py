@@ -18,12 +18,12 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from engine.attempt import Attempt, open_attempt, read_newest_job
 from engine.contract.errors import ConfigError, ConfigProblem, NightlaneError, UnfitError
 from engine.contract.events import EventLog
 from engine.contract.registry import get_kind
 from engine.contract.run_dir import Abort, AbortReason, AttemptDir, ExitCode, RunDir, RunDirError
-from engine.hooks import Aborted, Declined, rl_hooks
+from engine.run.session import Attempt, open_attempt, read_newest_job
+from engine.run.stop import Aborted, Declined, rl_hooks
 
 CRASHED = 1
 

@@ -13,7 +13,9 @@ from dataclasses import dataclass
 import torch
 
 from engine.contract.kinds.rl_run import RLRunConfig
-from engine.data import Bench, addition, load
+from engine.data import addition
+from engine.data.rows import Bench, load
+from engine.data.split import Split
 from engine.models.tiny import NAME
 from engine.rl.loop import RLLoop
 from engine.rl.parts import (
@@ -24,7 +26,6 @@ from engine.rl.parts import (
     build_sampler,
     build_trainer,
 )
-from engine.rl.split import Split
 from engine.rl.warmup import prepare
 
 SAMPLES = 10

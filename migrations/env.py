@@ -1,10 +1,9 @@
-"""Alembic's entry: runs the migrations on the connection that worker.database hands over."""
+"""Alembic's entry: runs the migrations on the connection that worker.db.connection hands over."""
 
 from alembic import context
 from sqlmodel import SQLModel
 
-import worker.jobs.tables
-import worker.lane.tables  # noqa: F401 - both fill the metadata
+import worker.db.lane_tables  # noqa: F401 - both fill the metadata
 
 context.configure(
     connection=context.config.attributes["connection"],

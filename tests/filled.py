@@ -27,18 +27,19 @@ from engine.contract.run_dir import Abort, AbortReason, ExitCode, RunDir
 from tests.app.night import CONFIG, Attempt, Night, night
 from tests.app.rollouts import fill_boxes, fill_run
 from worker.attempt.settlement import Ending, settle
-from worker.database import Database
-from worker.jobs import control, pausing
-from worker.jobs.deferral import Deferral, Reason
-from worker.jobs.queue import enqueue
-from worker.jobs.submission import submission
-from worker.jobs.sweeps import submit_sweep
-from worker.lane import governor, ledger, policy
-from worker.lane.mem_trace import MemoryLog
-from worker.lane.sentry import DECISIONS
-from worker.lane.window import EARLIEST, zone_named
+from worker.budget import ledger
+from worker.clock.night import night_at
+from worker.clock.window import EARLIEST, zone_named
+from worker.db.connection import Database
+from worker.memory.sentry import DECISIONS
+from worker.memory.trace import MemoryLog
+from worker.queue import control, pausing
+from worker.queue.deferral import Deferral, Reason
+from worker.queue.submission import submission
+from worker.queue.submit import enqueue
+from worker.queue.sweeps import submit_sweep
 from worker.report import snapshot
-from worker.report.night import night_at
+from worker.schedule import governor, policy
 
 HOUR = 3600.0
 DAY = 24 * HOUR

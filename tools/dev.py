@@ -14,11 +14,11 @@ from pathlib import Path
 import uvicorn
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from app import assets
 from app.main import create_app
-from app.settings import AppSettings
+from app.web import assets
+from app.web.settings import AppSettings
 from tests.filled import filled
-from worker.database import open_database
+from worker.db.connection import open_database
 from worker.settings import WorkerSettings
 
 PLACE = Path(".nightlane/dev")

@@ -2,7 +2,7 @@ r"""Records what the published harnesses say, so that the suite can hold our ver
 
 `python -m tools.harness_agreement` makes a virtual environment with the pinned harnesses under
 `.agreement/` (never in the project's own), asks them about generated and mutated answers, and
-writes `tests/engine/reward/agreement/*.jsonl`; `--check` writes nothing and fails on a
+writes `tests/engine/rewards/agreement/*.jsonl`; `--check` writes nothing and fails on a
 difference. Two harnesses are on no registry: `--open-instruct FILE` names a Python file with
 allenai's `GSM8KVerifier` and `MathVerifier`, `--apps FILE` the `eval/testing_util.py` of
 hendrycks/apps; without them their recorded rows stay.
@@ -36,7 +36,7 @@ from typing import Any
 from tools.ifeval_examples import Example, collect
 
 ROOT = Path(__file__).resolve().parent.parent
-FOLDER = ROOT / "tests/engine/reward/agreement"
+FOLDER = ROOT / "tests/engine/rewards/agreement"
 VENV = ROOT / ".agreement"
 PINS = [
     "antlr4-python3-runtime==4.11.1",
@@ -125,7 +125,7 @@ def _compare(fresh: Path) -> int:
 
 def report_examples(examples: list[Example]) -> int:
     """Say how many verdicts are equal, and show every one of ours that is not."""
-    from engine.reward.ifeval_checks import CHECKS, follows  # noqa: PLC0415 - only outside
+    from engine.rewards.text.ifeval_checks import CHECKS, follows  # noqa: PLC0415 - only outside
 
     copies = [name for name in examples[0] if name.partition(" ")[0] in COPIES]
     equal, undecided, differences = 0, 0, []

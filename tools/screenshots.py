@@ -18,7 +18,7 @@ from playwright.sync_api import Browser, BrowserContext, sync_playwright
 from tests.browser.conftest import ARGUMENTS, Server
 from tests.browser.places import PLACES
 from tests.filled import Filled, filled
-from worker.database import open_database
+from worker.db.connection import open_database
 from worker.settings import WorkerSettings
 
 OUT = Path(".nightlane/screenshots")

@@ -17,17 +17,17 @@ from types import FrameType
 
 from sqlalchemy import Connection
 
-from worker.admission import Admission, PutOff
 from worker.attempt.rescue import rescue
 from worker.attempt.supervisor import Supervisor
 from worker.attempt.writing import Settled, actor
-from worker.database import Database, open_database
-from worker.jobs.deferral import wake_due
-from worker.jobs.queue import Claim, claim, look
+from worker.budget.price import take_price
+from worker.db.connection import Database, open_database
 from worker.lane.accelerator import require_accelerator
-from worker.lane.lock import Lease, hold_lane
-from worker.lane.price import take_price
+from worker.lane.lease import Lease, hold_lane
+from worker.queue.deferral import wake_due
+from worker.queue.submit import Claim, claim, look
 from worker.report.digest import send_once
+from worker.schedule.admission import Admission, PutOff
 from worker.settings import WorkerSettings
 
 

@@ -8,14 +8,14 @@ from typing import Any
 import anyio.to_thread
 from fastapi import APIRouter, Request
 
-from app.parts import DatabasePart
-from app.requests import REST, json_object, takes
+from app.forms.requests import REST, json_object, takes
+from app.web.dependencies import DatabasePart
 from engine.contract.errors import ConfigError, ConfigProblem
-from worker import autonomy
-from worker.admission import memory_of
-from worker.database import Database
-from worker.lane.policy import Policy
-from worker.lane.preview import Preview, preview
+from worker.db.connection import Database
+from worker.read.tonight import Preview, preview
+from worker.schedule import autonomy
+from worker.schedule.admission import memory_of
+from worker.schedule.policy import Policy
 
 router = APIRouter(prefix="/api/v1/autonomy", tags=["autonomy"])
 

@@ -8,11 +8,11 @@ import time
 import anyio.to_thread
 from fastapi import APIRouter, Request
 
-from app.parts import DatabasePart
-from app.requests import REST, json_object, takes
-from worker.database import Database
-from worker.lane import ledger
-from worker.lane.ledger import DayView, ExternalSpend
+from app.forms.requests import REST, json_object, takes
+from app.web.dependencies import DatabasePart
+from worker.budget import ledger
+from worker.budget.ledger import DayView, ExternalSpend
+from worker.db.connection import Database
 
 router = APIRouter(prefix="/api/v1/budget", tags=["budget"])
 

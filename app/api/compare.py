@@ -6,8 +6,8 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 
-from app.parts import DatabasePart
-from worker.comparison.compare import (
+from app.web.dependencies import DatabasePart
+from worker.read.comparison.compare import (
     MOST_JOBS,
     Comparison,
     RowPage,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from fastapi import APIRouter
 
-from app.parts import DatabasePart, LivePart
-from worker.jobs.feed import last_change_id
+from app.web.dependencies import DatabasePart, LivePart
+from worker.read.feed import last_change_id
 
 router = APIRouter()
 

@@ -10,19 +10,21 @@ from fastapi import APIRouter, Query, Request
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from starlette.responses import JSONResponse, Response
 
-from app.drawings import View
-from app.parts import DatabasePart, DrawingsPart, JobId
-from app.requests import REST, json_object, key_of, optional_body, takes, wanted_job
+from app.charts.drawings import View
+from app.forms.requests import REST, json_object, key_of, optional_body, takes, wanted_job
+from app.web.dependencies import DatabasePart, DrawingsPart, JobId
 from engine.contract.errors import ConfigError, ConfigProblem
 from engine.contract.problems import problems_of
 from engine.contract.registry import cautions
-from worker.database import Database
-from worker.jobs import control, order, queue, views
-from worker.jobs.control import Done, Edit
-from worker.jobs.order import Move
-from worker.jobs.series import MOST_POINTS, Steps, values
-from worker.jobs.states import State
-from worker.jobs.submission import Submission
+from worker.db.connection import Database
+from worker.queue import control, order
+from worker.queue import submit as queue
+from worker.queue.control import Done, Edit
+from worker.queue.order import Move
+from worker.queue.states import State
+from worker.queue.submission import Submission
+from worker.read import jobs as views
+from worker.read.series import MOST_POINTS, Steps, values
 
 router = APIRouter(prefix="/api/v1/jobs", tags=["jobs"])
 

@@ -6,10 +6,10 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 
-from app.parts import DatabasePart, SettingsPart
-from worker.lane import decisions
-from worker.lane.decisions import DecisionView
-from worker.lane.status import LaneView, lane_status
+from app.web.dependencies import DatabasePart, SettingsPart
+from worker.db import decisions
+from worker.db.decisions import DecisionView
+from worker.read.lane import LaneView, lane_status
 
 router = APIRouter(prefix="/api/v1/lane", tags=["lane"])
 

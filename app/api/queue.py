@@ -8,12 +8,13 @@ import anyio.to_thread
 from fastapi import APIRouter, Query, Request
 from pydantic import BaseModel, ConfigDict
 
-from app.parts import DatabasePart
-from app.requests import REST, optional_body, takes
-from worker.database import Database
-from worker.jobs import pausing, views
-from worker.jobs.pausing import MAX_WHY, PauseRequest
-from worker.jobs.states import State
+from app.forms.requests import REST, optional_body, takes
+from app.web.dependencies import DatabasePart
+from worker.db.connection import Database
+from worker.queue import pausing
+from worker.queue.pausing import MAX_WHY, PauseRequest
+from worker.queue.states import State
+from worker.read import jobs as views
 
 router = APIRouter(prefix="/api/v1/queue", tags=["queue"])
 

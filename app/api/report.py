@@ -7,7 +7,7 @@ import time
 
 from fastapi import APIRouter
 
-from app.parts import DatabasePart
+from app.web.dependencies import DatabasePart
 from worker.report.snapshot import report_of
 from worker.report.standup import Report
 

@@ -6,10 +6,10 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 
-from app.parts import DatabasePart, JobId
-from worker.jobs import views
-from worker.samples.files import Split
-from worker.samples.query import HistoryPage, SamplePage, Wanted, find_history, find_samples
+from app.web.dependencies import DatabasePart, JobId
+from worker.read import jobs as views
+from worker.read.samples.files import Split
+from worker.read.samples.query import HistoryPage, SamplePage, Wanted, find_history, find_samples
 
 router = APIRouter(prefix="/api/v1/jobs/{job_id}/samples", tags=["samples"])
 

@@ -8,8 +8,8 @@ import anyio
 from fastapi import APIRouter, Header, Query
 from sse_starlette import EventSourceResponse
 
-from app.live import Live
-from app.parts import LivePart
+from app.web.dependencies import LivePart
+from app.web.live import Live
 
 router = APIRouter(prefix="/api/v1", tags=["stream"])
 

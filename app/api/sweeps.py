@@ -9,10 +9,11 @@ from fastapi import APIRouter, Request
 from starlette.responses import JSONResponse
 
 from app.api.jobs import NewJob
-from app.parts import DatabasePart, JobId
-from app.requests import REST, json_object, key_of, takes, wanted_job
-from worker.database import Database
-from worker.jobs import control, sweeps, views
+from app.forms.requests import REST, json_object, key_of, takes, wanted_job
+from app.web.dependencies import DatabasePart, JobId
+from worker.db.connection import Database
+from worker.queue import control, sweeps
+from worker.read import jobs as views
 
 router = APIRouter(prefix="/api/v1/sweeps", tags=["sweeps"])
 

@@ -13,7 +13,7 @@ from app.cli.place import AsJson, DataDir, opened
 from engine.contract.errors import ConfigError, ConfigProblem
 
 if TYPE_CHECKING:
-    from worker.database import Database
+    from worker.db.connection import Database
 
 OtherJob = Annotated[int | None, typer.Option(metavar="JOB", min=1, max=2**63 - 1)]
 
@@ -37,7 +37,7 @@ def cancel(
     data_dir: DataDir = None,
 ) -> None:
     """End a job for good: a queued one at once, a running one at its next checkpoint."""
-    from worker.jobs import control  # noqa: PLC0415 - keeps --help light
+    from worker.queue import control  # noqa: PLC0415 - keeps --help light
 
     if (job_id is None) == (sweep is None):
         remedy = "give a job's number, or --sweep"
@@ -60,7 +60,7 @@ def requeue(
     context: typer.Context, *, job_id: JobId, as_json: AsJson = False, data_dir: DataDir = None
 ) -> None:
     """Let a running job write a checkpoint and go back into the queue."""
-    from worker.jobs import control  # noqa: PLC0415 - keeps --help light
+    from worker.queue import control  # noqa: PLC0415 - keeps --help light
 
     with opened(context, data_dir) as database:
         done = control.requeue(database, job_id, actor=who())
@@ -81,7 +81,7 @@ def retry(
     data_dir: DataDir = None,
 ) -> None:
     """Queue a job that did not succeed once more; it resumes. Prints its id."""
-    from worker.jobs import control  # noqa: PLC0415 - keeps --help light
+    from worker.queue import control  # noqa: PLC0415 - keeps --help light
 
     with opened(context, data_dir) as database:
         if fresh:
@@ -108,7 +108,8 @@ def move(
     data_dir: DataDir = None,
 ) -> None:
     """Give a queued job another place: --before or --after a job, --top or --bottom."""
-    from worker.jobs import order, views  # noqa: PLC0415 - keeps --help light
+    from worker.queue import order  # noqa: PLC0415 - keeps --help light
+    from worker.read import jobs as views  # noqa: PLC0415 - keeps --help light
 
     if (before is not None) + (after is not None) + top + bottom != 1:
         remedy = "give one of --before JOB, --after JOB, --top and --bottom"
@@ -147,7 +148,8 @@ def edit(
     data_dir: DataDir = None,
 ) -> None:
     """Change what a queued job waits for, its priority or its tags."""
-    from worker.jobs import control, views  # noqa: PLC0415 - keeps --help light
+    from worker.queue import control  # noqa: PLC0415 - keeps --help light
+    from worker.read import jobs as views  # noqa: PLC0415 - keeps --help light
 
     if after and no_after:
         remedy = "give --after JOB, or --no-after"
@@ -171,7 +173,8 @@ def edit(
 
 def _stopped(database: Database, job_id: int, outcome: str) -> str:
     """What came of a request to cancel a job, behind its number."""
-    from worker.jobs import control, views  # noqa: PLC0415 - keeps --help light
+    from worker.queue import control  # noqa: PLC0415 - keeps --help light
+    from worker.read import jobs as views  # noqa: PLC0415 - keeps --help light
 
     match outcome:
         case control.Done.AT_ONCE:
@@ -185,7 +188,7 @@ def _stopped(database: Database, job_id: int, outcome: str) -> str:
 
 
 def _print_stopped(database: Database, job_id: int, outcome: str) -> None:
-    from worker.jobs import views  # noqa: PLC0415 - keeps --help light
+    from worker.read import jobs as views  # noqa: PLC0415 - keeps --help light
 
     job = views.get_job(database, job_id)
     print_json({"outcome": outcome, "job": job.model_dump(mode="json")})

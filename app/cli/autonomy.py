@@ -12,8 +12,8 @@ from app.cli.output import note, print_json, print_table
 from app.cli.place import AsJson, DataDir, opened
 
 if TYPE_CHECKING:
-    from worker.autonomy import Status
-    from worker.lane.preview import Preview, Step
+    from worker.read.tonight import Preview, Step
+    from worker.schedule.autonomy import Status
 
 group = typer.Typer(
     help="Let the lane run its queue by itself.", no_args_is_help=True, rich_markup_mode=None
@@ -61,8 +61,8 @@ def on(
 ) -> None:
     """Arm the lane. Prints the crontab line; what was armed before is replaced."""
     from worker.amounts import exact  # noqa: PLC0415 - keeps --help light
-    from worker.autonomy import switch_on  # noqa: PLC0415 - keeps --help light
-    from worker.lane.policy import described  # noqa: PLC0415 - keeps --help light
+    from worker.schedule.autonomy import switch_on  # noqa: PLC0415 - keeps --help light
+    from worker.schedule.policy import described  # noqa: PLC0415 - keeps --help light
 
     raw = {
         "interval_min": interval_min,
@@ -93,7 +93,7 @@ def on(
 @group.command()
 def off(context: typer.Context, *, as_json: AsJson = False, data_dir: DataDir = None) -> None:
     """Switch it off: no cron line, no dead attempts, the resident model up again."""
-    from worker.autonomy import switch_off  # noqa: PLC0415 - keeps --help light
+    from worker.schedule.autonomy import switch_off  # noqa: PLC0415 - keeps --help light
 
     with opened(context, data_dir) as database:
         done = switch_off(database, actor=who(), now=time.time())
@@ -120,7 +120,7 @@ def off(context: typer.Context, *, as_json: AsJson = False, data_dir: DataDir = 
 @group.command()
 def status(context: typer.Context, *, as_json: AsJson = False, data_dir: DataDir = None) -> None:
     """Say what the lane may do by itself, and what today has cost."""
-    from worker import autonomy  # noqa: PLC0415 - keeps --help light
+    from worker.schedule import autonomy  # noqa: PLC0415 - keeps --help light
 
     with opened(context, data_dir) as database:
         found = autonomy.status(database, time.time())
@@ -133,8 +133,8 @@ def status(context: typer.Context, *, as_json: AsJson = False, data_dir: DataDir
 @group.command("preview")
 def preview_(context: typer.Context, *, as_json: AsJson = False, data_dir: DataDir = None) -> None:
     """Show tonight before it happens: order, start, finish, cost, memory, and who must wait."""
-    from worker.admission import memory_of  # noqa: PLC0415 - keeps --help light
-    from worker.lane.preview import preview  # noqa: PLC0415 - keeps --help light
+    from worker.read.tonight import preview  # noqa: PLC0415 - keeps --help light
+    from worker.schedule.admission import memory_of  # noqa: PLC0415 - keeps --help light
 
     with opened(context, data_dir) as database:
         found = preview(database, time.time(), lambda: memory_of(database))
@@ -145,7 +145,7 @@ def preview_(context: typer.Context, *, as_json: AsJson = False, data_dir: DataD
 
 
 def _print_status(found: Status) -> None:
-    from app import wording  # noqa: PLC0415 - keeps --help light
+    from app.text import wording  # noqa: PLC0415 - keeps --help light
     from worker.amounts import dollars, exact  # noqa: PLC0415 - keeps --help light
 
     terms = found.terms or {}
@@ -179,7 +179,7 @@ def _print_status(found: Status) -> None:
 
 
 def _print_preview(found: Preview) -> None:
-    from app import wording  # noqa: PLC0415 - keeps --help light
+    from app.text import wording  # noqa: PLC0415 - keeps --help light
 
     if found.starts_at is None:
         note(f"nothing starts by itself: {found.reason}: {found.detail}")
@@ -193,7 +193,7 @@ def _print_preview(found: Preview) -> None:
 
 
 def _row(step: Step) -> tuple[str, ...]:
-    from app import wording  # noqa: PLC0415 - keeps --help light
+    from app.text import wording  # noqa: PLC0415 - keeps --help light
 
     finish = wording.clock(step.finishes_at)
     if step.stops_at is not None:

@@ -30,8 +30,8 @@ def show(
     context: typer.Context, *, day: Day = None, as_json: AsJson = False, data_dir: DataDir = None
 ) -> None:
     """Print the ledger of one local day and its sums."""
-    from app import wording  # noqa: PLC0415 - keeps --help light
-    from worker.lane import ledger  # noqa: PLC0415 - keeps --help light
+    from app.text import wording  # noqa: PLC0415 - keeps --help light
+    from worker.budget import ledger  # noqa: PLC0415 - keeps --help light
 
     with opened(context, data_dir) as database:
         found = ledger.day_view(database, _day(day), time.time())
@@ -68,7 +68,7 @@ def add(
     data_dir: DataDir = None,
 ) -> None:
     """Count money that was spent elsewhere against a day's cap."""
-    from worker.lane import ledger  # noqa: PLC0415 - keeps --help light
+    from worker.budget import ledger  # noqa: PLC0415 - keeps --help light
 
     raw = {"usd": usd, "note": text, "day": _day(day)}
     with opened(context, data_dir) as database:
@@ -88,7 +88,7 @@ def price(
 ) -> None:
     """Set the price of the lane's hour; it counts from the next drain on."""
     from worker.amounts import dollars  # noqa: PLC0415 - keeps --help light
-    from worker.lane.price import set_price  # noqa: PLC0415 - keeps --help light
+    from worker.budget.price import set_price  # noqa: PLC0415 - keeps --help light
 
     with opened(context, data_dir) as database:
         done = set_price(database, {"usd_h": usd_h}, actor=who(), now=time.time())

@@ -10,8 +10,8 @@ from app.cli.output import note, plain, print_json, print_table
 from app.cli.place import AsJson, DataDir, opened
 
 if TYPE_CHECKING:
-    from worker.comparison.compare import Against, Comparison, Score, Side
-    from worker.comparison.difference import Difference
+    from worker.read.comparison.compare import Against, Comparison, Score, Side
+    from worker.read.comparison.difference import Difference
 
 JobIds = Annotated[
     list[int],
@@ -28,7 +28,7 @@ def compare(
     context: typer.Context, *, job_ids: JobIds, as_json: AsJson = False, data_dir: DataDir = None
 ) -> None:
     """Compare runs on their held-out rows, pair by pair, and their settings."""
-    from worker.comparison.compare import compare_jobs  # noqa: PLC0415 - keeps --help light
+    from worker.read.comparison.compare import compare_jobs  # noqa: PLC0415 - keeps --help light
 
     with opened(context, data_dir) as database:
         found = compare_jobs(database, job_ids)
@@ -39,7 +39,7 @@ def compare(
 
 
 def _print(found: Comparison) -> None:
-    from app import wording  # noqa: PLC0415 - keeps --help light
+    from app.text import wording  # noqa: PLC0415 - keeps --help light
 
     for caution in found.cautions:
         note(f"caution: {plain(caution)}")
@@ -62,7 +62,7 @@ def _print(found: Comparison) -> None:
 
 
 def _said(one: Against, first: Side, side: Side) -> str:
-    from app import wording  # noqa: PLC0415 - keeps --help light
+    from app.text import wording  # noqa: PLC0415 - keeps --help light
 
     if one.picked is None:
         who = side if side.why_not else first
@@ -85,13 +85,13 @@ def _said(one: Against, first: Side, side: Side) -> str:
 
 
 def _p(last: Difference) -> str:
-    from app import wording  # noqa: PLC0415 - keeps --help light
+    from app.text import wording  # noqa: PLC0415 - keeps --help light
 
     return wording.number(last.p_value if last.p_holm is None else last.p_holm)
 
 
 def _side(side: Side) -> tuple[str, ...]:
-    from app import wording  # noqa: PLC0415 - keeps --help light
+    from app.text import wording  # noqa: PLC0415 - keeps --help light
 
     def score(one: Score | None) -> str:
         return wording.percent(one.score if one else None)

@@ -21,7 +21,7 @@ def register(cli: typer.Typer) -> None:
 @group.command()
 def upgrade(context: typer.Context, *, as_json: AsJson = False, data_dir: DataDir = None) -> None:
     """Create the database, or bring it forward to this version's tables."""
-    from worker.database import known_versions, url_of  # noqa: PLC0415 - keeps --help light
+    from worker.db.connection import known_versions, url_of  # noqa: PLC0415 - keeps --help light
 
     with opened(context, data_dir) as database:
         url = url_of(database.settings).render_as_string()
@@ -40,7 +40,7 @@ def backup(
     data_dir: DataDir = None,
 ) -> None:
     """Copy the database to FILE, also while jobs run. The run directories are not in it."""
-    from worker.backup import backup as run  # noqa: PLC0415 - keeps --help light
+    from worker.db.backup import backup as run  # noqa: PLC0415 - keeps --help light
 
     size = run(worker_settings(context, data_dir), target)
     if as_json:
@@ -58,7 +58,7 @@ def restore(
     data_dir: DataDir = None,
 ) -> None:
     """Put a copy where the database was. Refused while anything of the old one is there."""
-    from worker.backup import restore as run  # noqa: PLC0415 - keeps --help light
+    from worker.db.backup import restore as run  # noqa: PLC0415 - keeps --help light
     from worker.lane.machine_lock import drains_of_data  # noqa: PLC0415 - keeps --help light
 
     settings = worker_settings(context, data_dir)

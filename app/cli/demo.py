@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from rich.progress import Progress
     from rich.table import Table
 
-    from app.detached import Detached
-    from worker.database import Database
-    from worker.jobs.views import JobView
+    from app.web.detached import Detached
+    from worker.db.connection import Database
+    from worker.read.jobs import JobView
     from worker.settings import WorkerSettings
 
 NAME = "demo"
@@ -68,7 +68,7 @@ def demo(
     """Train the embedded tiny model and show what it learnt."""
     from rich.console import Console  # noqa: PLC0415 - keeps --help light
 
-    from worker.database import open_database  # noqa: PLC0415
+    from worker.db.connection import open_database  # noqa: PLC0415
 
     settings = worker_settings(context, data_dir)
     config = _config(recipe, seed, assignments or ())
@@ -90,7 +90,7 @@ def demo(
 
 def _leave_other_jobs_alone(database: Database, settings: WorkerSettings) -> None:
     """The demo's drain would run them first, and nobody asked for that."""
-    from worker.jobs import views  # noqa: PLC0415
+    from worker.read import jobs as views  # noqa: PLC0415
 
     others = [job for job in views.next_jobs(database) if job.name != NAME]
     if others:
@@ -103,7 +103,7 @@ def _leave_other_jobs_alone(database: Database, settings: WorkerSettings) -> Non
 
 def _config(recipe: Path | None, seed: int | None, assignments: Sequence[str]) -> dict[str, Any]:
     """The recipe's YAML with the command line's changes. Raises ConfigError."""
-    from app.shipped import demo_recipe  # noqa: PLC0415 - keeps --help light
+    from app.web.shipped import demo_recipe  # noqa: PLC0415 - keeps --help light
     from engine.contract.documents import parse_yaml  # noqa: PLC0415
 
     path = recipe or demo_recipe()
@@ -124,7 +124,7 @@ def _config(recipe: Path | None, seed: int | None, assignments: Sequence[str]) -
 
 def _waiting_demo(database: Database, config: Mapping[str, Any]) -> int | None:
     """An interrupted demo of the same recipe that waits to be resumed."""
-    from worker.jobs import views  # noqa: PLC0415
+    from worker.read import jobs as views  # noqa: PLC0415
 
     for job in views.next_jobs(database):
         if job.name == NAME and job.attempt and _includes(job.config, config):
@@ -165,7 +165,7 @@ class _Cockpit:
             self._process.stop(patience_s=5)
 
     def _start(self) -> None:
-        from app.detached import spawn_cockpit  # noqa: PLC0415
+        from app.web.detached import spawn_cockpit  # noqa: PLC0415
 
         self._process = spawn_cockpit(self._arguments, self._settings, "serve.log", bound=True)
         deadline = time.monotonic() + 60
@@ -222,7 +222,7 @@ def _run(
     database: Database, settings: WorkerSettings, job_id: int, cockpit: _Cockpit, say: Console
 ) -> JobView:
     """Drain until the job is over, whatever is killed meanwhile."""
-    from app.detached import spawn_cockpit  # noqa: PLC0415
+    from app.web.detached import spawn_cockpit  # noqa: PLC0415
 
     with _display(say) as show:
         for number in range(DRAINS):
@@ -247,7 +247,7 @@ def _follow(
     database: Database, job_id: int, drain: Detached, cockpit: _Cockpit, show: _Show
 ) -> JobView:
     """Show progress until the drain has ended or the job is over."""
-    from worker.jobs import views  # noqa: PLC0415
+    from worker.read import jobs as views  # noqa: PLC0415
 
     while True:
         ended = drain.poll() is not None
@@ -295,7 +295,7 @@ def _display(say: Console) -> Iterator[_Show]:
 
 def _progress_line(job: JobView) -> str:
     """`training step 12/60 · pool 0.71 · held-out 0.68 · 40 s left`."""
-    from worker.jobs.time_left import left_s  # noqa: PLC0415
+    from worker.estimate.time_left import left_s  # noqa: PLC0415
 
     live = job.result
     parts = [str(live.get("phase") or job.state)]
@@ -314,7 +314,7 @@ def _show_result(job: JobView, url: str, *, as_json: bool) -> None:
     """The one screen at the end, or the one object. Raises DemoError for a job that failed."""
     from rich.console import Console  # noqa: PLC0415
 
-    from worker.jobs.states import State  # noqa: PLC0415
+    from worker.queue.states import State  # noqa: PLC0415
 
     if job.state is not State.SUCCEEDED:
         raise DemoError(f"job {job.id} {job.state}: {job.error or job.cause} ({job.run_dir})")
@@ -342,8 +342,8 @@ def screen(job: JobView, url: str) -> Table:
     """The same for people, with the time that the pages say and the engine's part of it."""
     from rich.table import Table  # noqa: PLC0415
 
-    from app import wording  # noqa: PLC0415
-    from app.headline import Headline  # noqa: PLC0415
+    from app.text import wording  # noqa: PLC0415
+    from app.text.headline import Headline  # noqa: PLC0415
 
     result = job.result
     lane, steps = (wording.duration(s) for s in (Headline.of(job).seconds, result["seconds"]))

@@ -6,7 +6,7 @@ import typer
 
 from app.cli.output import note, plain, print_json
 from app.cli.place import AsJson, DataDir, worker_settings
-from app.exits import Exit
+from app.text.exits import Exit
 
 
 def register(cli: typer.Typer) -> None:
@@ -16,7 +16,7 @@ def register(cli: typer.Typer) -> None:
 
 def doctor(context: typer.Context, *, as_json: AsJson = False, data_dir: DataDir = None) -> None:
     """Look at disk, database, lane and programs; exit 1 when something is at risk."""
-    from worker.diagnosis import Level, diagnose  # noqa: PLC0415 - keeps --help light
+    from worker.read.diagnosis import Level, diagnose  # noqa: PLC0415 - keeps --help light
 
     findings = diagnose(worker_settings(context, data_dir))
     if as_json:

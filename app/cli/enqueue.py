@@ -14,8 +14,8 @@ from app.cli.place import AsJson, DataDir, opened
 from engine.contract.errors import ConfigError, ConfigProblem
 
 if TYPE_CHECKING:
-    from worker.database import Database
-    from worker.jobs.submission import Submission
+    from worker.db.connection import Database
+    from worker.queue.submission import Submission
 
 
 def register(cli: typer.Typer) -> None:
@@ -76,7 +76,7 @@ def enqueue(
 ) -> None:
     """Queue a job, or with a sweep several. Prints their ids."""
     from engine.contract.documents import parse_yaml  # noqa: PLC0415 - keeps --help light
-    from worker.jobs.submission import submission  # noqa: PLC0415 - keeps --help light
+    from worker.queue.submission import submission  # noqa: PLC0415 - keeps --help light
 
     raw = parse_yaml(_read(file))
     for assignment in assignments or ():
@@ -109,7 +109,7 @@ def enqueue(
 
 def _enqueue_one(database: Database, wanted: Submission, key: str | None, *, as_json: bool) -> None:
     from engine.contract.registry import cautions  # noqa: PLC0415 - keeps --help light
-    from worker.jobs.queue import submit  # noqa: PLC0415 - keeps --help light
+    from worker.queue.submit import submit  # noqa: PLC0415 - keeps --help light
 
     done = submit(database, wanted, actor=who(), key=key)
     if as_json:
@@ -127,7 +127,7 @@ def _enqueue_one(database: Database, wanted: Submission, key: str | None, *, as_
 def _enqueue_sweep(
     database: Database, wanted: Submission, key: str | None, *, as_json: bool
 ) -> None:
-    from worker.jobs.sweeps import cautions_of, submit_sweep  # noqa: PLC0415 - keeps --help light
+    from worker.queue.sweeps import cautions_of, submit_sweep  # noqa: PLC0415 - keeps --help light
 
     done = submit_sweep(database, wanted, actor=who(), key=key)
     if as_json:
@@ -205,7 +205,7 @@ def who() -> str:
 def _print_resolved(wanted: Submission, *, as_json: bool) -> None:
     """The config, or each point of a sweep, with every default written out."""
     from engine.contract.registry import validate  # noqa: PLC0415 - keeps --help light
-    from worker.jobs.sweeps import checked_candidates  # noqa: PLC0415 - keeps --help light
+    from worker.queue.sweeps import checked_candidates  # noqa: PLC0415 - keeps --help light
 
     if wanted.sweep is None:
         _print_config(validate(wanted.kind, wanted.config).model_dump(mode="json"), as_json=as_json)

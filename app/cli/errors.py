@@ -15,7 +15,7 @@ from pathlib import Path
 import typer
 from pydantic import ValidationError
 
-from app.exits import Exit
+from app.text.exits import Exit
 from engine.contract.errors import ConfigError, NightlaneError
 
 
@@ -55,16 +55,16 @@ def _forget_output() -> None:
 
 def exit_code(error: NightlaneError) -> Exit:
     """The exit status of an error this project can explain."""
-    from app.settings import HostRefusedError  # noqa: PLC0415 - only when something failed
-    from worker.jobs.lookup import (  # noqa: PLC0415 - only when something failed
+    from app.web.settings import HostRefusedError  # noqa: PLC0415 - only when something failed
+    from worker.lane.accelerator import NoLaneError  # noqa: PLC0415 - only when something failed
+    from worker.lane.lease import LaneHeldError  # noqa: PLC0415 - only when something failed
+    from worker.queue.lookup import (  # noqa: PLC0415 - only when something failed
         JobNotFoundError,
         SweepNotFoundError,
     )
-    from worker.jobs.refusals import (  # noqa: PLC0415 - only when something failed
+    from worker.queue.refusals import (  # noqa: PLC0415 - only when something failed
         QueueRefusedError,
     )
-    from worker.lane.accelerator import NoLaneError  # noqa: PLC0415 - only when something failed
-    from worker.lane.lock import LaneHeldError  # noqa: PLC0415 - only when something failed
 
     if isinstance(error, ConfigError):
         return Exit.USAGE

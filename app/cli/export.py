@@ -12,7 +12,7 @@ from app.cli.place import AsJson, DataDir, opened
 from engine.contract.errors import ConfigError, ConfigProblem
 
 if TYPE_CHECKING:
-    from worker.jobs.views import JobView
+    from worker.read.jobs import JobView
 
 
 def register(cli: typer.Typer) -> None:
@@ -40,7 +40,7 @@ def export_sft(
     """
     from engine.contract.run_dir import RunDir  # noqa: PLC0415 - keeps --help light
     from engine.contract.sft_export import sft_rows, write_sft  # noqa: PLC0415 - keeps --help light
-    from worker.jobs import views  # noqa: PLC0415 - keeps --help light
+    from worker.read import jobs as views  # noqa: PLC0415 - keeps --help light
 
     with opened(context, data_dir) as database:
         job = views.get_job(database, job_id)
@@ -67,7 +67,7 @@ def export_sft(
 
 def _why_none(job: JobView) -> str:
     """Why a job has nothing to export: never, gone, not there yet, or sampled and never right."""
-    from app import wording  # noqa: PLC0415 - keeps --help light
+    from app.text import wording  # noqa: PLC0415 - keeps --help light
 
     if job.kind == "stage2_ab":
         return (

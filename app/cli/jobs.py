@@ -11,10 +11,10 @@ from app.cli.output import note, plain, print_json, print_table
 from app.cli.place import AsJson, DataDir, opened
 
 if TYPE_CHECKING:
-    from app.findings import Alert
-    from app.headline import Headline
-    from worker.jobs.states import State
-    from worker.jobs.views import AuditView, JobView
+    from app.text.findings import Alert
+    from app.text.headline import Headline
+    from worker.queue.states import State
+    from worker.read.jobs import AuditView, JobView
 
 JobId = Annotated[int, typer.Argument(help="Number of the job.", min=1, max=2**63 - 1)]
 
@@ -44,8 +44,8 @@ def jobs(
     data_dir: DataDir = None,
 ) -> None:
     """List jobs, newest first."""
-    from app.headline import Headline  # noqa: PLC0415 - keeps --help light
-    from worker.jobs import views  # noqa: PLC0415 - keeps --help light
+    from app.text.headline import Headline  # noqa: PLC0415 - keeps --help light
+    from worker.read import jobs as views  # noqa: PLC0415 - keeps --help light
 
     _look_at_tag(tag)
     with opened(context, data_dir) as database:
@@ -69,8 +69,8 @@ def show(
     context: typer.Context, *, job_id: JobId, as_json: AsJson = False, data_dir: DataDir = None
 ) -> None:
     """Show one job in full."""
-    from app.headline import Headline  # noqa: PLC0415 - keeps --help light
-    from worker.jobs import views  # noqa: PLC0415 - keeps --help light
+    from app.text.headline import Headline  # noqa: PLC0415 - keeps --help light
+    from worker.read import jobs as views  # noqa: PLC0415 - keeps --help light
 
     with opened(context, data_dir) as database:
         job = views.get_job(database, job_id)
@@ -92,9 +92,9 @@ def logs(
     data_dir: DataDir = None,
 ) -> None:
     """Print the end of the newest attempt's engine log."""
-    from app.log_reader import read_log  # noqa: PLC0415 - keeps --help light
+    from app.web.log_reader import read_log  # noqa: PLC0415 - keeps --help light
     from engine.contract.run_dir import RunDir  # noqa: PLC0415 - keeps --help light
-    from worker.jobs import views  # noqa: PLC0415 - keeps --help light
+    from worker.read import jobs as views  # noqa: PLC0415 - keeps --help light
 
     with opened(context, data_dir) as database:
         job = views.get_job(database, job_id)
@@ -114,7 +114,7 @@ def reindex(
     context: typer.Context, *, job_id: JobId, as_json: AsJson = False, data_dir: DataDir = None
 ) -> None:
     """Rebuild a job's result and metrics from its event file."""
-    from worker.jobs.projections import reindex as rebuild  # noqa: PLC0415 - keeps --help light
+    from worker.attempt.reindex import reindex as rebuild  # noqa: PLC0415 - keeps --help light
 
     with opened(context, data_dir) as database:
         done = rebuild(database, job_id)
@@ -127,7 +127,7 @@ def reindex(
 
 def _state(name: str | None) -> State | None:
     from engine.contract.errors import ConfigError, ConfigProblem  # noqa: PLC0415
-    from worker.jobs.states import State  # noqa: PLC0415 - keeps --help light
+    from worker.queue.states import State  # noqa: PLC0415 - keeps --help light
 
     if name is None:
         return None
@@ -140,7 +140,7 @@ def _state(name: str | None) -> State | None:
 
 def _look_at_tag(tag: str | None) -> None:
     from engine.contract.errors import ConfigError, ConfigProblem  # noqa: PLC0415
-    from worker.jobs.submission import checked_tags  # noqa: PLC0415 - keeps --help light
+    from worker.queue.submission import checked_tags  # noqa: PLC0415 - keeps --help light
 
     try:
         checked_tags([] if tag is None else [tag])
@@ -161,7 +161,7 @@ def _nothing(*, following: bool, **filters: str | int | None) -> str:
 
 def _silent_s(job: JobView, lease_s: float) -> float | None:
     """For how long nobody looked after a running job; None while its supervisor is heard."""
-    from worker.jobs.states import State  # noqa: PLC0415 - keeps --help light
+    from worker.queue.states import State  # noqa: PLC0415 - keeps --help light
 
     if job.state is not State.RUNNING or job.heartbeat_at is None:
         return None
@@ -170,7 +170,7 @@ def _silent_s(job: JobView, lease_s: float) -> float | None:
 
 
 def _row(job: JobView, headline: Headline, lease_s: float) -> tuple[str, ...]:
-    from app import wording  # noqa: PLC0415 - keeps --help light
+    from app.text import wording  # noqa: PLC0415 - keeps --help light
 
     if headline.before is not None:
         heldout = f"{wording.percent(headline.before)} → {wording.percent(headline.after)}"
@@ -187,8 +187,8 @@ def _row(job: JobView, headline: Headline, lease_s: float) -> tuple[str, ...]:
 
 
 def _print_job(job: JobView, headline: Headline, audit: list[AuditView], lease_s: float) -> None:
-    from app import wording  # noqa: PLC0415 - keeps --help light
-    from app.findings import alerts_of  # noqa: PLC0415 - keeps --help light
+    from app.text import wording  # noqa: PLC0415 - keeps --help light
+    from app.text.findings import alerts_of  # noqa: PLC0415 - keeps --help light
 
     facts = [
         ("job", f"{job.id} ({job.kind})"),
@@ -235,7 +235,7 @@ def _said(alert: Alert) -> str:
 
 def _state_in_words(job: JobView, lease_s: float) -> str:
     """Its state; of a job whose drain died also what takes it over, as the board says it."""
-    from app import wording  # noqa: PLC0415 - keeps --help light
+    from app.text import wording  # noqa: PLC0415 - keeps --help light
 
     silent_s = _silent_s(job, lease_s)
     if silent_s is None:
@@ -245,7 +245,7 @@ def _state_in_words(job: JobView, lease_s: float) -> str:
 
 
 def _waits_for(job: JobView) -> str | None:
-    from app import wording  # noqa: PLC0415 - keeps --help light
+    from app.text import wording  # noqa: PLC0415 - keeps --help light
 
     if job.waits_for is None:
         return None
@@ -256,7 +256,7 @@ def _waits_for(job: JobView) -> str | None:
 
 def _not_before(job: JobView) -> str | None:
     """The start time that a queued job has yet to wait for, unless it says so already."""
-    from app import wording  # noqa: PLC0415 - keeps --help light
+    from app.text import wording  # noqa: PLC0415 - keeps --help light
 
     if job.waits_for is None or not _comes(job.not_before):
         return None
@@ -265,13 +265,13 @@ def _not_before(job: JobView) -> str | None:
 
 
 def _point(job: JobView) -> str:
-    from worker.jobs.sweeps import point_words  # noqa: PLC0415 - keeps --help light
+    from worker.queue.sweeps import point_words  # noqa: PLC0415 - keeps --help light
 
     return point_words(job.sweep_point or {})
 
 
 def _heldout(headline: Headline) -> str | None:
-    from app import wording  # noqa: PLC0415 - keeps --help light
+    from app.text import wording  # noqa: PLC0415 - keeps --help light
 
     if headline.before is None:
         return None if headline.heldout is None else wording.percent(headline.heldout)

@@ -34,8 +34,8 @@ def kinds(
 
 
 def _explain(schema: dict[str, object], *, as_json: bool) -> None:
-    from app.schema import flattened  # noqa: PLC0415 - keeps --help light
-    from app.wording import setting  # noqa: PLC0415 - keeps --help light
+    from app.forms.schema import flattened  # noqa: PLC0415 - keeps --help light
+    from app.text.wording import setting  # noqa: PLC0415 - keeps --help light
 
     if as_json:
         print_json(schema)

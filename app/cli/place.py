@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from worker.database import Database
+    from worker.db.connection import Database
     from worker.settings import WorkerSettings
 
 
@@ -46,10 +46,10 @@ def worker_settings(context: typer.Context, data_dir: Path | None) -> WorkerSett
 @contextmanager
 def opened(context: typer.Context, data_dir: Path | None) -> Iterator[Database]:
     """The database there, created or migrated where needed; times are told in its lane's zone."""
-    from app import wording  # noqa: PLC0415 - keeps --help light
-    from app.zones import Zones  # noqa: PLC0415
-    from worker.database import open_database  # noqa: PLC0415
-    from worker.lane.price import take_price  # noqa: PLC0415
+    from app.text import wording  # noqa: PLC0415 - keeps --help light
+    from app.text.zones import Zones  # noqa: PLC0415
+    from worker.budget.price import take_price  # noqa: PLC0415
+    from worker.db.connection import open_database  # noqa: PLC0415
 
     with open_database(worker_settings(context, data_dir)) as database:
         take_price(database)

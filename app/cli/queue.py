@@ -29,7 +29,7 @@ def pause(
     data_dir: DataDir = None,
 ) -> None:
     """Claim nothing more; what runs goes on."""
-    from worker.jobs import pausing  # noqa: PLC0415 - keeps --help light
+    from worker.queue import pausing  # noqa: PLC0415 - keeps --help light
 
     with opened(context, data_dir) as database:
         changed = pausing.pause(database, actor=who(), why=why)
@@ -40,7 +40,7 @@ def pause(
 
 def resume(context: typer.Context, *, as_json: AsJson = False, data_dir: DataDir = None) -> None:
     """Go on claiming."""
-    from worker.jobs import pausing  # noqa: PLC0415 - keeps --help light
+    from worker.queue import pausing  # noqa: PLC0415 - keeps --help light
 
     with opened(context, data_dir) as database:
         changed = pausing.resume(database, actor=who())
@@ -72,7 +72,7 @@ def prune(
     data_dir: DataDir = None,
 ) -> None:
     """Throw away checkpoints, rollouts and metrics of old runs; their results stay."""
-    from worker.jobs import pruning  # noqa: PLC0415 - keeps --help light
+    from worker.queue import pruning  # noqa: PLC0415 - keeps --help light
 
     if (older_than is None) == (job_id is None):
         remedy = "give --older-than 30d, or --job JOB"

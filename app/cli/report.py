@@ -15,7 +15,7 @@ from app.cli.place import AsJson, DataDir, opened
 from engine.contract.errors import ConfigError, ConfigProblem
 
 if TYPE_CHECKING:
-    from worker.database import Database
+    from worker.db.connection import Database
     from worker.report.gaps import Gap
     from worker.report.going import GoingLine
     from worker.report.runs import RunLine
@@ -58,7 +58,7 @@ def report(
 
 def _write(database: Database, found: Report, now: float, target: Path) -> None:
     """The report as a file, whole or not at all."""
-    from app.report_file import render_file  # noqa: PLC0415 - keeps --help light
+    from app.web.report_file import render_file  # noqa: PLC0415 - keeps --help light
 
     text = render_file(database, found, now)
     remedy = "name a file in a folder that exists"
@@ -106,14 +106,14 @@ def _section(title: str, lines: Iterable[str]) -> None:
 
 
 def _gap(gap: Gap) -> str:
-    from app import wording  # noqa: PLC0415 - keeps --help light
+    from app.text import wording  # noqa: PLC0415 - keeps --help light
 
     span = f"{wording.clock(gap.begin)} to {wording.clock(gap.end)}"
     return f"{span}  {wording.duration(gap.seconds):<14}{gap.why}"
 
 
 def _going(one: GoingLine) -> str:
-    from app import wording  # noqa: PLC0415 - keeps --help light
+    from app.text import wording  # noqa: PLC0415 - keeps --help light
 
     step = "no step yet" if one.step is None else f"step {one.step}"
     scores = [wording.percent(score) for _, score in one.heldout]
@@ -131,7 +131,7 @@ def _money(day: DayMoney) -> str:
 
 
 def _row(run: RunLine) -> tuple[str, ...]:
-    from app import wording  # noqa: PLC0415 - keeps --help light
+    from app.text import wording  # noqa: PLC0415 - keeps --help light
 
     heldout = wording.UNKNOWN
     if run.lift is not None:

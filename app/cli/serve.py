@@ -14,7 +14,7 @@ from app.cli.place import DataDir, worker_settings
 from engine.contract.errors import NightlaneError
 
 if TYPE_CHECKING:
-    from app.settings import AppSettings
+    from app.web.settings import AppSettings
 
 GRACE_S = 2
 """How long open requests may take once the process is asked to stop."""
@@ -60,10 +60,10 @@ def serve(
     import uvicorn  # noqa: PLC0415 - the web stack, for this command alone
 
     from app.main import create_app  # noqa: PLC0415 - the web stack, for this command alone
-    from app.settings import AppSettings, require_loopback  # noqa: PLC0415 - keeps --help light
+    from app.web.settings import AppSettings, require_loopback  # noqa: PLC0415 - keeps --help light
     from worker.amounts import exact  # noqa: PLC0415 - keeps --help light
-    from worker.database import open_database  # noqa: PLC0415 - keeps --help light
-    from worker.lane.policy import standing  # noqa: PLC0415 - keeps --help light
+    from worker.db.connection import open_database  # noqa: PLC0415 - keeps --help light
+    from worker.schedule.policy import standing  # noqa: PLC0415 - keeps --help light
 
     settings = AppSettings()
     if host is not None:

@@ -13,10 +13,10 @@ from typing import Annotated
 import typer
 
 from app.cli.place import AsJson
-from app.exits import Exit
+from app.text.exits import Exit
 from engine.contract.errors import NightlaneError
 
-INSPECT = (sys.executable, "-P", "-X", "utf8", "-m", "engine.stage2.inspect_rollout")
+INSPECT = (sys.executable, "-P", "-X", "utf8", "-m", "engine.stage2.inspect.inspect_rollout")
 
 
 class RolloutFileError(NightlaneError):

@@ -9,12 +9,12 @@ from urllib.parse import urlencode
 from fastapi import APIRouter, Query, Request
 from starlette.responses import HTMLResponse
 
-from app.parts import NO_NUL, DatabasePart
-from app.templating import page
+from app.web.dependencies import NO_NUL, DatabasePart
+from app.web.templating import page
 from engine.contract.errors import ConfigError, ConfigProblem
-from worker.audit import LOOKED_THROUGH, MOVES, AuditFilter, Place, audit_page, decisions_known
-from worker.jobs import feed
-from worker.jobs.submission import LARGEST_ID
+from worker.queue.submission import LARGEST_ID
+from worker.read import feed
+from worker.read.audit import LOOKED_THROUGH, MOVES, AuditFilter, Place, audit_page, decisions_known
 
 router = APIRouter(include_in_schema=False)
 

@@ -14,15 +14,14 @@ import anyio.to_thread
 from fastapi import APIRouter, Request
 from starlette.responses import RedirectResponse, Response
 
+from app.forms.requests import BROWSER, form_fields
 from app.pages import queue
-from app.parts import DatabasePart, DrainsPart, SettingsPart
-from app.requests import BROWSER, form_fields
+from app.web.dependencies import DatabasePart, DrainsPart, SettingsPart
 from engine.contract.errors import ConfigError, ConfigProblem
 from engine.contract.problems import text_problems
-from worker import autonomy
-from worker.database import Database
-from worker.lane import policy
-from worker.lane.cron import CrontabError
+from worker.db.connection import Database
+from worker.schedule import autonomy, policy
+from worker.schedule.cron import CrontabError
 
 router = APIRouter(include_in_schema=False)
 

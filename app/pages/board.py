@@ -14,21 +14,22 @@ from fastapi import APIRouter, Query, Request
 from markupsafe import Markup
 from starlette.responses import HTMLResponse, RedirectResponse
 
-from app import wording
-from app.headline import Headline, label
-from app.panels import HELDOUT
-from app.parts import NO_NUL, DatabasePart, DrainsPart, SettingsPart
-from app.sparkline import sparkline
-from app.templating import environment, page
+from app.charts.panels import HELDOUT
+from app.charts.sparkline import sparkline
+from app.text import wording
+from app.text.headline import Headline, label
+from app.web.dependencies import NO_NUL, DatabasePart, DrainsPart, SettingsPart
+from app.web.templating import environment, page
 from engine.contract.registry import kinds
-from worker.database import Database
-from worker.jobs import feed, views
-from worker.jobs.board import LOOKED_THROUGH, MAX_TEXT, BoardRow, Filter, board_page, gates_of
-from worker.jobs.deferral import Reason
-from worker.jobs.states import State
-from worker.jobs.submission import MAX_TAG
-from worker.jobs.views import JobView
-from worker.lane.status import lane_status
+from worker.db.connection import Database
+from worker.queue.deferral import Reason
+from worker.queue.states import State
+from worker.queue.submission import MAX_TAG
+from worker.read import feed
+from worker.read import jobs as views
+from worker.read.board import LOOKED_THROUGH, MAX_TEXT, BoardRow, Filter, board_page, gates_of
+from worker.read.jobs import JobView
+from worker.read.lane import lane_status
 
 router = APIRouter(include_in_schema=False)
 

@@ -13,21 +13,22 @@ import anyio.to_thread
 from fastapi import APIRouter, Query, Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
-from app.parts import DatabasePart, SettingsPart
-from app.requests import BROWSER, form_fields
-from app.templating import page
-from app.tonight import FORESEEN, tonight
+from app.forms.requests import BROWSER, form_fields
+from app.web.dependencies import DatabasePart, SettingsPart
+from app.web.templating import page
+from app.web.tonight import FORESEEN, tonight
 from engine.contract.errors import ConfigError, ConfigProblem
 from engine.contract.problems import text_problems
-from worker import autonomy
-from worker.database import Database
-from worker.jobs import feed, views
-from worker.jobs.states import State
-from worker.jobs.submission import LARGEST_ID
-from worker.lane import ledger
-from worker.lane.ledger import Entry
-from worker.lane.price import set_price, take_price
-from worker.lane.spending import DaySpent, entries, spending
+from worker.budget import ledger
+from worker.budget.ledger import Entry
+from worker.budget.price import set_price, take_price
+from worker.db.connection import Database
+from worker.queue.states import State
+from worker.queue.submission import LARGEST_ID
+from worker.read import feed
+from worker.read import jobs as views
+from worker.read.spending import DaySpent, entries, spending
+from worker.schedule import autonomy
 from worker.settings import WorkerSettings
 
 router = APIRouter(prefix="/budget", include_in_schema=False)

@@ -11,15 +11,19 @@ from fastapi import APIRouter, Query, Request
 from starlette.exceptions import HTTPException
 from starlette.responses import HTMLResponse, Response
 
-from app import charts, overlay
-from app.boxes import Drawing
-from app.headline import Headline, label
-from app.overlay import OVERLAYS, Overlay
+from app.charts import charts, overlay
+from app.charts.boxes import Drawing
+from app.charts.overlay import OVERLAYS, Overlay
 from app.pages.samples import Shown, shown_of
-from app.parts import DatabasePart
-from app.sweep_table import OWN_COLUMNS, sweep_rows
-from app.templating import page
-from worker.comparison.compare import (
+from app.text.headline import Headline, label
+from app.web.dependencies import DatabasePart
+from app.web.sweep_table import OWN_COLUMNS, sweep_rows
+from app.web.templating import page
+from worker.db.connection import Database
+from worker.queue.states import State
+from worker.read import jobs as views
+from worker.read import series
+from worker.read.comparison.compare import (
     MOST_JOBS,
     CompareError,
     RowPage,
@@ -27,10 +31,7 @@ from worker.comparison.compare import (
     compare_jobs,
     find_rows,
 )
-from worker.database import Database
-from worker.jobs import series, views
-from worker.jobs.states import State
-from worker.jobs.views import JobView
+from worker.read.jobs import JobView
 
 router = APIRouter(prefix="/compare", include_in_schema=False)
 

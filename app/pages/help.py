@@ -10,15 +10,15 @@ from collections.abc import Mapping
 from fastapi import APIRouter, Request
 from starlette.responses import HTMLResponse
 
-from app.exits import Exit
-from app.findings import MEANINGS as VERDICTS
-from app.parts import SettingsPart
-from app.strip import MEANINGS as AUTONOMY
-from app.templating import page
+from app.text.exits import Exit
+from app.text.findings import MEANINGS as VERDICTS
+from app.web.dependencies import SettingsPart
+from app.web.strip import MEANINGS as AUTONOMY
+from app.web.templating import page
 from engine.contract.run_dir import ExitCode
-from worker.comparison.difference import LEAST_ROWS, Word
-from worker.jobs.deferral import Reason
-from worker.jobs.states import State
+from worker.queue.deferral import Reason
+from worker.queue.states import State
+from worker.read.comparison.difference import LEAST_ROWS, Word
 from worker.settings import WorkerSettings
 
 router = APIRouter(include_in_schema=False)

@@ -11,9 +11,9 @@ from typing import Literal
 from fastapi import APIRouter
 from starlette.responses import RedirectResponse
 
-from app.parts import DatabasePart, JobId
-from app.requests import BROWSER
-from worker.jobs import control, order
+from app.forms.requests import BROWSER
+from app.web.dependencies import DatabasePart, JobId
+from worker.queue import control, order
 
 router = APIRouter(include_in_schema=False)
 

@@ -10,18 +10,19 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Request
 from starlette.responses import HTMLResponse, JSONResponse
 
-from app import wording
-from app.charts import MOST_POINTS, thinned
-from app.panels import DASH_DOT, DASHED, DOTTED, SOLID
-from app.parts import DatabasePart, JobId, SettingsPart
-from app.templating import page
+from app.charts.charts import MOST_POINTS, thinned
+from app.charts.panels import DASH_DOT, DASHED, DOTTED, SOLID
+from app.text import wording
+from app.web.dependencies import DatabasePart, JobId, SettingsPart
+from app.web.templating import page
 from engine.contract.run_dir import RunDir
-from worker.jobs import feed, views
-from worker.jobs.views import JobView
-from worker.lane.machine import AttemptMemory, attempt_memory, machine_now
-from worker.lane.mem_trace import LOG_S, MemoryPoint
-from worker.lane.status import lane_status
-from worker.lane.watchdog import Action, Limits, Rule
+from worker.memory.rule import Action, Limits, Rule
+from worker.memory.trace import LOG_S, MemoryPoint
+from worker.read import feed
+from worker.read import jobs as views
+from worker.read.jobs import JobView
+from worker.read.lane import lane_status
+from worker.read.machine import AttemptMemory, attempt_memory, machine_now
 
 router = APIRouter(include_in_schema=False)
 

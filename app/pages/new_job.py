@@ -17,23 +17,25 @@ import yaml
 from fastapi import APIRouter, Query, Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
-from app.forms import PREFIX, build, raw_config, retyped
-from app.job_check import Check, check
-from app.parts import DatabasePart
-from app.requests import BROWSER, form_fields
-from app.schema import chosen, schema_of
-from app.templating import page
+from app.forms.forms import PREFIX, build, raw_config, retyped
+from app.forms.job_check import Check, check
+from app.forms.requests import BROWSER, form_fields
+from app.forms.schema import chosen, schema_of
+from app.web.dependencies import DatabasePart
+from app.web.templating import page
 from engine.contract.documents import parse_yaml
 from engine.contract.errors import ConfigError, ConfigProblem
 from engine.contract.kind import Kind
 from engine.contract.problems import text_problems
 from engine.contract.registry import get_kind, kinds, validate
-from worker.database import Database
-from worker.jobs import queue, sweeps, views
-from worker.jobs.lookup import JobNotFoundError
-from worker.jobs.refusals import AlreadyTriedError
-from worker.jobs.submission import LARGEST_ID, Submission, submission
-from worker.jobs.views import JobView
+from worker.db.connection import Database
+from worker.queue import submit as queue
+from worker.queue import sweeps
+from worker.queue.lookup import JobNotFoundError
+from worker.queue.refusals import AlreadyTriedError
+from worker.queue.submission import LARGEST_ID, Submission, submission
+from worker.read import jobs as views
+from worker.read.jobs import JobView
 from worker.report import choices
 from worker.report.snapshot import report_of
 from worker.report.standup import Report

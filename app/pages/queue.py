@@ -15,28 +15,30 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Form, Query, Request
 from starlette.responses import HTMLResponse, RedirectResponse
 
-from app.autonomy_words import hours_in_words, now_in_words, numbers_in_words
-from app.headline import Headline, label
-from app.parts import DatabasePart, DrainsPart, JobId, SettingsPart
-from app.requests import BROWSER
-from app.schema import Setting, flattened, schema_of
-from app.templating import page
-from app.ticker import Drains
-from app.tonight import FORESEEN, tonight
+from app.forms.requests import BROWSER
+from app.forms.schema import Setting, flattened, schema_of
+from app.text.autonomy_words import hours_in_words, now_in_words, numbers_in_words
+from app.text.headline import Headline, label
+from app.web.dependencies import DatabasePart, DrainsPart, JobId, SettingsPart
+from app.web.templating import page
+from app.web.ticker import Drains
+from app.web.tonight import FORESEEN, tonight
 from engine.contract.errors import ConfigError, ConfigProblem
 from engine.contract.problems import text_problems
-from worker import autonomy
 from worker.amounts import exact
-from worker.database import Database
-from worker.jobs import feed, order, pausing, views
-from worker.jobs.states import State
-from worker.jobs.views import JobView, SweepView
-from worker.lane import decisions
-from worker.lane.decisions import DecisionView
-from worker.lane.policy import Policy
-from worker.lane.preview import Step
-from worker.lane.status import lane_status
-from worker.lane.window import zone_named
+from worker.clock.window import zone_named
+from worker.db import decisions
+from worker.db.connection import Database
+from worker.db.decisions import DecisionView
+from worker.queue import order, pausing
+from worker.queue.states import State
+from worker.read import feed
+from worker.read import jobs as views
+from worker.read.jobs import JobView, SweepView
+from worker.read.lane import lane_status
+from worker.read.tonight import Step
+from worker.schedule import autonomy
+from worker.schedule.policy import Policy
 from worker.settings import WorkerSettings
 
 router = APIRouter(include_in_schema=False)

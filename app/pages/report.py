@@ -17,15 +17,15 @@ import anyio.to_thread
 from fastapi import APIRouter, Path, Query, Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
-from app.parts import DatabasePart
-from app.report_file import context_of, file_name, render_file
-from app.requests import BROWSER, form_fields
-from app.templating import page
+from app.forms.requests import BROWSER, form_fields
+from app.web.dependencies import DatabasePart
+from app.web.report_file import context_of, file_name, render_file
+from app.web.templating import page
 from engine.contract.errors import ConfigError, ConfigProblem
-from worker.database import Database
-from worker.jobs import feed
-from worker.jobs.refusals import AlreadyTriedError
-from worker.lane.window import EARLIEST
+from worker.clock.window import EARLIEST
+from worker.db.connection import Database
+from worker.queue.refusals import AlreadyTriedError
+from worker.read import feed
 from worker.report import choices
 from worker.report.snapshot import latest_morning, report_of
 

@@ -18,30 +18,31 @@ from pydantic import BaseModel, Field, ValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import FileResponse, RedirectResponse, Response
 
-from app.drawings import AxisName, Drawings, View
-from app.event_log import TYPES, read_events
-from app.findings import Findings, trace_of
-from app.headline import Headline, title
-from app.log_reader import read_log
+from app.charts.drawings import AxisName, Drawings, View
+from app.charts.panels import HELDOUT
+from app.forms.schema import flattened, sections
 from app.pages import run_charts
 from app.pages.machine import attempts_of, calm_of, decisions_of, summary_of
-from app.panels import HELDOUT
-from app.parts import NO_NUL, DatabasePart, DrawingsPart, JobId, SettingsPart, StepRange
-from app.repro import repro_of
-from app.schema import flattened, sections
-from app.templating import page
+from app.text.findings import Findings, trace_of
+from app.text.headline import Headline, title
+from app.web.dependencies import NO_NUL, DatabasePart, DrawingsPart, JobId, SettingsPart, StepRange
+from app.web.event_log import TYPES, read_events
+from app.web.log_reader import read_log
+from app.web.repro import repro_of
+from app.web.templating import page
 from engine.contract.errors import ConfigError
 from engine.contract.events import PHASES
 from engine.contract.known import real
 from engine.contract.registry import cautions, get_kind
 from engine.contract.run_dir import RunDir
-from worker.database import Database
-from worker.jobs import feed, series, views
-from worker.jobs.pruning import pruned_by
-from worker.jobs.states import State
-from worker.jobs.views import JobView
-from worker.lane.machine import machine_now
-from worker.lane.mem_trace import LOG as MEMORY_LOG
+from worker.db.connection import Database
+from worker.memory.trace import LOG as MEMORY_LOG
+from worker.queue.pruning import pruned_by
+from worker.queue.states import State
+from worker.read import feed, series
+from worker.read import jobs as views
+from worker.read.jobs import JobView
+from worker.read.machine import machine_now
 from worker.settings import WorkerSettings
 
 router = APIRouter(prefix="/jobs", include_in_schema=False)

@@ -12,16 +12,17 @@ from pydantic import Field
 from starlette.exceptions import HTTPException
 from starlette.responses import HTMLResponse, Response
 
-from app import charts
-from app.drawings import AxisName, Drawings, View
-from app.panels import CHARTS, HELDOUT, POOL, WARMUP, Chart, curated, of_one
-from app.parts import NO_NUL, DatabasePart, DrawingsPart, JobId, StepRange
-from app.templating import page
-from worker.database import Database
-from worker.jobs import series, views
-from worker.jobs.rollups import LONGEST_NAME
-from worker.jobs.series import MOST_POINTS, Steps, Summary
-from worker.jobs.views import JobView
+from app.charts import charts
+from app.charts.drawings import AxisName, Drawings, View
+from app.charts.panels import CHARTS, HELDOUT, POOL, WARMUP, Chart, curated, of_one
+from app.web.dependencies import NO_NUL, DatabasePart, DrawingsPart, JobId, StepRange
+from app.web.templating import page
+from worker.db.connection import Database
+from worker.db.metrics import LONGEST_NAME
+from worker.read import jobs as views
+from worker.read import series
+from worker.read.jobs import JobView
+from worker.read.series import MOST_POINTS, Steps, Summary
 
 router = APIRouter(prefix="/jobs/{job_id}", include_in_schema=False)
 

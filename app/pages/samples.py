@@ -14,19 +14,20 @@ from pydantic import ValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import FileResponse, HTMLResponse, PlainTextResponse
 
-from app.boxes import Drawing, drawing
-from app.headline import label
+from app.charts.boxes import Drawing, drawing
 from app.pages.run import Tab
-from app.parts import DatabasePart, JobId
-from app.templating import page
-from app.visible import Visible, visible
+from app.text.headline import label
+from app.text.visible import Visible, visible
+from app.web.dependencies import DatabasePart, JobId
+from app.web.templating import page
 from engine.contract.errors import ConfigError
 from engine.contract.problems import problems_of
-from worker.jobs import feed, views
-from worker.samples.files import Split, picture_file, rollout_files
-from worker.samples.query import SamplePage, Wanted, find_history, find_samples
-from worker.samples.rows import Sample
-from worker.samples.shelf import BYTES_A_LOOK, SHELF
+from worker.read import feed
+from worker.read import jobs as views
+from worker.read.samples.files import Split, picture_file, rollout_files
+from worker.read.samples.index import BYTES_A_LOOK, SHELF
+from worker.read.samples.query import SamplePage, Wanted, find_history, find_samples
+from worker.read.samples.rows import Sample
 
 router = APIRouter(prefix="/jobs/{job_id}/samples", include_in_schema=False)
 

@@ -8,12 +8,12 @@ from http import HTTPStatus
 from fastapi import APIRouter, Request
 from starlette.responses import HTMLResponse, RedirectResponse
 
-from app.parts import DatabasePart
-from app.requests import BROWSER
-from app.templating import page
-from worker.jobs import views
-from worker.lane import policy
-from worker.stopping import stop_all
+from app.forms.requests import BROWSER
+from app.web.dependencies import DatabasePart
+from app.web.templating import page
+from worker.read import jobs as views
+from worker.schedule import policy
+from worker.schedule.stop_all import stop_all
 
 router = APIRouter(include_in_schema=False)
 

@@ -1,4 +1,4 @@
-"""The names of the verifiers: one file a verifier in `engine/reward/verifiers/`.
+"""The names of the verifiers: one file a verifier in `engine/rewards/verifiers/`.
 
 Config needs the names without importing what a verifier imports. A name with a colon is a
 reward of TRL's signature, `module:function`, from the modules that the operator allows in
@@ -31,7 +31,7 @@ READS_TEXT = frozenset(
 @cache
 def verifier_names() -> Sequence[str]:
     """Alphabetical."""
-    folder = Path(engine.__path__[0]) / "reward" / "verifiers"
+    folder = Path(engine.__path__[0]) / "rewards" / "verifiers"
     return tuple(sorted(module.name for module in pkgutil.iter_modules([str(folder)])))
 
 

@@ -1,1 +1,1 @@
-"""What a score is worth: intervals and paired comparisons. Knows no model."""
+"""Held-out scores of a policy: the gate asks its questions and counts what was solved."""

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from engine.models import adapters
+from engine.models import lora as adapters
 
 CHUNK_BYTES = 64 * 2**20
 """Default limit of one piece of fp32 logits."""

@@ -1,7 +1,7 @@
 """A policy: the weights that answer, with the tokenizer that reads and writes for them.
 
 Loads the embedded model or any Hugging Face causal model by folder or hub id; with an adapter
-(`engine.models.adapters`) only that adapter trains and is saved. Knows no reward.
+(`engine.models.lora`) only that adapter trains and is saved. Knows no reward.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenize
 from transformers.utils import logging as transformers_logging
 
 from engine.contract.errors import RLLoopError
-from engine.models import adapters, tiny
+from engine.models import lora as adapters
 from engine.models import precision as precisions
+from engine.models import tiny
 from engine.models.precision import Precision
 from engine.models.vocabulary import readable
 

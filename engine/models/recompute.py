@@ -14,7 +14,7 @@ from typing import Any
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 from engine.contract.errors import RLLoopError
-from engine.models import adapters
+from engine.models import lora as adapters
 
 
 def prepare(model: Any) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 
 from engine.contract.rl.objective import Advantages, ObjectiveConfig
-from engine.rollout import Groups, Rollout
+from engine.sampling.base import Groups, Rollout
 
 EPSILON = 1e-8
 USED = 1e-6

@@ -13,19 +13,19 @@ from typing import Any
 
 from engine.contract.kinds.rl_run import GRPOConfig, RLRunConfig
 from engine.contract.rl.buffer import BufferConfig
-from engine.data import Question
-from engine.hooks import check_abort
-from engine.reward import Reason, RewardAdapter, Verdict
+from engine.data.curriculum import Curriculum
+from engine.data.refill import more_prompts
+from engine.data.rows import Question
+from engine.rewards.adapter import Reason, RewardAdapter, Verdict
 from engine.rl.advantages import USED, group_advantages, has_signal, step_advantages, tied
 from engine.rl.buffer import FATES, Entry, JudgedGroup, RolloutBuffer
-from engine.rl.curriculum import Curriculum
 from engine.rl.journal import Journal, Recalled
 from engine.rl.observer import LoopObserver
-from engine.rl.refill import more_prompts
 from engine.rl.state import LoopState
-from engine.rollout import Groups, Sampler
-from engine.rollout.measures import measures
-from engine.rollout.repetition import repeats_itself
+from engine.run.stop import check_abort
+from engine.sampling.base import Groups, Sampler
+from engine.sampling.measures import measures
+from engine.sampling.repetition import repeats_itself
 
 
 @dataclass(frozen=True)

@@ -15,9 +15,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from engine.data import Question
-from engine.reward import Verdict
-from engine.rollout import Rollout
+from engine.data.rows import Question
+from engine.rewards.adapter import Verdict
+from engine.sampling.base import Rollout
 
 Fate = Literal["used", "wasted", "filtered", "failed"]
 FATES: tuple[Fate, ...] = ("used", "wasted", "filtered", "failed")

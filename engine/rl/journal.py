@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from engine.data import Question
-from engine.reward import Reason, Verdict
-from engine.rollout import Groups, Rollout
+from engine.data.rows import Question
+from engine.rewards.adapter import Reason, Verdict
+from engine.sampling.base import Groups, Rollout
 
 
 @dataclass(frozen=True)

@@ -17,8 +17,19 @@ from typing import Any, Protocol, SupportsFloat, runtime_checkable
 
 from engine.contract.errors import RLLoopError
 from engine.contract.kinds.rl_run import GRPOConfig, RLRunConfig, corpus_problems
-from engine.data import Question
-from engine.hooks import (
+from engine.data.rows import Question
+from engine.data.split import Split, carve
+from engine.rewards.adapter import RewardAdapter
+from engine.rl.advantages import has_signal
+from engine.rl.batch import BatchSource, batch_metrics
+from engine.rl.buffer import JudgedGroup
+from engine.rl.guards.guard import UPDATES, Collapsed, CollapseGuard, Diagnosis, GuardMemory
+from engine.rl.guards.headroom import Baseline, check_headroom
+from engine.rl.journal import Journal
+from engine.rl.observer import LoopObserver
+from engine.rl.state import LoopState, StepReport
+from engine.run.lineage import LineageSnapshot
+from engine.run.stop import (
     AbortCheck,
     Aborted,
     ProgressCallback,
@@ -26,19 +37,8 @@ from engine.hooks import (
     current_rl_hooks,
     rl_hooks,
 )
-from engine.lineage import LineageSnapshot
-from engine.reward import RewardAdapter
-from engine.rl.advantages import has_signal
-from engine.rl.batch import BatchSource, batch_metrics
-from engine.rl.buffer import JudgedGroup
-from engine.rl.guard import UPDATES, Collapsed, CollapseGuard, Diagnosis, GuardMemory
-from engine.rl.headroom import Baseline, check_headroom
-from engine.rl.inversion import find_inversion
-from engine.rl.journal import Journal
-from engine.rl.observer import LoopObserver
-from engine.rl.split import Split, carve
-from engine.rl.state import LoopState, StepReport
-from engine.rollout import Groups, Sampler
+from engine.sampling.base import Groups, Sampler
+from engine.verdict.inversion import find_inversion
 
 TrainerSeam = Callable[[Groups, Sequence[Sequence[float]], int], Mapping[str, float]]
 """`(rollouts, advantages, step) → metrics`: the optimizer updates of one step."""
@@ -68,7 +68,7 @@ class HasQuestions(Protocol):
 class RLLoop:
     """Construct with config, reward and bench; inject the seams; `run()`.
 
-    A split given here must be carved by `engine.rl.split.carve`; without one the loop carves it.
+    A split given here must be carved by `engine.data.split.carve`; without one the loop carves it.
     Explicit `progress_cb` and `should_abort` win over the ambient `rl_hooks`. The settings of a
     plain GRPOConfig are those of the loop alone: no guard, no refill, advantages by group.
     """

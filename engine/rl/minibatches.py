@@ -13,7 +13,7 @@ from engine.contract.rl.objective import ObjectiveConfig
 from engine.contract.rl.optim import OptimConfig
 from engine.rl.advantages import USED, has_signal, lost
 from engine.rl.denominators import Denominators
-from engine.rollout import Groups, Rollout
+from engine.sampling.base import Groups, Rollout
 
 _Row = tuple[Rollout, float]
 """A rollout with its advantage."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import SupportsFloat
 
-from engine.data import Question
-from engine.reward import Verdict
+from engine.data.rows import Question
+from engine.rewards.adapter import Verdict
 from engine.rl.state import LoopState, StepReport
-from engine.rollout import Groups
+from engine.sampling.base import Groups
 
 
 class LoopObserver:

@@ -12,7 +12,7 @@ from engine.contract.errors import RLLoopError
 from engine.models.logprobs import Halves
 from engine.models.policy import Policy
 from engine.rl.scoring import Batch, score
-from engine.rollout import Rollout
+from engine.sampling.base import Rollout
 
 _TOLERANCE = {"fp32": 1e-3, "bf16": 0.1}
 """Far above rounding, far below the difference that reading a foreign rollout makes."""

@@ -10,18 +10,19 @@ from typing import Any, Literal
 
 from engine.contract.errors import RLLoopError
 from engine.contract.kinds.rl_run import RLRunConfig
-from engine.data import Question
-from engine.models import adapters, precision
+from engine.data.rows import Question
+from engine.evaluate.gate import Gate
+from engine.models import lora as adapters
+from engine.models import precision
 from engine.models.policy import Policy, Snapshot, build
-from engine.reward import RewardAdapter, scheduled_reward
-from engine.rl.gate import Gate
+from engine.rewards.adapter import RewardAdapter, scheduled_reward
 from engine.rl.trainer import Trainer
-from engine.rollout import Sampler
-from engine.rollout.begun import Begun
-from engine.rollout.hf import HFSampler
-from engine.rollout.prompting import PromptBuilder, fading_examples
-from engine.rollout.serving_lane import ServingLane
-from engine.rollout.vllm_server import VLLMServerSampler
+from engine.sampling.base import Sampler
+from engine.sampling.begun import Begun
+from engine.sampling.hf import HFSampler
+from engine.sampling.prompts import PromptBuilder, fading_examples
+from engine.sampling.vllm.launch import ServingLane
+from engine.sampling.vllm.sampler import VLLMServerSampler
 
 Purpose = Literal["train", "heldout"]
 

@@ -12,19 +12,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, SupportsFloat
 
-from engine import checkpoint, memory
 from engine.contract.events import EventLog, usable
 from engine.contract.kinds.rl_run import RLRunConfig
 from engine.contract.run_dir import RunDir, write_json
 from engine.contract.trace import TraceWriter
-from engine.data import Question
-from engine.reward import Verdict
-from engine.rl.gate import GateResult
+from engine.data.rows import Question
+from engine.evaluate.gate import GateResult
+from engine.rewards.adapter import Verdict
 from engine.rl.journal import Journal, record, write_rows
 from engine.rl.observer import LoopObserver
 from engine.rl.state import LoopState, StepReport
-from engine.rollout import Groups, Rollout
-from engine.rollout.measures import duplicates_warning
+from engine.run import checkpoint, memory
+from engine.sampling.base import Groups, Rollout
+from engine.sampling.measures import duplicates_warning
 
 LOOP_STATE = "loop.json"
 _SAMPLES = 4

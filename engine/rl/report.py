@@ -1,7 +1,7 @@
 """What a run showed, from per-row outcomes alone: verdict, size, cost, and what is published.
 
 The size of the gain comes from the `report` rows, which picked nothing; whether there is one from
-all held-out rows (`engine.evaluate.selection`). Knows no policy and no file.
+all held-out rows (`engine.verdict.selection`). Knows no policy and no file.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from typing import Any
 
 from engine.contract.intervals import compare
 from engine.contract.kinds.rl_run import RLRunConfig
-from engine.evaluate import trend
-from engine.evaluate.selection import Heldout, Outcomes, p_better
-from engine.evaluate.verdicts import judge, published_step
 from engine.rl.state import LoopState
+from engine.verdict import trend
+from engine.verdict.selection import Heldout, Outcomes, p_better
+from engine.verdict.verdicts import judge, published_step
 
 
 def report_fields(

@@ -23,7 +23,7 @@ from engine.models.logprobs import (
     rows_of,
     token_logprobs,
 )
-from engine.rollout import Rollout
+from engine.sampling.base import Rollout
 
 
 @dataclass(frozen=True)

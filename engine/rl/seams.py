@@ -11,7 +11,7 @@ from typing import NamedTuple
 from engine.contract.errors import RLLoopError
 from engine.contract.kinds.rl_run import GRPOConfig, RLRunConfig
 from engine.rl.loop import HeldoutEval, TrainerSeam
-from engine.rollout import Sampler
+from engine.sampling.base import Sampler
 
 
 class Seams(NamedTuple):

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from engine.evaluate.verdicts import best_step
-from engine.lineage import LineageSnapshot, snapshot
+from engine.run.lineage import LineageSnapshot, snapshot
+from engine.verdict.verdicts import best_step
 
 
 @dataclass(frozen=True)

@@ -20,19 +20,19 @@ from torch import Tensor
 from engine.contract.errors import NightlaneError, RLLoopError
 from engine.contract.rl.objective import ObjectiveConfig
 from engine.contract.rl.optim import OptimConfig
-from engine.hooks import check_abort
 from engine.models import recompute
 from engine.models.logprobs import halves
 from engine.models.policy import Policy, Snapshot
-from engine.rl.losses.aggregation import masked_mean
-from engine.rl.losses.combined import combined_loss
-from engine.rl.losses.kl import k3
-from engine.rl.losses.tokens import Tokens
+from engine.rl.loss_terms.aggregation import masked_mean
+from engine.rl.loss_terms.combined import combined_loss
+from engine.rl.loss_terms.kl import k3
+from engine.rl.loss_terms.tokens import Tokens
 from engine.rl.minibatches import MicroBatch, Minibatch, plan
 from engine.rl.packing_probe import refuse_mixing
 from engine.rl.scoring import Batch, TokenScores, score
 from engine.rl.tally import SamplerGap, Tally
-from engine.rollout import Groups
+from engine.run.stop import check_abort
+from engine.sampling.base import Groups
 
 OPTIMIZER = "optimizer.pt"
 

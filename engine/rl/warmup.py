@@ -20,18 +20,18 @@ from typing import Any
 
 import torch
 
-from engine import checkpoint
 from engine.contract.kinds.rl_run import RLRunConfig, WarmupConfig
 from engine.contract.rl.format import FormatConfig, FormatPretrainConfig
-from engine.data import Question
-from engine.hooks import Declined, check_abort
+from engine.data.rows import Question
+from engine.data.split import Split
+from engine.evaluate.gate import Gate
 from engine.models.policy import Policy
-from engine.rl.gate import Gate
-from engine.rl.losses.aggregation import masked_mean
+from engine.rl.loss_terms.aggregation import masked_mean
 from engine.rl.scoring import Batch, score
-from engine.rl.split import Split
-from engine.rollout import Rollout
-from engine.rollout.prompting import demonstration
+from engine.run import checkpoint
+from engine.run.stop import Declined, check_abort
+from engine.sampling.base import Rollout
+from engine.sampling.prompts import demonstration
 
 _RECIPE_VERSION = 3
 """Raised when this file changes what it produces, so that old cache entries no longer match."""

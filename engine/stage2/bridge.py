@@ -16,18 +16,19 @@ from typing import Any
 
 from transformers import TrainerCallback
 
-from engine import memory
 from engine.contract.errors import ConfigError, ConfigProblem
 from engine.contract.events import EventLog, usable
 from engine.contract.run_dir import RunDir, write_json
-from engine.contract.stage2.records import Record
-from engine.lineage import snapshot
+from engine.contract.sources.records import Record
 from engine.models.qwen3_vl import VisionModel
-from engine.stage2 import checkpoints, shown
+from engine.run import memory
+from engine.run.lineage import snapshot
+from engine.stage2 import checkpoints
 from engine.stage2.evaluation import Evaluation
-from engine.stage2.judge import JudgedRollout
+from engine.stage2.inspect import shown
+from engine.stage2.inspect.thumbnails import Thumbnails
 from engine.stage2.ranks import Ranks
-from engine.stage2.thumbnails import Thumbnails
+from engine.stage2.target.judge import JudgedRollout
 from engine.stage2.trainer import RandomState, Stage2Trainer, StepLog
 
 _SHOWN = 600

@@ -18,12 +18,12 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from engine.contract.stage2.ground_truth import GTObject
+from engine.contract.sources.ground_truth import GTObject
 from engine.models.qwen3_vl import VisionModel, forward
-from engine.stage2.layout import Layout
-from engine.stage2.payload import Part, encode_marked, render
-from engine.stage2.pieces import TokenPieces
-from engine.stage2.target import CoordSlots, Segment, stretch_of_each
+from engine.stage2.learn.layout import Layout
+from engine.stage2.parse.pieces import TokenPieces
+from engine.stage2.target.payload import Part, encode_marked, render
+from engine.stage2.target.segments import CoordSlots, Segment, stretch_of_each
 
 GradMode = Literal["unroll", "em_detach"]
 

@@ -12,15 +12,15 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from engine.contract.stage2.records import Record
+from engine.contract.sources.records import Record
 from engine.contract.stage2.rollout_matching import RolloutMatchingConfig
-from engine.stage2.desc_gate import DescGate
-from engine.stage2.judge import JudgedRollout, judge
-from engine.stage2.layout import Shown
-from engine.stage2.pieces import TokenPieces
-from engine.stage2.prompts import PromptReader
-from engine.stage2.rollouts import Response, Sampler
-from engine.stage2.target import CEWeights, Segment, build_targets
+from engine.stage2.learn.layout import Shown
+from engine.stage2.parse.pieces import TokenPieces
+from engine.stage2.rollout.base import Response, Sampler
+from engine.stage2.rollout.prompts import PromptReader
+from engine.stage2.target.desc_gate import DescGate
+from engine.stage2.target.judge import JudgedRollout, judge
+from engine.stage2.target.segments import CEWeights, Segment, build_targets
 
 
 @dataclass(frozen=True, slots=True)

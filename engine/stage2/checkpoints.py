@@ -12,9 +12,9 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
-from engine import checkpoint
-from engine.checkpoint import Checkpoint, Warn
 from engine.contract.run_dir import COMPLETE, RunDir, complete_checkpoints
+from engine.run import checkpoint
+from engine.run.checkpoint import Checkpoint, Warn
 
 _TRAINER_STATE = "trainer_state.json"
 _NAME = re.compile(r"checkpoint-(\d+)")

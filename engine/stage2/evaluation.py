@@ -12,15 +12,15 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.contract.stage2.records import Record
+from engine.contract.sources.records import Record
 from engine.contract.stage2.rollout_matching import RolloutMatchingConfig
-from engine.stage2.desc_gate import DescGate
-from engine.stage2.judge import JudgedRollout, judge
-from engine.stage2.match import Match, box_iou
-from engine.stage2.pieces import TokenPieces
-from engine.stage2.prompts import PromptReader, Unread
+from engine.stage2.parse.pieces import TokenPieces
 from engine.stage2.ranks import Ranks
-from engine.stage2.rollouts import Sampler
+from engine.stage2.rollout.base import Sampler
+from engine.stage2.rollout.prompts import PromptReader, Unread
+from engine.stage2.target.desc_gate import DescGate
+from engine.stage2.target.judge import JudgedRollout, judge
+from engine.stage2.target.match import Match, box_iou
 
 _RESAMPLES = 1000
 Counts = tuple[int, int, int]

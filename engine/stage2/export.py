@@ -13,9 +13,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from engine.checkpoint import verified
 from engine.contract.errors import NightlaneError
 from engine.models.qwen3_vl import ModelError, load
+from engine.run.checkpoint import verified
 from engine.stage2.adapters import older_names
 from engine.stage2.warmed_base import base_beside
 

@@ -13,14 +13,14 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from engine.contract.errors import ConfigProblem
-from engine.contract.stage2.ground_truth import GroundTruthError
-from engine.contract.stage2.records import Record
-from engine.hooks import stop_asked
+from engine.contract.sources.ground_truth import GroundTruthError
+from engine.contract.sources.records import Record
+from engine.run.stop import stop_asked
 from engine.stage2.channel_a import answer_length
-from engine.stage2.payload import PayloadError
-from engine.stage2.pictures import UNREADABLE, Seen, look_at
-from engine.stage2.pieces import TokenizerError
-from engine.stage2.prompts import PromptReader, unreadable
+from engine.stage2.parse.pieces import TokenizerError
+from engine.stage2.rollout.pictures import UNREADABLE, Seen, look_at
+from engine.stage2.rollout.prompts import PromptReader, unreadable
+from engine.stage2.target.payload import PayloadError
 
 BATCH = 256
 """Records between two looks at the abort sentinel."""

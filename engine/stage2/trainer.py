@@ -21,20 +21,20 @@ import torch
 from torch import Tensor
 from transformers import Trainer
 
-from engine.contract.stage2.records import Record
-from engine.hooks import Declined
+from engine.contract.sources.records import Record
+from engine.run.stop import Declined
 from engine.stage2.channel_a import build_segment
 from engine.stage2.channel_b import ChannelB, RolledOut, Taught
 from engine.stage2.evaluation import Evaluation, RolloutEval
-from engine.stage2.judge import JudgedRollout, judge_metrics
-from engine.stage2.layout import Shown
-from engine.stage2.learner import Learner, Learnt
-from engine.stage2.match import match_metrics
-from engine.stage2.objective import Terms
+from engine.stage2.learn.layout import Shown
+from engine.stage2.learn.learner import Learner, Learnt
+from engine.stage2.learn.objective import Terms
 from engine.stage2.preflight import require_length
 from engine.stage2.ranks import Ranks
-from engine.stage2.rollouts import seed_base
+from engine.stage2.rollout.base import seed_base
 from engine.stage2.schedule import Channel, channel_of
+from engine.stage2.target.judge import JudgedRollout, judge_metrics
+from engine.stage2.target.match import match_metrics
 
 
 class NonFiniteError(Declined):

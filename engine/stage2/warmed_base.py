@@ -12,10 +12,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from engine import checkpoint
-from engine.checkpoint import Warn
 from engine.contract.run_dir import COMPLETE, RunDir, fsync_directory
 from engine.models.qwen3_vl import VisionModel
+from engine.run import checkpoint
+from engine.run.checkpoint import Warn
 
 
 def keep(run: RunDir, vlm: VisionModel) -> Mapping[str, str]:

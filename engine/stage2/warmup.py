@@ -26,17 +26,17 @@ import torch.nn.functional as F
 from safetensors.torch import load_model, save_model
 from torch import Tensor
 
-from engine import checkpoint
-from engine.checkpoint import Checkpoint, Warn
+from engine.contract.sources.records import Record
 from engine.contract.stage2 import coords
 from engine.contract.stage2.config import Stage2Config, WarmupConfig
-from engine.contract.stage2.records import Record
-from engine.hooks import Declined, check_abort
 from engine.models.qwen3_vl import VisionModel, forward
+from engine.run import checkpoint
+from engine.run.checkpoint import Checkpoint, Warn
+from engine.run.stop import Declined, check_abort
 from engine.stage2.channel_a import build_segment, slot_places
-from engine.stage2.layout import Layout, Shown, padded
-from engine.stage2.prompts import PromptReader
-from engine.stage2.target import Segment
+from engine.stage2.learn.layout import Layout, Shown, padded
+from engine.stage2.rollout.prompts import PromptReader
+from engine.stage2.target.segments import Segment
 
 _WEIGHTS = "weights.safetensors"
 _RECIPE_VERSION = 2

@@ -28,8 +28,8 @@ from tests.acceptance.conftest import Cockpit
 from tests.deadline import eventually
 from tests.worker.resident import Resident
 from tests.zones import zone_where_it_is
-from worker.database import open_database
-from worker.jobs.queue import enqueue
+from worker.db.connection import open_database
+from worker.queue.submit import enqueue
 from worker.settings import WorkerSettings
 
 pytestmark = pytest.mark.timeout(600)

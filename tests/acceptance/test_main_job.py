@@ -16,8 +16,8 @@ import pytest
 
 from tests.acceptance.conftest import Cockpit
 from tests.deadline import eventually
-from worker.database import open_database
-from worker.jobs import views
+from worker.db.connection import open_database
+from worker.read import jobs as views
 from worker.settings import WorkerSettings
 
 QUICK = """\

@@ -11,7 +11,7 @@ import yaml
 from starlette.testclient import TestClient
 
 from app.main import create_app
-from app.settings import AppSettings
+from app.web.settings import AppSettings
 from tests.acceptance.conftest import Cockpit
 from tests.engine.stage2.conftest import ab_recipe, shapes_file, vl_folder
 from worker.settings import WorkerSettings

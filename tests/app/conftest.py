@@ -15,8 +15,8 @@ from starlette.testclient import TestClient
 from app.cli.app import cli, main
 from app.cli.serve import commands_of
 from app.main import create_app
-from app.settings import AppSettings
-from worker.database import Database, open_database
+from app.web.settings import AppSettings
+from worker.db.connection import Database, open_database
 from worker.settings import WorkerSettings
 
 ORIGIN = "http://127.0.0.1:8765"

@@ -14,10 +14,10 @@ from engine.contract.run_dir import JobFile, RunDir, write_json
 from worker.attempt.ingest import Ingest
 from worker.attempt.settlement import Verdict
 from worker.attempt.writing import write_verdict
-from worker.database import Database
-from worker.jobs.queue import Claim, claim, enqueue
-from worker.jobs.states import State
-from worker.lane.lock import Lease, hold_lane
+from worker.db.connection import Database
+from worker.lane.lease import Lease, hold_lane
+from worker.queue.states import State
+from worker.queue.submit import Claim, claim, enqueue
 
 CONFIG: dict[str, Any] = {
     "base": "embedded:qwen3-tiny",

@@ -16,7 +16,7 @@ from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
 
 from tests.deadline import eventually
 from tests.filled import Filled, filled
-from worker.database import open_database
+from worker.db.connection import open_database
 from worker.settings import WorkerSettings
 
 ARGUMENTS = [

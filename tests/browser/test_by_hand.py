@@ -14,10 +14,11 @@ from tests.app.night import CONFIG, night, queue
 from tests.browser.conftest import FilledHouse, House, Visit
 from tests.browser.test_every_page import FOCUSED, PHONE, RULES, WIDE, serious
 from tests.browser.test_queue_page import empty, in_turn, shows
-from worker.jobs import control, views
-from worker.jobs.queue import enqueue
-from worker.jobs.submission import submission
-from worker.jobs.sweeps import submit_sweep
+from worker.queue import control
+from worker.queue.submission import submission
+from worker.queue.submit import enqueue
+from worker.queue.sweeps import submit_sweep
+from worker.read import jobs as views
 
 pytestmark = pytest.mark.browser
 Visits = Callable[..., Visit]

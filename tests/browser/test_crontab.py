@@ -11,8 +11,8 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.browser.conftest import House, Visit
-from tests.worker.lane.test_cron import CRONTAB, OTHERS
-from worker.lane import policy
+from tests.worker.schedule.test_cron import CRONTAB, OTHERS
+from worker.schedule import policy
 
 pytestmark = pytest.mark.browser
 

@@ -13,10 +13,11 @@ from playwright.sync_api import Page, expect
 
 from tests.app.night import Attempt, night, queue
 from tests.browser.conftest import FilledHouse, House, Visit, set_hidden
-from worker.jobs import feed, views
-from worker.lane import policy
-from worker.lane.mem_trace import MemoryLog
-from worker.lane.policy import Policy
+from worker.memory.trace import MemoryLog
+from worker.read import feed
+from worker.read import jobs as views
+from worker.schedule import policy
+from worker.schedule.policy import Policy
 
 pytestmark = pytest.mark.browser
 Visits = Callable[..., Visit]

@@ -11,7 +11,7 @@ from sqlalchemy import insert, update
 from tests.browser.conftest import FilledHouse, Visit
 from tests.browser.places import PLACES, Place
 from tests.browser.test_every_page import PHONE, WIDE
-from worker.jobs.tables import job, job_tag
+from worker.db.tables import job, job_tag
 
 pytestmark = pytest.mark.browser
 Visits = Callable[..., Visit]

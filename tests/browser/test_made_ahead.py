@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from app.live import BEAT_S
+from app.web.live import BEAT_S
 from tests.app.night import night, queue
 from tests.browser.conftest import ARGUMENTS, House
 from tests.browser.piped import piped

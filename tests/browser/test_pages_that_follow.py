@@ -13,8 +13,8 @@ from tests.app.night import night, queue
 from tests.app.rollouts import row, write
 from tests.browser.conftest import House, Visit
 from worker.attempt.settlement import Verdict
-from worker.jobs.states import State
-from worker.lane import ledger
+from worker.budget import ledger
+from worker.queue.states import State
 from worker.report.snapshot import latest_morning
 
 pytestmark = pytest.mark.browser

@@ -12,13 +12,14 @@ from playwright.sync_api import Browser, Page, Route, expect
 from tests.app.night import CONFIG, night, queue
 from tests.browser.conftest import House, Visit
 from tests.deadline import eventually
-from worker.jobs import feed, views
-from worker.jobs.queue import enqueue
-from worker.lane import policy
-from worker.lane.policy import Policy
-from worker.lane.price import set_price
-from worker.lane.window import zone_named
+from worker.budget.price import set_price
+from worker.clock.window import zone_named
+from worker.queue.submit import enqueue
+from worker.read import feed
+from worker.read import jobs as views
 from worker.report.snapshot import latest_morning
+from worker.schedule import policy
+from worker.schedule.policy import Policy
 
 pytestmark = pytest.mark.browser
 Visits = Callable[..., Visit]

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from engine.contract import file_looks
-from engine.contract.file_looks import once_a_file
+from engine.contract.sources import file_looks
+from engine.contract.sources.file_looks import once_a_file
 
 Look = Callable[..., str]
 

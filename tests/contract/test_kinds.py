@@ -19,7 +19,7 @@ from engine.contract.errors import ConfigError, ConfigProblem, RLLoopError
 from engine.contract.kinds.rl_run import GRPOConfig, RLRunConfig
 from engine.contract.problems import text_problems
 from engine.contract.registry import validate
-from engine.contract.rl.data import DataConfig, read_rows
+from engine.contract.sources.questions import DataConfig, read_rows
 from engine.contract.verifiers import READS_TEXT, verifier_names
 
 GOOD = {"base": "embedded:qwen3-tiny"}

@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
-from engine.attempt import Attempt, open_attempt, read_newest_job
 from engine.contract.events import Event, EventLog, EventReader
 from engine.contract.registry import validate
 from engine.contract.run_dir import JobFile, RunDir
 from engine.contract.serving import Serving
 from engine.models import tiny
 from engine.models.policy import Policy, build
+from engine.run.session import Attempt, open_attempt, read_newest_job
 
 OpenNewest = Callable[[RunDir], Attempt]
 

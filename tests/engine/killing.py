@@ -37,7 +37,7 @@ class Point:
 def attempt(run: Path, point: Point | None = None) -> int:
     """Run the newest attempt of a run directory in a child; its exit code, −9 when killed."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["engine.rl.run"])
+    context.set_forkserver_preload(["engine.rl.rl_run"])
     child = context.Process(target=_run, args=(run, point))
     child.start()
     child.join(DEADLINE_S)

@@ -16,7 +16,7 @@ import pytest
 
 from engine.contract.events import Event
 from engine.contract.run_dir import ExitCode, RunDir
-from engine.rl.run import run as rl_run
+from engine.rl.rl_run import run as rl_run
 from tests.engine.conftest import add_attempt, opened
 
 NewAttempt = Callable[..., RunDir]
@@ -31,7 +31,7 @@ import os, signal
 from pydantic import BaseModel
 from engine.contract.errors import ConfigError, ConfigProblem, NightlaneError, UnfitError
 from engine.contract.kind import Kind
-from engine.hooks import Declined, check_abort
+from engine.run.stop import Declined, check_abort
 
 class Config(BaseModel, extra="forbid"):
     do: str

@@ -9,7 +9,7 @@ import pytest
 from engine import selftest
 from engine.__main__ import main
 from engine.rl.trainer import Trainer
-from engine.rollout import Groups
+from engine.sampling.base import Groups
 
 
 @pytest.mark.requirement("EX-19")

@@ -14,10 +14,10 @@ import pytest
 
 from engine.contract import kinds, registry
 from tests.worker.lane_rows import NOON
-from tests.worker.shortage import Shortage
-from worker.database import Database, open_database
-from worker.jobs.queue import enqueue
-from worker.lane.policy import Policy, Standing, arm
+from tests.worker.memory.shortage import Shortage
+from worker.db.connection import Database, open_database
+from worker.queue.submit import enqueue
+from worker.schedule.policy import Policy, Standing, arm
 from worker.settings import WorkerSettings
 
 TALLY = '''

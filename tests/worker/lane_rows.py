@@ -7,11 +7,11 @@ from typing import Any
 
 from sqlalchemy import RowMapping, insert, select, update
 
-from worker.database import Database
-from worker.jobs.tables import attempt, job
-from worker.lane import ledger
-from worker.lane.ledger import Meter
-from worker.lane.window import zone_named
+from worker.budget import ledger
+from worker.budget.ledger import Meter
+from worker.clock.window import zone_named
+from worker.db.connection import Database
+from worker.db.tables import attempt, job
 
 BERLIN = zone_named("Europe/Berlin")
 NOON = datetime.datetime(2026, 6, 1, 12, tzinfo=BERLIN).timestamp()

@@ -17,16 +17,16 @@ from engine.contract.registry import validate
 from engine.contract.run_dir import RunDir
 from tests.deadline import eventually
 from worker.attempt import ingest
-from worker.attempt.memory import WatchdogError
-from worker.attempt.process import EngineStartError
-from worker.database import Database
+from worker.attempt.runner.local import EngineStartError
+from worker.db.connection import Database
+from worker.db.tables import job, lane
 from worker.drain import drain
-from worker.jobs import views
-from worker.jobs.states import State
-from worker.jobs.tables import job, lane
-from worker.lane.identity import ProcessIdentity
-from worker.lane.lock import LaneHeldError
-from worker.lane.status import lane_status
+from worker.lane.lease import LaneHeldError
+from worker.lane.process_id import ProcessIdentity
+from worker.memory.guard import WatchdogError
+from worker.queue.states import State
+from worker.read import jobs as views
+from worker.read.lane import lane_status
 from worker.settings import WorkerSettings
 
 Tally = Callable[..., int]
@@ -212,7 +212,7 @@ def no_python(runs: Path, patch: pytest.MonkeyPatch) -> None:
 
 
 def no_watchdog(runs: Path, patch: pytest.MonkeyPatch) -> None:
-    patch.setattr("worker.attempt.memory.SENTRY", ("-c", "no sentry"))
+    patch.setattr("worker.memory.guard.SENTRY", ("-c", "no sentry"))
 
 
 @pytest.mark.parametrize(

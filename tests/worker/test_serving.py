@@ -12,11 +12,11 @@ from pydantic import ValidationError
 from engine.contract.run_dir import RunDir
 from engine.contract.serving import Serving
 from tests.worker.conftest import DrainProcess
-from worker.database import Database
-from worker.jobs import views
-from worker.jobs.deferral import Reason
-from worker.jobs.queue import enqueue
-from worker.jobs.states import State
+from worker.db.connection import Database
+from worker.queue.deferral import Reason
+from worker.queue.states import State
+from worker.queue.submit import enqueue
+from worker.read import jobs as views
 from worker.settings import WorkerSettings
 
 StartDrain = Callable[..., DrainProcess]

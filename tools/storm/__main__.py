@@ -49,7 +49,7 @@ def _run(root: Path, options: argparse.Namespace) -> dict[str, Any]:
     kinds.__path__.append(str(Path(__file__).parent / "kinds"))
     registry.kinds.cache_clear()
     from tools.storm import check, storm  # noqa: PLC0415 - as above
-    from worker.database import open_database  # noqa: PLC0415 - as above
+    from worker.db.connection import open_database  # noqa: PLC0415 - as above
 
     began = time.monotonic()
     here = place.Place(root)

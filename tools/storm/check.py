@@ -14,11 +14,11 @@ from engine.contract.events import EventReader
 from engine.contract.run_dir import RunDir
 from tools.storm.kinds.squall import chain
 from tools.storm.place import leftovers
-from worker.database import Database
-from worker.jobs import views
-from worker.jobs.projections import reindex
-from worker.jobs.states import State
-from worker.jobs.tables import attempt, job, job_event
+from worker.attempt.reindex import reindex
+from worker.db.connection import Database
+from worker.db.tables import attempt, job, job_event
+from worker.queue.states import State
+from worker.read import jobs as views
 
 
 def lost(db: Database, sent: Mapping[int, int], cancelled: Container[int]) -> Iterator[str]:

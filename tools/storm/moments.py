@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 from sqlalchemy import select
 
 from engine.contract.run_dir import RunDir
-from worker.database import Database
-from worker.jobs.tables import job, lane
-from worker.lane.identity import ProcessIdentity
+from worker.db.connection import Database
+from worker.db.tables import job, lane
+from worker.lane.process_id import ProcessIdentity
 
 _TAIL = 4096
 

@@ -20,7 +20,7 @@ from typing import Any
 import httpx
 
 from engine.contract.errors import NightlaneError
-from worker.lane.identity import ProcessIdentity
+from worker.lane.process_id import ProcessIdentity
 from worker.lane.strays import MARK
 from worker.settings import WorkerSettings
 
@@ -181,7 +181,7 @@ def _address(log: Path) -> str | None:
 def _drain(root: str, wait: bool) -> None:
     _detach(Path(root) / "drain.log")
     from worker.drain import drain  # noqa: PLC0415 - loaded in the fork server
-    from worker.lane.lock import LaneHeldError, LeaseLostError  # noqa: PLC0415 - as above
+    from worker.lane.lease import LaneHeldError, LeaseLostError  # noqa: PLC0415 - as above
 
     status = 0
     try:
@@ -200,8 +200,8 @@ def _drain(root: str, wait: bool) -> None:
 
 def _client(root: str, first: int, notes: str, acknowledged: str) -> None:
     _detach(Path(root) / "client.log")
-    from worker.database import open_database  # noqa: PLC0415 - loaded in the fork server
-    from worker.jobs.queue import enqueue  # noqa: PLC0415 - as above
+    from worker.db.connection import open_database  # noqa: PLC0415 - loaded in the fork server
+    from worker.queue.submit import enqueue  # noqa: PLC0415 - as above
 
     with (
         open_database(WorkerSettings()) as db,

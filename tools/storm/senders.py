@@ -14,10 +14,11 @@ import time
 from itertools import count
 
 from tools.storm.place import Place, Victim, eventually
-from worker.database import Database
-from worker.jobs import control, views
-from worker.jobs.queue import enqueue
-from worker.jobs.states import State
+from worker.db.connection import Database
+from worker.queue import control
+from worker.queue.states import State
+from worker.queue.submit import enqueue
+from worker.read import jobs as views
 
 _CLIENT_S = 0.02
 """Seconds in which a client enqueues a few jobs."""

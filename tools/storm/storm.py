@@ -13,10 +13,11 @@ from tools.storm.moments import Moment, Phase, moment
 from tools.storm.place import STOPPED_ITSELF, Place, StormError, Victim, eventually
 from tools.storm.senders import Senders
 from tools.storm.usurp import usurp, written_since
-from worker.database import Database
-from worker.jobs import control, views
-from worker.jobs.states import State
-from worker.lane.identity import ProcessIdentity
+from worker.db.connection import Database
+from worker.lane.process_id import ProcessIdentity
+from worker.queue import control
+from worker.queue.states import State
+from worker.read import jobs as views
 
 QUEUE = 6
 """Queued jobs that the storm keeps ready."""

@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 from sqlalchemy import func, select, update
 
 from tools.storm.moments import Phase, moment
-from worker.database import Database
-from worker.jobs.states import State
-from worker.jobs.tables import job, job_event, lane
+from worker.db.connection import Database
+from worker.db.tables import job, job_event, lane
+from worker.queue.states import State
 
 
 class Taken(NamedTuple):

@@ -23,12 +23,12 @@ from engine.contract.errors import NightlaneError
 from engine.contract.events import Event, EventReader, Progress, fault, usable
 from engine.contract.known import LARGEST
 from engine.contract.run_dir import RunDir
-from worker.jobs.changes import announce
-from worker.jobs.rollups import LONGEST_NAME, roll_up, take_back
-from worker.jobs.states import State
-from worker.jobs.tables import job, metric
-from worker.lane.lock import BEAT_PATIENCE_S, Lease
-from worker.lane.mem_trace import mem_trace_of
+from worker.db.changes import announce
+from worker.db.metrics import LONGEST_NAME, roll_up, take_back
+from worker.db.tables import job, metric
+from worker.lane.lease import BEAT_PATIENCE_S, Lease
+from worker.memory.trace import mem_trace_of
+from worker.queue.states import State
 
 _LOG = logging.getLogger(__name__)
 

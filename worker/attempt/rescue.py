@@ -15,10 +15,10 @@ from engine.contract.run_dir import ExitCode, RunDir
 from worker.attempt.ingest import Ingest, UnreadableEventsError, last_finished
 from worker.attempt.settlement import Ending, Verdict, settle, settle_lost, settle_unreadable
 from worker.attempt.writing import Settled, write_verdict
-from worker.jobs.states import State
-from worker.jobs.tables import job
-from worker.lane.identity import ProcessIdentity, kill_and_confirm
-from worker.lane.lock import KILL_PATIENCE_S, Lease
+from worker.db.tables import job
+from worker.lane.lease import KILL_PATIENCE_S, Lease
+from worker.lane.process_id import ProcessIdentity, kill_and_confirm
+from worker.queue.states import State
 
 _EXIT_OF = {
     "done": ExitCode.DONE,

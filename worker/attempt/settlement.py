@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from engine.contract.run_dir import Abort, AbortReason, ExitCode
-from worker.jobs.deferral import Deferral, Reason
-from worker.jobs.states import State
+from worker.queue.deferral import Deferral, Reason
+from worker.queue.states import State
 
 MEMORY_CHANCES = 1
 """How often a job stopped for memory is queued again."""

@@ -26,18 +26,18 @@ from engine.contract.events import Event
 from engine.contract.registry import get_kind, validate
 from engine.contract.run_dir import Abort, AbortReason, InputFile, JobFile, RunDir, write_json
 from worker.attempt.ingest import Ingest, UnreadableEventsError
-from worker.attempt.memory import MemoryGuard, WatchdogError
-from worker.attempt.process import ENGINE, EngineProcess, EngineStartError
 from worker.attempt.provenance import note_provenance
+from worker.attempt.runner.local import ENGINE, EngineProcess, EngineStartError
 from worker.attempt.settlement import Ending, Verdict, no_run_directory, settle, settle_unreadable
 from worker.attempt.writing import Settled, actor, write_verdict
-from worker.database import DatabaseError
-from worker.jobs.queue import Claim
-from worker.jobs.states import State, note
-from worker.jobs.tables import job
-from worker.lane.lock import Lease
-from worker.lane.mem_trace import note_on_lineage
-from worker.numbers import set_aside
+from worker.db.connection import DatabaseError
+from worker.db.numbers import set_aside
+from worker.db.tables import job
+from worker.lane.lease import Lease
+from worker.memory.guard import MemoryGuard, WatchdogError
+from worker.memory.trace import note_on_lineage
+from worker.queue.states import State, note
+from worker.queue.submit import Claim
 from worker.screen import lines_on_screen
 
 _LOG = logging.getLogger(__name__)

@@ -15,13 +15,13 @@ from sqlalchemy import Connection, Row, bindparam, insert, null, select
 
 from engine.contract.run_dir import AbortReason
 from worker.attempt.settlement import Verdict
-from worker.jobs.deferral import FREE, columns_of
-from worker.jobs.dependencies import conclude
-from worker.jobs.states import State, apply, moving
-from worker.jobs.tables import attempt, job
-from worker.lane import ledger
-from worker.lane.lock import Lease
-from worker.prepared import Prepared
+from worker.budget import ledger
+from worker.db.prepared import Prepared
+from worker.db.tables import attempt, job
+from worker.lane.lease import Lease
+from worker.queue.deferral import FREE, columns_of
+from worker.queue.dependencies import conclude
+from worker.queue.states import State, apply, moving
 
 
 class Settled(NamedTuple):

@@ -1,1 +1,1 @@
-"""The lane: one accelerator, one job at a time, and what guards it."""
+"""The lane: one accelerator, one job at a time: who holds it, and what else lives on it."""

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from worker.database import DatabaseError
+from worker.db.connection import DatabaseError
 
 _LOG = logging.getLogger(__name__)
 

@@ -19,7 +19,7 @@ import os
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
-from worker.lane.identity import ProcessIdentity, children, kill_all, members
+from worker.lane.process_id import ProcessIdentity, children, kill_all, members
 
 MARK = "NIGHTLANE_ATTEMPT"
 """Environment variable of an engine: the path of its attempt's log."""

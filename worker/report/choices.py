@@ -17,16 +17,16 @@ from sqlalchemy import select
 
 from engine.contract.errors import ConfigError, ConfigProblem
 from engine.contract.problems import text_problems
-from worker import autonomy
 from worker.amounts import exact
-from worker.database import Database
-from worker.jobs import queue
-from worker.jobs.refusals import QueueRefusedError
-from worker.jobs.submission import submission
-from worker.lane import decisions, policy
-from worker.lane.tables import lane_event
+from worker.db import decisions
+from worker.db.connection import Database
+from worker.db.lane_tables import lane_event
+from worker.queue import submit as queue
+from worker.queue.refusals import QueueRefusedError
+from worker.queue.submission import submission
 from worker.report.proposals import Proposal
 from worker.report.standup import Report
+from worker.schedule import autonomy, policy
 
 APPROVED, EDITED, DROPPED = "proposal-approved", "proposal-edited", "proposal-dropped"
 MAX_NOTE = 200

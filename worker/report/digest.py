@@ -16,13 +16,13 @@ from pathlib import Path
 from sqlalchemy import func, select
 
 from engine.contract.errors import NightlaneError
-from worker.database import Database
-from worker.lane import decisions
-from worker.lane.tables import lane_event
-from worker.lane.zone import zone_of
+from worker.clock.night import Night, night_at
+from worker.db import decisions
+from worker.db.connection import Database
+from worker.db.lane_tables import lane_event
+from worker.db.zone import zone_of
 from worker.report import messenger
 from worker.report.messenger import Outcome
-from worker.report.night import Night, night_at
 from worker.report.standup import Report, build
 from worker.settings import WorkerSettings
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol, TypeVar
 
-from worker.comparison.difference import ALPHA, holm
+from worker.read.comparison.difference import ALPHA, holm
 from worker.report.runs import GAIN, UNJUDGED, RunLine
 
 

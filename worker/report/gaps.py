@@ -15,12 +15,12 @@ from typing import NamedTuple
 
 from pydantic import BaseModel, ConfigDict
 
-from worker.lane.decisions import DEFER, DRAIN, DecisionView
-from worker.lane.policy import InForce
-from worker.lane.window import Span, zone_named
+from worker.clock.night import Night
+from worker.clock.window import Span, zone_named
+from worker.db.decisions import DEFER, DRAIN, DecisionView
 from worker.report.going import GoingLine
-from worker.report.night import Night
 from worker.report.runs import LOST, RunLine
+from worker.schedule.policy import InForce
 
 SHORTEST_S = 60.0
 """A lane takes a moment between two jobs; only longer gaps are worth a word."""

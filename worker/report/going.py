@@ -12,12 +12,12 @@ from typing import NamedTuple
 from pydantic import BaseModel, ConfigDict
 from sqlalchemy import Connection, func, select
 
-from worker.database import Database
-from worker.jobs.states import State
-from worker.jobs.tables import attempt, job, metric
-from worker.lane.ledger import USED
-from worker.lane.tables import ledger
-from worker.report.night import Night
+from worker.budget.ledger import USED
+from worker.clock.night import Night
+from worker.db.connection import Database
+from worker.db.lane_tables import ledger
+from worker.db.tables import attempt, job, metric
+from worker.queue.states import State
 from worker.report.runs import HELDOUT, thinned
 
 POOL = "pool/score"

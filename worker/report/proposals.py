@@ -15,10 +15,10 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict
 
 from engine.contract.rl.shares import heldout_frac_for, rows_for
-from worker.jobs.deferral import Reason
-from worker.jobs.states import State
-from worker.jobs.submission import MAX_NAME
-from worker.lane.decisions import DEFER, DecisionView
+from worker.db.decisions import DEFER, DecisionView
+from worker.queue.deferral import Reason
+from worker.queue.states import State
+from worker.queue.submission import MAX_NAME
 from worker.report.runs import COLLAPSED, LOSS, LOST, MEMORY, POOL_ONLY, UNJUDGED, UNPROVEN, RunLine
 
 BROKEN = frozenset({"CRASH", LOST, "NO_RESULT"})

@@ -14,12 +14,12 @@ from pydantic import BaseModel, ConfigDict
 from sqlalchemy import Connection, RowMapping, case, func, select
 
 from engine.contract.known import pair, real, whole
-from worker.database import Database
-from worker.jobs.states import State
-from worker.jobs.tables import attempt, job, metric
-from worker.lane.ledger import USED
-from worker.lane.tables import ledger
-from worker.report.night import Night
+from worker.budget.ledger import USED
+from worker.clock.night import Night
+from worker.db.connection import Database
+from worker.db.lane_tables import ledger
+from worker.db.tables import attempt, job, metric
+from worker.queue.states import State
 from worker.screen import lines_on_screen
 
 MEMORY, LOST, COLLAPSED = "MEMORY", "LOST", "COLLAPSED"

@@ -14,11 +14,11 @@ from typing import Any
 from sqlalchemy import Connection, Row, insert, select
 
 from engine.contract.errors import ConfigError, ConfigProblem, NightlaneError
-from worker.database import Database
-from worker.lane.tables import report_snapshot
-from worker.lane.window import EARLIEST, local_day
-from worker.lane.zone import zone_of
-from worker.report.night import night_at, night_of
+from worker.clock.night import night_at, night_of
+from worker.clock.window import EARLIEST, local_day
+from worker.db.connection import Database
+from worker.db.lane_tables import report_snapshot
+from worker.db.zone import zone_of
 from worker.report.standup import Report, build
 
 

@@ -17,17 +17,19 @@ from collections.abc import Sequence
 from pydantic import BaseModel, ConfigDict
 
 from worker.amounts import dollars
-from worker.database import Database
-from worker.lane import decisions, ledger, policy
-from worker.lane.decisions import DEFER, DecisionView
-from worker.lane.ledger import SECONDS_PER_HOUR
-from worker.lane.policy import Policy
+from worker.budget import ledger
+from worker.budget.ledger import SECONDS_PER_HOUR
+from worker.clock.night import Night
+from worker.db import decisions
+from worker.db.connection import Database
+from worker.db.decisions import DEFER, DecisionView
 from worker.report.gains import asked, doubtful, standing
 from worker.report.gaps import Gap, busy_in, gaps_of
 from worker.report.going import GoingLine, going_on
-from worker.report.night import Night
 from worker.report.proposals import Proposal, proposals_of
 from worker.report.runs import MEMORY, RunLine, configs_of, runs_of
+from worker.schedule import policy
+from worker.schedule.policy import Policy
 
 _JOULES_PER_KWH = 3.6e6
 

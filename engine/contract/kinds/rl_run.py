@@ -18,10 +18,9 @@ from engine.contract.errors import ConfigProblem, RLLoopError
 from engine.contract.kind import Kind
 from engine.contract.paths import located
 from engine.contract.problems import problems_of
+from engine.contract.provenance import BEGINS, earlier_runs
 from engine.contract.rl.buffer import BufferConfig
 from engine.contract.rl.cautions import cautions
-from engine.contract.rl.data import EMBEDDED_TASKS, Corpus, DataConfig, survey
-from engine.contract.rl.descent import BEGINS, earlier_runs
 from engine.contract.rl.envelope import rl_envelope
 from engine.contract.rl.format import FormatConfig, format_problems
 from engine.contract.rl.guard import GuardConfig
@@ -36,6 +35,7 @@ from engine.contract.rl.sampling import SamplingConfig
 from engine.contract.rl.serving import in_hub_cache, serving_problems
 from engine.contract.rl.shares import heldout_frac_for, rows_for, sizes
 from engine.contract.section import Section
+from engine.contract.sources.questions import EMBEDDED_TASKS, Corpus, DataConfig, survey
 from engine.contract.verifiers import READS_TEXT, verifier_problem
 
 BASE_VARIABLE = "FK_RL_BASE_MODEL"
@@ -485,7 +485,7 @@ KIND = Kind(
     name="rl_run",
     summary="Reinforcement learning from verifiable rewards, with a held-out gate.",
     config=RLRunConfig,
-    entry="engine.rl.run:run",
+    entry="engine.rl.rl_run:run",
     inputs=_inputs,
     model="base",
     steps="max_steps",

@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from engine.contract.errors import ConfigProblem
-from engine.contract.file_looks import once_a_file
 from engine.contract.kind import Kind
+from engine.contract.sources.file_looks import once_a_file
+from engine.contract.sources.ground_truth import GroundTruthError
+from engine.contract.sources.heldout import first_of, pictures
 from engine.contract.stage2.config import EMBEDDED_DATA, EMBEDDED_MODELS, Stage2Config
 from engine.contract.stage2.envelope import stage2_envelope
-from engine.contract.stage2.ground_truth import GroundTruthError
-from engine.contract.stage2.heldout import first_of, pictures
 from engine.contract.stage2.precision import dtype_of, rounded_updates
 from engine.contract.stage2.training_arguments import FOLLOWS_SCORE, schedule_settings
 
@@ -305,7 +305,7 @@ KIND = Kind(
     name="stage2_ab",
     summary="Stage-2 AB: a Qwen3-VL learns boxes from soft context and from its own rollouts.",
     config=Stage2Config,
-    entry="engine.stage2.run:run",
+    entry="engine.stage2.stage2_ab:run",
     inputs=_inputs,
     model="model.path",
     steps="training.max_steps",

@@ -7,8 +7,8 @@ the length limit (eq. 13, `engine.rl.advantages`), and groups without signal rep
 
 from __future__ import annotations
 
+from engine.rl.loss_terms.tokens import PolicyTerm, Tokens
 from engine.rl.losses.grpo import grpo
-from engine.rl.losses.tokens import PolicyTerm, Tokens
 
 
 def dapo(tokens: Tokens, low: float, high: float) -> PolicyTerm:

@@ -7,8 +7,8 @@ completion's own length (which favours long wrong answers). The paper drops the 
 
 from __future__ import annotations
 
+from engine.rl.loss_terms.tokens import PolicyTerm, Tokens
 from engine.rl.losses.grpo import grpo
-from engine.rl.losses.tokens import PolicyTerm, Tokens
 
 
 def dr_grpo(tokens: Tokens, low: float, high: float) -> PolicyTerm:

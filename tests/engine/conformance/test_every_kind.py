@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from engine import checkpoint
 from engine.__main__ import main
 from engine.contract.events import Event
 from engine.contract.registry import kinds
 from engine.contract.run_dir import COMPLETE, Abort, AbortReason, ExitCode, RunDir
+from engine.run import checkpoint
 from tests.engine.conftest import add_attempt
 
 Events = Callable[..., list[Event]]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from engine.contract.rl.data import EMBEDDED_TASKS, DataConfig
-from engine.data import Question, load
+from engine.contract.sources.questions import EMBEDDED_TASKS, DataConfig
 from engine.data.addition import SOURCE, rows
+from engine.data.rows import Question, load
 
 
 def test_every_pair_stands_once_with_its_sum() -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 
-from engine.contract.rl.data import EMBEDDED_TASKS, DataConfig
-from engine.data import load
+from engine.contract.sources.questions import EMBEDDED_TASKS, DataConfig
+from engine.data.rows import load
 from engine.data.word_problems import SOURCE, rows
-from engine.reward import RewardAdapter, load_verifier
+from engine.rewards.adapter import RewardAdapter, load_verifier
 
 
 def test_every_solution_calculates_its_answer() -> None:

@@ -17,7 +17,7 @@ from engine.models import tiny
 from engine.models.logprobs import halves, log_softmax, token_logprobs
 from engine.rl.parts import build_policy
 from engine.rl.scoring import Batch, score
-from engine.rollout import Rollout
+from engine.sampling.base import Rollout
 
 N, H, V = 40, 8, 500
 PIECE = 4 * V * 7

@@ -11,13 +11,13 @@ from safetensors.torch import load_file
 
 from engine.contract.kinds.rl_run import RLRunConfig
 from engine.contract.rl.optim import OptimConfig
-from engine.data import Question
+from engine.data.rows import Question
 from engine.models.policy import Policy, Snapshot
 from engine.rl.parts import build_policy, build_trainer
 from engine.rl.scoring import Batch, score
 from engine.rl.trainer import Trainer
-from engine.rollout import Rollout
-from engine.rollout.hf import HFSampler
+from engine.sampling.base import Rollout
+from engine.sampling.hf import HFSampler
 
 GROUPS = [
     [Rollout("q", i, (1, 2, 3), ids, (), "", False, 0) for i, ids in enumerate([(4, 12), (5, 6)])]

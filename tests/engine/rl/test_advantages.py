@@ -16,7 +16,7 @@ from engine.rl.advantages import (
     overlong,
     step_advantages,
 )
-from engine.rollout import Rollout
+from engine.sampling.base import Rollout
 
 
 def group(*lengths: int, truncated: Sequence[int] = ()) -> list[Rollout]:

@@ -8,18 +8,18 @@ from typing import Any
 
 import pytest
 
-from engine.attempt import Attempt
 from engine.contract.events import Event
 from engine.contract.kinds.rl_run import RLRunConfig
 from engine.contract.run_dir import RunDir
-from engine.data import Question
-from engine.hooks import Aborted, rl_hooks
-from engine.reward import Reason, RewardAdapter, Verdict
+from engine.data.rows import Question
+from engine.rewards.adapter import Reason, RewardAdapter, Verdict
 from engine.rl.batch import Batch, BatchSource
 from engine.rl.observer import LoopObserver
-from engine.rl.run import run as rl_run
+from engine.rl.rl_run import run as rl_run
 from engine.rl.state import LoopState
-from engine.rollout import Groups, Rollout
+from engine.run.session import Attempt
+from engine.run.stop import Aborted, rl_hooks
+from engine.sampling.base import Groups, Rollout
 
 NewAttempt = Callable[..., RunDir]
 OpenNewest = Callable[[RunDir], Attempt]

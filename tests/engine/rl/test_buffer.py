@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from engine.data import Question
+from engine.data.rows import Question
 from engine.rl.buffer import BufferClosedError, JudgedGroup, RolloutBuffer
 from tests.deadline import eventually
 

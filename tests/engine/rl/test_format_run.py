@@ -13,7 +13,7 @@ import pytest
 
 from engine.contract.run_dir import RunDir
 from engine.contract.sft_export import sft_rows, write_sft
-from engine.rl import run as entry
+from engine.rl import rl_run as entry
 
 Rows = list[dict[str, Any]]
 

@@ -11,18 +11,18 @@ from typing import Any
 import pytest
 
 from engine.__main__ import main
-from engine.attempt import Attempt
 from engine.contract.events import Event
 from engine.contract.kinds.rl_run import RLRunConfig
 from engine.contract.run_dir import ExitCode, RunDir, complete_checkpoints
-from engine.data import Bench, Question
-from engine.hooks import Declined
-from engine.reward import RewardAdapter, load_verifier
-from engine.rl.guard import Collapsed, CollapseGuard
-from engine.rl.headroom import Baseline, check_headroom
+from engine.data.rows import Bench, Question
+from engine.rewards.adapter import RewardAdapter, load_verifier
+from engine.rl.guards.guard import Collapsed, CollapseGuard
+from engine.rl.guards.headroom import Baseline, check_headroom
 from engine.rl.loop import RLLoop
-from engine.rl.run import run as rl_run
-from engine.rollout import Groups, Rollout
+from engine.rl.rl_run import run as rl_run
+from engine.run.session import Attempt
+from engine.run.stop import Declined
+from engine.sampling.base import Groups, Rollout
 
 NewAttempt = Callable[..., RunDir]
 OpenNewest = Callable[[RunDir], Attempt]
@@ -308,7 +308,7 @@ def test_an_inversion_is_an_alert_in_events_progress_and_result(
 
 def _with_heldout_answers_turned(attempt: Attempt) -> dict[str, Any]:
     """Run with held-out rows that are solved by anything but 7."""
-    from engine.rl import gate  # noqa: PLC0415 - patched for this run
+    from engine.evaluate import gate  # noqa: PLC0415 - patched for this run
 
     kept = gate.Gate._score
 

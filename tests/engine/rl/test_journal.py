@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from engine.data import Question
-from engine.reward import Reason, Verdict
+from engine.data.rows import Question
+from engine.rewards.adapter import Reason, Verdict
 from engine.rl.journal import Journal, record, write_rows
-from engine.rollout import Rollout
+from engine.sampling.base import Rollout
 
 TASKS = [Question("a", "1=", "7"), Question("b", "2=", "7")]
 

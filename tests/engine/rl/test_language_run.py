@@ -11,9 +11,9 @@ import pytest
 
 from engine.contract.errors import RLLoopError
 from engine.contract.run_dir import RunDir
-from engine.rl import run as entry
-from engine.rollout import hf
-from engine.rollout.seeds import key
+from engine.rl import rl_run as entry
+from engine.sampling import hf
+from engine.sampling.seeds import key
 from tests.engine.chat_model import END, STOP, save_chat_model
 
 NewAttempt = Callable[..., RunDir]

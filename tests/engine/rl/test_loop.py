@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 
 from engine.contract.events import PHASES
-from engine.data import Bench, Question
-from engine.hooks import Aborted, rl_hooks
-from engine.reward import RewardAdapter, load_verifier
+from engine.data.rows import Bench, Question
+from engine.data.split import carve
+from engine.rewards.adapter import RewardAdapter, load_verifier
 from engine.rl import GRPOConfig, RLLoop, RLLoopError
 from engine.rl.observer import LoopObserver
-from engine.rl.split import carve
 from engine.rl.state import LoopState
-from engine.rollout import Groups, Rollout
+from engine.run.stop import Aborted, rl_hooks
+from engine.sampling.base import Groups, Rollout
 
 QUESTIONS = [Question(f"q{i}", f"{i}=", "yes") for i in range(10)]
 
@@ -85,8 +85,9 @@ def test_the_loop_and_its_seams_are_torch_free() -> None:
     """Orchestration can be imported, and tested, on a machine without the engine extra."""
     script = (
         "import sys; sys.modules['torch'] = None; sys.modules['numpy'] = None\n"
-        "import engine.rl, engine.rl.loop, engine.rl.split, engine.rl.gate, engine.rl.advantages\n"
-        "import engine.lineage, engine.contract.intervals, engine.reward, engine.hooks\n"
+        "import engine.rl, engine.rl.loop, engine.data.split, engine.evaluate.gate\n"
+        "import engine.rl.advantages, engine.rewards.adapter, engine.run.stop\n"
+        "import engine.run.lineage, engine.contract.intervals\n"
         "assert engine.rl.RLLoop and engine.rl.GRPOConfig and engine.rl.RLLoopError\n"
     )
 

@@ -14,11 +14,11 @@ from torch import Tensor
 from engine.contract.rl.objective import LossName, ObjectiveConfig
 from engine.models import tiny
 from engine.rl.denominators import Denominators
-from engine.rl.losses.combined import combined_loss, policy_loss
-from engine.rl.losses.kl import k1, k2, k3
-from engine.rl.losses.tokens import Tokens
+from engine.rl.loss_terms.combined import combined_loss, policy_loss
+from engine.rl.loss_terms.kl import k1, k2, k3
+from engine.rl.loss_terms.tokens import Tokens
 from engine.rl.scoring import Batch, score
-from engine.rollout import Rollout
+from engine.sampling.base import Rollout
 from tests.engine.rl import paper_losses as papers
 from tools import trl_agreement
 

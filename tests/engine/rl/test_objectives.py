@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from engine.attempt import Attempt
 from engine.contract.events import Event
 from engine.contract.kinds.rl_run import RLRunConfig
 from engine.contract.run_dir import RunDir
-from engine.data import load
-from engine.reward import RewardAdapter, load_verifier
+from engine.data.rows import load
+from engine.rewards.adapter import RewardAdapter, load_verifier
 from engine.rl import RLLoop, gpu_seams
-from engine.rl.run import run as rl_run
+from engine.rl.rl_run import run as rl_run
+from engine.run.session import Attempt
 
 RUNS: dict[str, dict[str, Any]] = {
     "grpo, two updates a step": {"objective": {"loss": "grpo", "epochs": 2}},

@@ -12,12 +12,12 @@ from engine.contract.events import EventLog
 from engine.contract.kinds.rl_run import RLRunConfig
 from engine.contract.run_dir import RunDir
 from engine.contract.trace import TraceWriter
-from engine.data import Question
-from engine.memory import PeakMeter
-from engine.reward import Reason, Verdict
-from engine.rl.gate import GateResult, Scored
+from engine.data.rows import Question
+from engine.evaluate.gate import GateResult, Scored
+from engine.rewards.adapter import Reason, Verdict
 from engine.rl.recorder import Recorder
-from engine.rollout import Rollout
+from engine.run.memory import PeakMeter
+from engine.sampling.base import Rollout
 
 
 @pytest.mark.requirement("UI-03")

@@ -19,25 +19,25 @@ NewAttempt = Callable[..., RunDir]
 
 LAST = 6
 
-SAMPLER = "engine.rollout.hf:HFSampler"
+SAMPLER = "engine.sampling.hf:HFSampler"
 LOOP = "engine.rl.loop:RLLoop"
 RECORDER = "engine.rl.recorder:Recorder"
 
 SHORT = [
     Point(f"{SAMPLER}._append", 9),
-    Point("engine.reward:RewardAdapter.judge_all", 14),
+    Point("engine.rewards.adapter:RewardAdapter.judge_all", 14),
     Point("torch:Tensor.backward", 3, "after"),
     Point("torch.optim:AdamW.step", 2, "after"),
     Point("engine.models.policy:Policy.save", 4, "after"),
-    Point("engine.rl.gate:Gate._score", 3),
+    Point("engine.evaluate.gate:Gate._score", 3),
 ]
 """One for each phase; the others are as good, and take a minute longer."""
 
 LONG = [
     # before anything trains
-    Point("engine.rl.run:freeze", 1, "after"),
-    Point("engine.checkpoint:_mark", 1),
-    Point("engine.checkpoint:_mark", 1, "after"),
+    Point("engine.rl.rl_run:freeze", 1, "after"),
+    Point("engine.run.checkpoint:_mark", 1),
+    Point("engine.run.checkpoint:_mark", 1, "after"),
     # sampling, and the journal behind it
     Point(f"{SAMPLER}._decode", 2),
     Point(f"{SAMPLER}._rollout", 150, "after"),
@@ -54,21 +54,21 @@ LONG = [
     Point(f"{LOOP}._take_over", 3),
     # within a checkpoint
     Point("engine.rl.trainer:Trainer.save", 3),
-    Point("engine.checkpoint:_make_durable", 4, "after"),
-    Point("engine.checkpoint:_mark", 4),
-    Point("engine.checkpoint:_remove", 1, "after"),
-    Point("engine.checkpoint:select", 2),
+    Point("engine.run.checkpoint:_make_durable", 4, "after"),
+    Point("engine.run.checkpoint:_mark", 4),
+    Point("engine.run.checkpoint:_remove", 1, "after"),
+    Point("engine.run.checkpoint:select", 2),
     # gates
-    Point("engine.rl.gate:Gate.__call__", 1, "after"),
-    Point("engine.rl.gate:Gate.__call__", 2),
+    Point("engine.evaluate.gate:Gate.__call__", 1, "after"),
+    Point("engine.evaluate.gate:Gate.__call__", 2),
     Point(f"{RECORDER}.record_gate", 2, "after"),
     # files that are only ever appended to
     Point("engine.contract.events:EventLog.write", 40, "torn"),
     Point("engine.contract.trace:TraceWriter._write", 30, "torn"),
     # the report
-    Point("engine.rl.run:_Run._report_gate", 2),
-    Point("engine.rl.run:report_fields", 1, "after"),
-    Point("engine.rl.run:_Run._report", 1, "after"),
+    Point("engine.rl.rl_run:_Run._report_gate", 2),
+    Point("engine.rl.rl_run:report_fields", 1, "after"),
+    Point("engine.rl.rl_run:_Run._report", 1, "after"),
 ]
 
 POINTS = SHORT + LONG if os.environ.get("NIGHTLANE_LONG") else SHORT

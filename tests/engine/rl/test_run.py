@@ -13,14 +13,14 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoTokenizer
 
-from engine.attempt import Attempt
 from engine.contract.errors import NightlaneError, RLLoopError
 from engine.contract.events import Event
 from engine.contract.run_dir import RunDir, complete_checkpoints
 from engine.contract.trace import read_trace
-from engine.hooks import Aborted, rl_hooks
 from engine.rl.loop import RLLoop
-from engine.rl.run import run as rl_run
+from engine.rl.rl_run import run as rl_run
+from engine.run.session import Attempt
+from engine.run.stop import Aborted, rl_hooks
 from tests.engine.conftest import add_attempt, opened
 
 NewAttempt = Callable[..., RunDir]

@@ -14,7 +14,7 @@ from engine.models.logprobs import halves
 from engine.models.policy import Policy
 from engine.rl.packing_probe import refuse_mixing
 from engine.rl.scoring import Batch, score
-from engine.rollout import Rollout
+from engine.sampling.base import Rollout
 
 CPU = torch.device("cpu")
 EOS = 12

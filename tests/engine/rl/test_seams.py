@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from engine.contract.kinds.rl_run import RLRunConfig
-from engine.data import load
-from engine.reward import RewardAdapter, load_verifier
+from engine.data.rows import load
+from engine.rewards.adapter import RewardAdapter, load_verifier
 from engine.rl import GRPOConfig, RLLoop, gpu_seams
 
 

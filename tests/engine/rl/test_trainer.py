@@ -16,14 +16,14 @@ from torch import Tensor
 from engine.contract.errors import RLLoopError
 from engine.contract.rl.objective import PRESCRIBED, ObjectiveConfig
 from engine.contract.rl.optim import OptimConfig
-from engine.data import Question
-from engine.hooks import Aborted, rl_hooks
+from engine.data.rows import Question
 from engine.models.policy import Policy, Snapshot
-from engine.rl.losses.kl import k3
+from engine.rl.loss_terms.kl import k3
 from engine.rl.scoring import Batch, score
 from engine.rl.trainer import NonFiniteUpdateError, Trainer
-from engine.rollout import Groups, Rollout
-from engine.rollout.hf import HFSampler
+from engine.run.stop import Aborted, rl_hooks
+from engine.sampling.base import Groups, Rollout
+from engine.sampling.hf import HFSampler
 from tests.engine.rl import paper_losses as papers
 
 Advantages = Sequence[Sequence[float]]

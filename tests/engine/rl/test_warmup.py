@@ -13,11 +13,10 @@ import torch
 
 from engine.contract.kinds.rl_run import RLRunConfig
 from engine.contract.rl.format import FormatConfig
-from engine.data import Question
-from engine.hooks import Aborted, rl_hooks
+from engine.data.rows import Question
+from engine.data.split import Split, carve
 from engine.models.policy import Policy
 from engine.rl.parts import build_gate, build_prompts, build_reward
-from engine.rl.split import Split, carve
 from engine.rl.warmup import (
     Course,
     WarmupError,
@@ -28,6 +27,7 @@ from engine.rl.warmup import (
     recipe_hash,
     teach,
 )
+from engine.run.stop import Aborted, rl_hooks
 
 ROWS = [Question(f"q{i}", f"{i}=", "7") for i in range(40)]
 SPLIT = carve(ROWS, heldout_frac=0.2, select_frac=0.5, seed=0)

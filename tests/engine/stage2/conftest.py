@@ -9,15 +9,14 @@ from typing import Any
 import pytest
 import torch
 
-from engine.contract.stage2.records import Record, read_records
-from engine.data import shapes
-from engine.models import tiny_vl
+from engine.contract.sources.records import Record, read_records
 from engine.models.qwen3_vl import VisionModel, load
 from engine.stage2.channel_a import build_segment
-from engine.stage2.layout import Shown
-from engine.stage2.pieces import TokenPieces
-from engine.stage2.prompts import PromptReader
-from engine.stage2.target import Segment
+from engine.stage2.embedded import shapes, tiny_vl
+from engine.stage2.learn.layout import Shown
+from engine.stage2.parse.pieces import TokenPieces
+from engine.stage2.rollout.prompts import PromptReader
+from engine.stage2.target.segments import Segment
 
 torch.set_num_threads(1)  # tensors this small only lose by more, above all beside other work
 QUESTION = "Locate every object and answer in JSON."

@@ -17,7 +17,7 @@ from tokenizers import (
 )
 
 from engine.contract.stage2 import coords
-from engine.stage2.pieces import TokenPieces
+from engine.stage2.parse.pieces import TokenPieces
 
 _CORPUS = [
     '{"object_1": {"desc": "black cat", "bbox_2d": ["',

@@ -10,16 +10,22 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from engine.contract.sources.ground_truth import GTObject
 from engine.contract.stage2 import coords
-from engine.contract.stage2.ground_truth import GTObject
 from engine.contract.stage2.rollout_matching import RolloutMatchingConfig
-from engine.stage2.desc_gate import DescGate
-from engine.stage2.judge import judge
-from engine.stage2.parse import ParsedRollout, parse
-from engine.stage2.payload import render
-from engine.stage2.pieces import TokenPieces
-from engine.stage2.roles import b3_roles, y_train_roles
-from engine.stage2.target import CEWeights, build_targets, fragment, y_gt_reordered, y_train
+from engine.stage2.inspect.roles import b3_roles, y_train_roles
+from engine.stage2.parse.parser import ParsedRollout, parse
+from engine.stage2.parse.pieces import TokenPieces
+from engine.stage2.target.desc_gate import DescGate
+from engine.stage2.target.judge import judge
+from engine.stage2.target.payload import render
+from engine.stage2.target.segments import (
+    CEWeights,
+    build_targets,
+    fragment,
+    y_gt_reordered,
+    y_train,
+)
 from tests.engine.stage2.reference_parser import read
 
 DESCS = (

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from engine.stage2.pieces import TokenPieces
+from engine.stage2.parse.pieces import TokenPieces
 
 SPACE = " \t\n\r\f\v"
 SPELLINGS = {f"<|coord_{k}|>": k for k in range(1000)}

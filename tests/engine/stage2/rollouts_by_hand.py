@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from engine.contract.stage2.ground_truth import Box, GTObject
+from engine.contract.sources.ground_truth import Box, GTObject
 
 Tokens = list[tuple[str, str]]
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from engine.contract.stage2.records import Record
+from engine.contract.sources.records import Record
 from engine.models.qwen3_vl import FORWARD_KEYS, ModelError, VisionModel, forward
 from engine.stage2.channel_a import (
     SoftContext,
@@ -19,12 +19,12 @@ from engine.stage2.channel_a import (
     slot_places,
     with_slots,
 )
-from engine.stage2.layout import Layout, Shown, padded
-from engine.stage2.losses import geometry_loss, slot_tensors
-from engine.stage2.objective import LossWeights, missing_coord_mass, objective
-from engine.stage2.pieces import TokenPieces
-from engine.stage2.prompts import Pictures, PromptReader
-from engine.stage2.target import Segment
+from engine.stage2.learn.layout import Layout, Shown, padded
+from engine.stage2.learn.losses import geometry_loss, slot_tensors
+from engine.stage2.learn.objective import LossWeights, missing_coord_mass, objective
+from engine.stage2.parse.pieces import TokenPieces
+from engine.stage2.rollout.prompts import Pictures, PromptReader
+from engine.stage2.target.segments import Segment
 from tests.engine.stage2.conftest import taught
 
 PLAIN = SoftContext(iterations=1, grad_mode="unroll", temperature=1.0)

@@ -10,22 +10,22 @@ from typing import Any
 import pytest
 import torch
 
-from engine.contract.stage2.ground_truth import GTObject
-from engine.contract.stage2.records import Record
+from engine.contract.sources.ground_truth import GTObject
+from engine.contract.sources.records import Record
 from engine.contract.stage2.rollout_matching import RolloutMatchingConfig
 from engine.models.qwen3_vl import VisionModel
 from engine.stage2.channel_a import SoftContext
 from engine.stage2.channel_b import ChannelB
-from engine.stage2.desc_gate import DescGate
-from engine.stage2.judge import judge_metrics
-from engine.stage2.learner import Learner, PackPlan
-from engine.stage2.objective import LossWeights
-from engine.stage2.packing import PackingError
-from engine.stage2.payload import render
-from engine.stage2.pieces import TokenPieces
-from engine.stage2.prompts import Prompt, PromptReader
-from engine.stage2.rollouts import Response
-from engine.stage2.target import CEWeights
+from engine.stage2.learn.learner import Learner, PackPlan
+from engine.stage2.learn.objective import LossWeights
+from engine.stage2.learn.packing import PackingError
+from engine.stage2.parse.pieces import TokenPieces
+from engine.stage2.rollout.base import Response
+from engine.stage2.rollout.prompts import Prompt, PromptReader
+from engine.stage2.target.desc_gate import DescGate
+from engine.stage2.target.judge import judge_metrics
+from engine.stage2.target.payload import render
+from engine.stage2.target.segments import CEWeights
 
 WEIGHTS = CEWeights(desc=1.0, desc_matched=0.2, dropped_structure=1.5)
 

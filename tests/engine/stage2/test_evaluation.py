@@ -7,10 +7,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from engine.contract.stage2.ground_truth import GTObject
-from engine.contract.stage2.records import Record
+from engine.contract.sources.ground_truth import GTObject
+from engine.contract.sources.records import Record
 from engine.contract.stage2.rollout_matching import RolloutMatchingConfig
-from engine.stage2.desc_gate import DescGate
 from engine.stage2.evaluation import (
     Evaluation,
     RolloutEval,
@@ -18,13 +17,14 @@ from engine.stage2.evaluation import (
     lift_interval,
     summarise,
 )
-from engine.stage2.hf_rollouts import HFSampler
-from engine.stage2.judge import judge
-from engine.stage2.payload import encode
-from engine.stage2.prompts import Prompt, PromptReader
 from engine.stage2.ranks import Ranks
-from engine.stage2.rollouts import Response
-from engine.stage2.run import report_fields
+from engine.stage2.rollout.base import Response
+from engine.stage2.rollout.hf import HFSampler
+from engine.stage2.rollout.prompts import Prompt, PromptReader
+from engine.stage2.stage2_ab import report_fields
+from engine.stage2.target.desc_gate import DescGate
+from engine.stage2.target.judge import judge
+from engine.stage2.target.payload import encode
 from tests.engine.stage2.families import byte_level
 
 NEAR, FAR = GTObject("cat", (0, 0, 99, 99)), GTObject("cat", (500, 500, 599, 599))

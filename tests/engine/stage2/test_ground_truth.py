@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from engine.contract.stage2.ground_truth import GroundTruthError, GTObject, read_objects
+from engine.contract.sources.ground_truth import GroundTruthError, GTObject, read_objects
 
 GOOD: dict[str, Any] = {"desc": "cat", "bbox_2d": [1, 2, 3, 4]}
 

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 from PIL import ExifTags, Image
 
-from engine.contract.stage2.ground_truth import Box, GroundTruthError, GTObject
-from engine.contract.stage2.records import Record
-from engine.hooks import rl_hooks
+from engine.contract.sources.ground_truth import Box, GroundTruthError, GTObject
+from engine.contract.sources.records import Record
+from engine.run.stop import rl_hooks
 from engine.stage2.channel_a import build_segment
-from engine.stage2.pictures import UNREADABLE, look_at, picture
 from engine.stage2.preflight import ENOUGH, PICTURES_TURNED, alerts, in_pixels, look
-from engine.stage2.prompts import PromptReader
+from engine.stage2.rollout.pictures import UNREADABLE, look_at, picture
+from engine.stage2.rollout.prompts import PromptReader
 
 FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "TIFF", "BMP", "PPM", "JPEG2000")
 

@@ -20,7 +20,7 @@ from engine.contract.events import Event
 from engine.contract.run_dir import RunDir
 from engine.stage2 import checkpoints
 from engine.stage2.ranks import Ranks, share
-from engine.stage2.run import run as stage2_run
+from engine.stage2.stage2_ab import run as stage2_run
 from tests.deadline import eventually
 from tests.engine.conftest import add_attempt, opened
 from tests.engine.stage2.conftest import changed

@@ -16,29 +16,28 @@ from peft import PeftModel
 from safetensors.torch import load_file
 
 from engine.__main__ import main
-from engine.attempt import Attempt
 from engine.contract.documents import parse_yaml
 from engine.contract.errors import ConfigError
 from engine.contract.events import Event
 from engine.contract.registry import cautions, validate
 from engine.contract.run_dir import Abort, ExitCode, RunDir
+from engine.contract.sources.records import Record
 from engine.contract.stage2.config import Stage2Config
-from engine.contract.stage2.records import Record
-from engine.data import shapes
-from engine.hooks import Aborted, rl_hooks
-from engine.models import tiny_vl
 from engine.models.qwen3_vl import forward, load
+from engine.run.session import Attempt
+from engine.run.stop import Aborted, rl_hooks
 from engine.stage2 import checkpoints, export
 from engine.stage2.adapters import older_names
 from engine.stage2.bridge import RunBridge
+from engine.stage2.embedded import shapes, tiny_vl
 from engine.stage2.evaluation import Evaluation, RolloutEval
-from engine.stage2.pieces import TokenizerError
-from engine.stage2.run import _Run, report_fields
-from engine.stage2.run import run as stage2_run
+from engine.stage2.parse.pieces import TokenizerError
+from engine.stage2.stage2_ab import _Run, report_fields
+from engine.stage2.stage2_ab import run as stage2_run
 from engine.stage2.warmup import Warmup, WarmupReport
 from tests.engine.conftest import add_attempt, opened
 from tests.engine.stage2.conftest import changed
-from tests.engine.stage2.test_desc_gate import model_folder
+from tests.engine.stage2.target.test_desc_gate import model_folder
 
 OpenNewest = Callable[[RunDir], Attempt]
 Events = Callable[..., list[Event]]
@@ -511,7 +510,9 @@ def test_what_the_report_publishes_is_what_the_link_points_at(
     monkeypatch.setattr(RunBridge, "best_step", newest)
     if published:  # five pictures prove nothing
         gain = {"verdict": "gain", "published_step": published}
-        monkeypatch.setattr("engine.stage2.run.report_fields", lambda *a: report_fields(*a) | gain)
+        monkeypatch.setattr(
+            "engine.stage2.stage2_ab.report_fields", lambda *a: report_fields(*a) | gain
+        )
 
     with opened(run) as attempt:
         result = stage2_run(attempt)

@@ -17,11 +17,11 @@ from torch import Tensor
 from engine.contract.errors import ConfigError
 from engine.contract.events import Event
 from engine.contract.run_dir import RunDir
-from engine.contract.stage2.records import Record
-from engine.hooks import Aborted, rl_hooks
+from engine.contract.sources.records import Record
 from engine.models.qwen3_vl import VisionModel, forward, load
+from engine.run.stop import Aborted, rl_hooks
 from engine.stage2 import checkpoints, export
-from engine.stage2 import run as stage2
+from engine.stage2 import stage2_ab as stage2
 from engine.stage2.adapters import older_names, with_adapter
 from engine.stage2.warmup import Warmup, WarmupReport
 from tests.engine.conftest import add_attempt, opened

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 import torch
 
+from engine.contract.sources.records import Record
 from engine.contract.stage2.config import WarmupConfig, read_config
-from engine.contract.stage2.records import Record
 from engine.models.qwen3_vl import VisionModel
-from engine.stage2.prompts import PromptReader
+from engine.stage2.rollout.prompts import PromptReader
 from engine.stage2.warmup import Warmup, WarmupError, WarmupReport, cached, recipe_hash, softened
 from tests.engine.stage2.conftest import changed
 

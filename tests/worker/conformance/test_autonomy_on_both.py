@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tests.worker.lane_rows import BERLIN, NOON, charge, ended, row_of
-from worker.database import Database
-from worker.jobs.deferral import Reason
-from worker.lane import decisions, governor, ledger, policy
-from worker.lane.arbiter import owed
-from worker.lane.governor import Memory, Terms
-from worker.lane.policy import Policy, arm
-from worker.lane.window import local_day
-from worker.report.night import night_at
+from worker.budget import ledger
+from worker.clock.night import night_at
+from worker.clock.window import local_day
+from worker.db import decisions
+from worker.db.connection import Database
+from worker.lane.resident import owed
+from worker.queue.deferral import Reason
 from worker.report.snapshot import report_of
+from worker.schedule import governor, policy
+from worker.schedule.governor import Memory, Terms
+from worker.schedule.policy import Policy, arm
 
 Tally = Callable[..., int]
 

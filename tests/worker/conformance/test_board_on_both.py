@@ -7,16 +7,16 @@ import time
 import pytest
 from sqlalchemy import insert, update
 
-from worker.database import Database
-from worker.jobs.board import Filter, board_page, gates_of
-from worker.jobs.queue import enqueue
-from worker.jobs.states import State
-from worker.jobs.tables import job, job_tag, metric
-from worker.lane import policy
-from worker.lane.governor import Memory
-from worker.lane.policy import Policy
-from worker.lane.preview import preview
-from worker.lane.spending import spending
+from worker.db.connection import Database
+from worker.db.tables import job, job_tag, metric
+from worker.queue.states import State
+from worker.queue.submit import enqueue
+from worker.read.board import Filter, board_page, gates_of
+from worker.read.spending import spending
+from worker.read.tonight import preview
+from worker.schedule import policy
+from worker.schedule.governor import Memory
+from worker.schedule.policy import Policy
 
 SERIES = "heldout/select"
 

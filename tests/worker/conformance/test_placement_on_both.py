@@ -7,15 +7,16 @@ from typing import Any
 
 import pytest
 
-from tests.worker.jobs.verbs import by_hand
-from worker.database import Database
-from worker.jobs import control, order, views
-from worker.jobs.pruning import prune_older
-from worker.jobs.queue import enqueue, look, submit
-from worker.jobs.refusals import AlreadyTriedError
-from worker.jobs.states import State
-from worker.jobs.submission import submission
-from worker.jobs.sweeps import submit_sweep
+from tests.worker.queue.verbs import by_hand
+from worker.db.connection import Database
+from worker.queue import control, order
+from worker.queue.pruning import prune_older
+from worker.queue.refusals import AlreadyTriedError
+from worker.queue.states import State
+from worker.queue.submission import submission
+from worker.queue.submit import enqueue, look, submit
+from worker.queue.sweeps import submit_sweep
+from worker.read import jobs as views
 
 
 def put(db: Database, *, force: bool = True, **placement: Any) -> int:

@@ -9,10 +9,10 @@ import pytest
 from sqlalchemy import bindparam, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
-from worker.database import Database
-from worker.jobs.queue import enqueue
-from worker.jobs.tables import job, job_tag, queue_pause
-from worker.prepared import Prepared
+from worker.db.connection import Database
+from worker.db.prepared import Prepared
+from worker.db.tables import job, job_tag, queue_pause
+from worker.queue.submit import enqueue
 
 
 def test_a_prepared_select_reads_what_sqlalchemy_reads(db: Database, enqueued: int) -> None:

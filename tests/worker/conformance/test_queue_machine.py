@@ -1,4 +1,4 @@
-"""The queue's verbs in every order, against the model of tests/worker/jobs/queue_model.py."""
+"""The queue's verbs in every order, against the model of tests/worker/queue/queue_model.py."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from tests.worker.jobs.queue_model import QueueMachine
-from worker.database import Database
+from tests.worker.queue.queue_model import QueueMachine
+from worker.db.connection import Database
 
 
 @pytest.mark.requirement("JB-05", "JB-06", "JB-07")

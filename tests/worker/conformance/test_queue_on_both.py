@@ -18,15 +18,16 @@ from sqlmodel import SQLModel
 from worker.attempt.rescue import rescue
 from worker.attempt.settlement import Verdict
 from worker.attempt.writing import write_verdict
-from worker.database import Database, DatabaseError, known_versions, open_database, url_of
+from worker.db.connection import Database, DatabaseError, known_versions, open_database, url_of
+from worker.db.tables import job, lane
 from worker.drain import drain
-from worker.jobs import feed, views
-from worker.jobs.queue import claim, enqueue
-from worker.jobs.states import State
-from worker.jobs.tables import job, lane
-from worker.lane.identity import ProcessIdentity
-from worker.lane.lock import LaneHeldError, Lease, LeaseLostError, hold_lane
-from worker.lane.status import lane_status
+from worker.lane.lease import LaneHeldError, Lease, LeaseLostError, hold_lane
+from worker.lane.process_id import ProcessIdentity
+from worker.queue.states import State
+from worker.queue.submit import claim, enqueue
+from worker.read import feed
+from worker.read import jobs as views
+from worker.read.lane import lane_status
 from worker.settings import WorkerSettings
 
 Tally = Callable[..., int]
@@ -99,7 +100,7 @@ def test_two_programs_that_share_no_directory_migrate_once(
     url = url_of(settings).render_as_string(hide_password=False)
     code = (
         "import sys; from pathlib import Path; from worker.settings import WorkerSettings as S\n"
-        "import worker.database as d\n"
+        "import worker.db.connection as d\n"
         "d.open_database(S(data_dir=Path(sys.argv[1]), database_url=sys.argv[2])).close()"
     )
     openers = [

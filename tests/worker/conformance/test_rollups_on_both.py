@@ -6,11 +6,11 @@ from alembic import command
 from alembic.config import Config
 from sqlalchemy import text
 
-from tests.worker.jobs.test_rollups import by_hand, measured, started, stored, write
-from worker import dialects
-from worker.database import Database, migrations_dir, open_database, url_of
-from worker.jobs.queue import enqueue
-from worker.jobs.series import curves, summaries
+from tests.worker.db.test_metrics import by_hand, measured, started, stored, write
+from worker.db import dialects
+from worker.db.connection import Database, migrations_dir, open_database, url_of
+from worker.queue.submit import enqueue
+from worker.read.series import curves, summaries
 from worker.settings import WorkerSettings
 
 

@@ -17,10 +17,10 @@ from worker.settings import WorkerSettings
 _PRELUDE = """
 import json, os, subprocess, sys, threading, time
 from pathlib import Path
-from worker.database import DatabaseError, open_database
+from worker.db.connection import DatabaseError, open_database
 from worker.drain import drain
-from worker.jobs import views
-from worker.jobs.queue import enqueue
+from worker.read import jobs as views
+from worker.queue.submit import enqueue
 from worker.settings import WorkerSettings
 from tests.deadline import eventually
 

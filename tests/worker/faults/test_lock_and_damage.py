@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from tests.deadline import eventually
-from worker import dialects
-from worker.database import Database, DatabaseError, open_database
+from worker.db import dialects
+from worker.db.connection import Database, DatabaseError, open_database
 from worker.drain import drain
-from worker.jobs import views
-from worker.jobs.states import State
+from worker.queue.states import State
+from worker.read import jobs as views
 from worker.settings import WorkerSettings
 
 HELD_S = float(os.environ.get("NIGHTLANE_TEST_HELD_LOCK_S", "2"))

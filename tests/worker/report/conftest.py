@@ -10,11 +10,11 @@ import pytest
 from sqlalchemy import update
 
 from tests.worker.lane_rows import BERLIN, berlin, charge, ended
-from worker.database import Database
-from worker.jobs.tables import job
-from worker.lane import decisions
-from worker.lane.policy import Policy, arm
-from worker.report.night import Night, night_of
+from worker.clock.night import Night, night_of
+from worker.db import decisions
+from worker.db.connection import Database
+from worker.db.tables import job
+from worker.schedule.policy import Policy, arm
 
 MORNING = datetime.date(2026, 6, 2)
 NIGHT: Night = night_of(MORNING, BERLIN)

@@ -14,17 +14,18 @@ from typing import Any, get_args
 import pytest
 from sqlalchemy import insert, update
 
-from engine.evaluate.verdicts import Verdict
+from engine.verdict.verdicts import Verdict
 from tests.worker.lane_rows import BERLIN, berlin, charge, ended
 from tests.worker.report.conftest import MORNING, NIGHT, at, decided
-from worker.database import Database
-from worker.jobs.tables import metric
-from worker.lane import decisions, ledger
-from worker.lane.tables import report_snapshot
-from worker.lane.window import zone_named
+from worker.budget import ledger
+from worker.clock.night import night_at, night_of
+from worker.clock.window import zone_named
+from worker.db import decisions
+from worker.db.connection import Database
+from worker.db.lane_tables import report_snapshot
+from worker.db.tables import metric
 from worker.report import digest
 from worker.report.gains import doubtful
-from worker.report.night import night_at, night_of
 from worker.report.snapshot import SnapshotError, report_of
 from worker.report.standup import Report, build
 from worker.settings import WorkerSettings

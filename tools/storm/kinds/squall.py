@@ -21,7 +21,7 @@ from pydantic import BaseModel, ConfigDict
 from engine.contract.kind import Kind
 
 if TYPE_CHECKING:
-    from engine.attempt import Attempt
+    from engine.run.session import Attempt
 
 
 class Config(BaseModel):
@@ -52,7 +52,7 @@ def chain(seed: int, steps: int) -> str:
 
 def run(attempt: Attempt) -> dict[str, Any]:
     """One attempt: bring-up, then sampling, training and a checkpoint for each step."""
-    from engine.checkpoint import load_newest, publish  # noqa: PLC0415 - the cockpit imports this file too
+    from engine.run.checkpoint import load_newest, publish  # noqa: PLC0415 - the cockpit imports this file too
 
     config = attempt.config
     assert isinstance(config, Config)
@@ -83,7 +83,7 @@ def _write(value: str, folder: Path) -> None:
 
 
 def _phase(attempt: Attempt, name: str, step: int, seconds: float) -> None:
-    from engine.hooks import check_abort  # noqa: PLC0415 - the cockpit imports this file too
+    from engine.run.stop import check_abort  # noqa: PLC0415 - the cockpit imports this file too
 
     attempt.events.write("progress", phase=name, step=step)
     _note(Path(attempt.config.notes), attempt, "alive")  # type: ignore[attr-defined]

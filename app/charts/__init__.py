@@ -1,0 +1,1 @@
+"""Charts, their panels and the small marks that the server draws itself."""

@@ -1,0 +1,253 @@
+"""What a run measured, as JSON: drawings of its charts for the browser, its curves for REST.
+
+Each is made once for as long as its values stay what they are. What it shows follows from the job's
+row, the summaries of its series and what the address asks for, and it is kept under all of these.
+Knows no page.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import math
+from collections.abc import Mapping, Sequence
+from itertools import chain
+from typing import Any, Literal, NamedTuple
+
+from markupsafe import Markup
+
+from app.charts import charts
+from app.charts.charts import Axis, Part, Shade
+from app.charts.kept import Kept
+from app.charts.panels import HELDOUT, TOKENS, Chart
+from app.charts.still import still
+from app.text.headline import Headline
+from worker.db.connection import Database
+from worker.read import jobs as views
+from worker.read import series
+from worker.read.jobs import JobView
+from worker.read.series import EVERY_STEP, MOST_POINTS, Curve, Steps, Summary
+
+AxisName = Literal["step", "tokens", "time"]
+WARMUP_LOSS = "warmup/loss"
+MOST_BYTES = 4 * 2**20
+"""Of all drawings that are kept: a hundred or two of long runs. As much for packed curves."""
+PACKED_LEVEL = 5
+LEAST_WEIGHT = 1e-4
+"""A value before a part that weighs less in the moving average is left out of it."""
+MOST_LEAD = 10_000
+
+
+class View(NamedTuple):
+    """Which part of a run a drawing shows, along which axis and how finely."""
+
+    axis: AxisName = "step"
+    steps: Steps = EVERY_STEP
+    most: int = MOST_POINTS
+    """Points of a line."""
+    smooth: float = 0.0
+    """The share of a moving average that stays at each value; its beginning lies before a part."""
+
+    def of(self, chart: Chart) -> View:
+        """What of it this chart can show: warm-up steps are counted on their own."""
+        if chart.x_label != "step":
+            return View(most=self.most)
+        return self if self.steps.first is not None else self._replace(smooth=0.0)
+
+    @property
+    def lead(self) -> int:
+        """Points before a part that its drawing hangs on; 0 of what begins with the run."""
+        if self.steps.first is None:
+            return 0
+        if not self.smooth:
+            return charts.RECENT
+        weighing = math.ceil(math.log(LEAST_WEIGHT) / math.log(self.smooth))
+        return min(MOST_LEAD, max(charts.RECENT, weighing))
+
+
+class Drawings:
+    """Safe to share between threads."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._drawn = Kept[str](MOST_BYTES)
+        self._stills = Kept[str](MOST_BYTES)
+        self._packed = Kept[bytes](MOST_BYTES)
+
+    def of(
+        self, job: JobView, chart: Chart, view: View, known: Mapping[str, Summary] | None = None
+    ) -> str:
+        """One chart's columns (charts.drawing). `known`: who has its series' summaries."""
+        view = view.of(chart)
+        names = [*chart.series, TOKENS, WARMUP_LOSS]
+        if known is None:
+            known = series.summaries(self._database, job.id, names)
+        asked = _Asked(self._database, job, chart, view, known.get(WARMUP_LOSS))
+        # The unit and not the seconds: a heartbeat alone moves no line.
+        now = (job.id, job.state, job.attempt, asked.began, asked.unit, asked.selected)
+        key = (chart, view, now, tuple(known.get(name) for name in names))
+        return self._drawn.get(key, lambda: charts.encoded(_drawing(asked)))
+
+    def still(self, text: str, width: int, height: int) -> Markup:
+        """A drawing that `of` gave, as the server draws it (app.charts.still)."""
+
+        def make() -> str:
+            return still(json.loads(text), width, height)
+
+        return Markup(self._stills.get((text, width, height), make))  # noqa: S704 - its own
+
+    def packed(self, job_id: int, names: Sequence[str] | None, view: View) -> bytes:
+        """Curves by series, all or those named, as {name: {n, stretch, points: [[last step, lowest,
+        highest, last value], …]}}; compressed with gzip.
+        """
+        known = series.summaries(self._database, job_id, names)
+        key = (job_id, view, tuple(known.items()))
+
+        def make() -> bytes:
+            found = series.curves(self._database, job_id, list(known), view.steps, view.most)
+            told = (f"{json.dumps(name)}:{_told(curve)}" for name, curve in found.items())
+            return gzip.compress(f"{{{','.join(told)}}}".encode(), PACKED_LEVEL, mtime=0)
+
+        return self._packed.get(key, make)
+
+
+def _told(curve: Curve) -> str:
+    """Seven digits: more than a screen shows."""
+    points = zip(curve.steps, curve.lows, curve.highs, curve.values, strict=True)
+    told = ",".join(map("[%d,%.7g,%.7g,%.7g]".__mod__, points))
+    return f'{{"n":{curve.n},"stretch":{curve.size},"points":[{told}]}}'
+
+
+class _Asked(NamedTuple):
+    """What a drawing is made from."""
+
+    database: Database
+    job: JobView
+    chart: Chart
+    view: View
+    warmup: Summary | None
+
+    @property
+    def began(self) -> float:
+        return _span(self.job)[0]
+
+    @property
+    def unit(self) -> float:
+        """Seconds in what an axis of time counts in."""
+        return charts.time_unit(_span(self.job)[1])[0]
+
+    @property
+    def selected(self) -> int | None:
+        """The step whose checkpoint held-out picked."""
+        return Headline.of(self.job).selected_step
+
+
+def _drawing(asked: _Asked) -> dict[str, Any]:
+    _, job, chart, view, _ = asked
+    curves = _curves(asked)
+    part = Part(view.steps, _lead(asked, curves), view.smooth)
+    axis = _axis(asked, curves, part)
+    shades = _shades(asked, curves, axis)
+    drawn = charts.drawing(chart, curves, asked.selected, axis, shades, part=part)
+    if curves and axis is None and view.axis != "step":
+        drawn["said"] += f"; drawn by step, for {_without_axis(view.axis, job.id)}"
+    return drawn
+
+
+def _curves(asked: _Asked) -> dict[str, Curve]:
+    """Of the part; a rare series runs through it, from its value before to the one behind."""
+    database, job, chart, view, _ = asked
+    found = series.curves(database, job.id, chart.series, view.steps, view.most)
+    if view.steps == EVERY_STEP:
+        return found
+    return found | series.curves_through(database, job.id, chart.rare, view.steps, view.most)
+
+
+def _lead(asked: _Asked, curves: Mapping[str, Curve]) -> dict[str, Curve]:
+    database, job, chart, view, _ = asked
+    if not view.lead:
+        return {}
+    known = {name: curve for name, curve in curves.items() if name not in chart.rare}
+    return series.leads(database, job.id, known, view.lead)
+
+
+def _without_axis(name: AxisName, job_id: int) -> str:
+    """Why there is no such axis, and the way to one."""
+    if name == "time":
+        return (
+            "its values are older than the moments kept beside them; "
+            f"cockpit reindex {job_id} brings those from its events"
+        )
+    return f"this run has no {name} recorded"
+
+
+def _axis(asked: _Asked, curves: Mapping[str, Curve], part: Part) -> Axis | None:
+    database, job, _, view, _ = asked
+    if view.axis == "time":
+        outside = _outside(asked, curves)
+        return charts.time_axis(chain(curves.values(), part.lead.values(), outside), *_span(job))
+    if view.axis == "step":
+        return None
+    # Summed up from the run's beginning, whatever part of it is shown.
+    return charts.token_axis(series.curves(database, job.id, [TOKENS]).get(TOKENS))
+
+
+def _outside(asked: _Asked, curves: Mapping[str, Curve]) -> list[Curve]:
+    """At a gate outside of the part, what else was measured then: its moment is the earliest."""
+    database, job, chart, view, _ = asked
+    steps = {step for curve in curves.values() for step in (curve.steps[0], curve.steps[-1])}
+    return [
+        curve
+        for step in steps
+        if not view.steps.holds(step)
+        for curve in series.curves(database, job.id, chart.series, Steps(step, step)).values()
+    ]
+
+
+def _span(job: JobView) -> tuple[float, float]:
+    """(first start, seconds up to the last sign of life)."""
+    began = job.started_at or job.created_at
+    return began, (job.finished_at or job.heartbeat_at or began) - began
+
+
+def _shades(asked: _Asked, curves: Mapping[str, Curve], axis: Axis | None) -> list[Shade]:
+    """Attempts by their steps; by time the warm-up, the held-out gates and the waits between."""
+    if axis is None or axis.name == "tokens":
+        return _attempts(asked, curves, axis or Axis())
+    began, unit, warmup = asked.began, asked.unit, asked.warmup
+    found = []
+    if warmup and warmup.first_at is not None and warmup.last_at is not None:
+        ends = (warmup.first_at - began) / unit, (warmup.last_at - began) / unit
+        found.append(Shade("warm-up", *ends))
+    ended = None
+    for attempt in views.attempts(asked.database, asked.job.id):
+        if ended is not None:
+            waited = (ended - began) / unit, (attempt.started_at - began) / unit
+            found.append(Shade("not running", *waited))
+        ended = attempt.ended_at
+    return found + _gates(asked, curves, axis)
+
+
+def _gates(asked: _Asked, curves: Mapping[str, Curve], axis: Axis) -> list[Shade]:
+    if HELDOUT not in asked.chart.series or HELDOUT not in curves:
+        return []
+    gates = list(zip(curves[HELDOUT].steps, curves[HELDOUT].moments, strict=True))
+    return [
+        Shade("gate", axis.at(step), (at - asked.began) / asked.unit)
+        for step, at in gates[-charts.MOST_GAPS :]
+        if at is not None
+    ]
+
+
+def _attempts(asked: _Asked, curves: Mapping[str, Curve], axis: Axis) -> list[Shade]:
+    database, job, chart, _, _ = asked
+    mine = [name for name in chart.series if name in curves]
+    if job.attempt < 2 or not mine:
+        return []
+    began = series.attempts_began(database, job.id, mine[0])
+    ends = [step for _, step in began[1:]] + [curves[mine[0]].steps[-1]]
+    return [
+        Shade(f"attempt {number}", axis.at(step), axis.at(end))
+        for (number, step), end in zip(began, ends, strict=True)
+        if number % 2 == 0
+    ]

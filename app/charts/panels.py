@@ -1,0 +1,200 @@
+"""The charts of a run, and which of them each kind of run shows first.
+
+A chart that a page shows is declared here and nowhere else. Knows no value and no pixel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from app.text import wording
+
+SOLID: Sequence[int] = ()
+DASHED, DOTTED, DASH_DOT = (8, 4), (2, 4), (12, 4, 2, 4)
+"""Pixels drawn and left out: a line is not known by its colour alone."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """One series on a chart."""
+
+    series: str
+    label: str
+    unit: str = ""
+    """`share` prints as per cent; anything else stands behind the number."""
+    colour: str = "a"
+    """Which of the style sheet's chart colours: `--chart-a` …"""
+    axis: str = "left"
+    marks: bool = False
+    """Draw each point: they are rare and each one counts."""
+    dash: Sequence[int] = SOLID
+
+    def text(self, value: float | None) -> str:
+        """One value in words."""
+        if value is None:
+            return wording.UNKNOWN
+        if self.unit == "share":
+            return wording.percent(value)
+        return f"{wording.number(value)} {self.unit}".rstrip()
+
+
+@dataclass(frozen=True)
+class Chart:
+    """One drawing."""
+
+    name: str
+    title: str
+    lines: Sequence[Line]
+    band: tuple[str, str] | None = None
+    """Series of the lower and upper end of an interval, drawn behind the lines."""
+    x_label: str = "step"
+
+    @property
+    def series(self) -> list[str]:
+        """Every series the chart reads."""
+        return [line.series for line in self.lines] + list(self.band or ())
+
+    @property
+    def rare(self) -> list[str]:
+        """Those of which each value counts, with their interval."""
+        return [line.series for line in self.lines if line.marks] + list(self.band or ())
+
+
+HELDOUT = "heldout/select"
+POOL = "pool/score"
+
+CHARTS: Mapping[str, Chart] = {
+    chart.name: chart
+    for chart in (
+        Chart(
+            "learning",
+            "Pool and held-out success",
+            (
+                Line(POOL, "pool (training prompts)", "share", "a"),
+                Line(HELDOUT, "held-out (select rows)", "share", "b", marks=True),
+            ),
+            band=(f"{HELDOUT}/low", f"{HELDOUT}/high"),
+        ),
+        Chart(
+            "reward",
+            "Reward",
+            (
+                Line("pool/reward_mean", "mean reward", "", "a"),
+                Line("pool/reward_std", "standard deviation", "", "d", dash=DASHED),
+                Line(
+                    "rollout/zero_variance",
+                    "groups without variance",
+                    "share",
+                    "c",
+                    "right",
+                    dash=DOTTED,
+                ),
+            ),
+        ),
+        Chart(
+            "kl",
+            "KL and entropy",
+            (
+                Line("train/kl", "KL to the step-0 policy", "nats", "a"),
+                Line("train/entropy", "entropy", "nats", "c", "right", dash=DOTTED),
+            ),
+        ),
+        Chart(
+            "length",
+            "Length and truncation",
+            (
+                Line("rollout/length_mean", "mean length", "tokens", "a"),
+                Line("rollout/truncated", "truncated", "share", "c", "right", dash=DOTTED),
+            ),
+        ),
+        Chart(
+            "throughput",
+            "Throughput and memory",
+            (
+                Line("rollout/tokens_per_s", "sampling", "tokens/s", "a"),
+                Line("mem/rss_gb", "engine's memory", "GB", "c", "right", dash=DOTTED),
+            ),
+        ),
+        Chart(
+            "detection",
+            "Rollouts against the ground truth",
+            (
+                Line("rollout/precision", "precision", "share", "a", marks=True),
+                Line("rollout/recall", "recall", "share", "b", marks=True, dash=DASHED),
+                Line("rollout/f1", "F1", "share", "c", marks=True, dash=DOTTED),
+            ),
+        ),
+        Chart(
+            "stage2_loss",
+            "Losses by term",
+            (
+                Line("loss/ce", "text", "", "a"),
+                Line("loss/bbox_smoothl1", "SmoothL1 of boxes", "", "b", dash=DASHED),
+                Line("loss/bbox_ciou", "CIoU of boxes", "", "c", "right", dash=DOTTED),
+            ),
+        ),
+        Chart(
+            "drops",
+            "Entries dropped from rollouts",
+            (
+                Line("stage2_ab/channel_b/strict_drop/N_valid_pred", "kept", "", "a", marks=True),
+                Line(
+                    "stage2_ab/channel_b/strict_drop/N_drop_invalid",
+                    "dropped",
+                    "",
+                    "c",
+                    marks=True,
+                    dash=DOTTED,
+                ),
+                Line(
+                    "stage2/invalid_rollout", "invalid rollouts", "", "d", marks=True, dash=DASHED
+                ),
+            ),
+        ),
+        Chart(
+            "packing",
+            "Packing",
+            (
+                Line("packing/post_rollout_fill", "fill of packs", "share", "a"),
+                Line("train/forwards", "forwards of a step", "", "c", "right", dash=DOTTED),
+            ),
+        ),
+        Chart(
+            "warmup",
+            "Warm-up",
+            (
+                Line("warmup/heldout", "held-out (select rows)", "share", "b", marks=True),
+                Line("warmup/loss", "loss", "", "c", axis="right", dash=DOTTED),
+                Line(
+                    "format/well_formed",
+                    "well-formed, form taught first",
+                    "share",
+                    "d",
+                    dash=DASHED,
+                ),
+            ),
+            x_label="warm-up step",
+        ),
+    )
+}
+
+CURATED: Mapping[str, Sequence[str]] = {
+    "rl_run": ("learning", "reward", "kl", "length", "throughput"),
+    "stage2_ab": ("learning", "detection", "stage2_loss", "drops", "packing"),
+}
+"""The charts that a run's page opens with: the first one wide, four beside it."""
+WARMUP = CHARTS["warmup"]
+TOKENS = "rollout/tokens"
+"""Sampled in a step; their sum is the axis of tokens."""
+
+
+def curated(kind: str) -> Sequence[Chart]:
+    """The charts a page of this kind opens with; of a kind nobody knows, all there are."""
+    return [CHARTS[name] for name in CURATED.get(kind, CHARTS)]
+
+
+def of_one(series: str) -> Chart:
+    """A chart of any recorded series."""
+    label = "warm-up step" if series.startswith("warmup/") else "step"
+    return Chart(series, series, (Line(series, series),), x_label=label)

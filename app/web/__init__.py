@@ -1,0 +1,1 @@
+"""What every page stands on: guard, live stream, templates, assets, problems, settings."""

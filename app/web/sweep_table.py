@@ -1,0 +1,55 @@
+"""A sweep as a table: one row a job, the swept settings as columns. Knows no page."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from app.text.headline import Headline
+from engine.contract.known import real
+from worker.read.jobs import JobView, SweepView
+
+OWN_COLUMNS = ("job", "state", "heldout", "lift", "verdict")
+
+
+@dataclass(frozen=True)
+class SweepRow:
+    """One job at its point of the sweep."""
+
+    job: JobView
+    headline: Headline
+    values: Sequence[Any]
+    """In the order of the axes."""
+
+    @property
+    def score(self) -> float | None:
+        """On the report rows where it is done, else the newest gate."""
+        return self.headline.heldout if self.headline.after is None else self.headline.after
+
+
+def sweep_rows(sweep: SweepView, jobs: Sequence[JobView], order: str) -> list[SweepRow]:
+    """Sorted by a column; a leading minus turns it around. An unknown one sorts by job."""
+    rows = [
+        SweepRow(job, Headline.of(job), [(job.sweep_point or {}).get(name) for name in sweep.axes])
+        for job in sorted(jobs, key=lambda one: one.id)
+    ]
+    name = order.removeprefix("-")
+    return sorted(rows, key=lambda row: _key(sweep, row, name), reverse=order.startswith("-"))
+
+
+def _key(sweep: SweepView, row: SweepRow, name: str) -> tuple[int, float, str]:
+    """Numbers by size, then words, and what is not known first: last when turned around."""
+    values: dict[str, Any] = dict(zip(sweep.axes, row.values, strict=True))
+    own = {
+        "job": row.job.id,
+        "state": row.job.state.value,
+        "heldout": row.score,
+        "lift": row.headline.lift,
+        "verdict": row.headline.verdict,
+    }
+    value = own[name] if name in own else values.get(name, row.job.id)
+    if value is None:
+        return 0, 0.0, ""
+    number = real(value)
+    return (2, 0.0, str(value)) if number is None else (1, number, "")

@@ -1,0 +1,152 @@
+"""Starting drains from the web process: by the clock (the tick), or because a person said so.
+
+A drain gets a session of its own and its output goes to a file, so nothing that happens to the
+pages reaches it. The tick only starts drains; what a scheduled drain may do is the policy's.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+
+from apscheduler.schedulers.background import BackgroundScheduler
+
+from app.web.detached import Detached, spawn_cockpit
+from worker.db.connection import Database, DatabaseError
+from worker.lane.resident import owed
+from worker.queue.states import State
+from worker.read import jobs as views
+from worker.read.lane import lane_status
+from worker.schedule.policy import standing
+from worker.settings import WorkerSettings
+
+_LOG = logging.getLogger(__name__)
+
+LANE_HELD = 4
+"""The exit status of a drain that found another one at work: nothing is wrong then."""
+MISFIRE_GRACE_S = 60
+"""A tick that comes later than this (the box slept) is left out; the next one does its work."""
+
+
+FOLLOW_S = 5.0
+"""Seconds between two looks at the policy: so long may a change of it go unnoticed."""
+TICK, FOLLOW = "tick", "follow"
+
+
+class Drains:
+    """The drains that this process started."""
+
+    def __init__(self, database: Database, settings: WorkerSettings) -> None:
+        self._database = database
+        self._settings = settings
+        self._started: list[Detached] = []
+        self._scheduled: Detached | None = None
+        """The newest drain that the tick started; it may have ended."""
+        self._failed: Detached | None = None
+        self._turn = threading.Lock()
+
+    def run_now(self) -> None:
+        """A person's order: it asks no policy. A lane that is held is left to its holder."""
+        self._start("drain", log_name="drain.log")
+
+    def tick(self) -> None:
+        """One tick: a scheduled drain, if there is anything to run, to rescue or to restore.
+
+        One at a time: a drain that still starts up holds no lane yet, so the lane cannot tell. One
+        that holds it and fell silent is no reason to wait: the next one takes the lane over.
+        """
+        counts = views.counts(self._database)
+        lane = lane_status(self._database, self._settings.lane)
+        busy = lane.held and (lane.heartbeat_age_s or 0) <= self._settings.lease_s
+        waiting = counts[State.QUEUED] + counts[State.RUNNING]
+        if busy or self._starts_up(lane.pid) or not (waiting or owed(self._database)):
+            return
+        self._scheduled = self._start("drain", "--scheduled", log_name="drain-scheduled.log")
+
+    def trouble(self) -> str | None:
+        """Why the newest drain of ours that failed did, and where its output is."""
+        with self._turn:
+            self._reap()
+            failed = self._failed
+        if failed is None:
+            return None
+        said = failed.last_line() or "it said nothing"
+        return f"the last drain started from here failed: {said}; its output: {failed.log}"
+
+    def alive(self) -> int:
+        """How many still run."""
+        with self._turn:
+            self._reap()
+            return len(self._started)
+
+    def _starts_up(self, holder: int | None) -> bool:
+        """Whether a drain of the tick lives that does not hold the lane."""
+        newest = self._scheduled
+        return newest is not None and newest.poll() is None and newest.process.pid != holder
+
+    def _start(self, *arguments: str, log_name: str) -> Detached:
+        with self._turn:
+            self._reap()
+            self._failed = None
+            started = spawn_cockpit(arguments, self._settings, log_name)
+            self._started.append(started)
+        return started
+
+    def _reap(self) -> None:
+        """Ended children are asked for their status, or they would stay as zombies."""
+        for drain in self._started:
+            if drain.poll() not in {None, 0, LANE_HELD}:
+                self._failed = drain
+        self._started = [drain for drain in self._started if drain.poll() is None]
+
+
+class Ticker:
+    """The timer: calls `tick` at the policy's interval, for as long as the lane is armed.
+
+    The policy may change at any time and by another process, so it is looked at again and again.
+    """
+
+    def __init__(self, drains: Drains, database: Database) -> None:
+        self._drains = drains
+        self._database = database
+        self._interval_min: float | None = None
+        self.scheduler = BackgroundScheduler(daemon=True)
+
+    def start(self) -> None:
+        """Follow the policy from now on."""
+        self.follow()
+        self._every(FOLLOW_S, self.follow, FOLLOW)
+        self.scheduler.start()
+
+    def shutdown(self) -> None:
+        self.scheduler.shutdown(wait=False)
+
+    def follow(self) -> None:
+        """Begin, change or end the tick as the policy says."""
+        try:
+            found = standing(self._database)
+        except DatabaseError as error:
+            _LOG.warning("the policy cannot be read: %s", error)
+            return
+        wanted = found.interval_min if found and found.armed else None
+        if wanted == self._interval_min:
+            return
+        self._interval_min = wanted
+        if wanted is None:
+            self.scheduler.remove_job(TICK)
+            return
+        self._every(wanted * 60, self._drains.tick, TICK)
+        _LOG.info("a tick every %g min starts scheduled drains", wanted)
+
+    def _every(self, seconds: float, call: Callable[[], None], name: str) -> None:
+        self.scheduler.add_job(
+            call,
+            "interval",
+            id=name,
+            seconds=seconds,
+            max_instances=1,
+            coalesce=True,
+            misfire_grace_time=MISFIRE_GRACE_S,
+            replace_existing=True,
+        )

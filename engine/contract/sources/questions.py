@@ -1,0 +1,204 @@
+"""Section `data`: where the questions come from, and the rows of a corpus that is a JSONL file.
+
+A row that cannot be trained on is named with its line before anything is queued. Knows no model
+and no split.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pydantic import Field, field_validator
+
+from engine.contract.errors import RLLoopError
+from engine.contract.jsonl import loaded, opened
+from engine.contract.paths import located
+from engine.contract.section import Section
+from engine.contract.sources.file_looks import once_a_file
+
+EMBEDDED_TASKS = {"embedded:addition": 10_000, "embedded:word_problems": 2_000}
+"""Data sets generated on the spot, with their number of rows."""
+
+
+class DataConfig(Section):
+    """Where the questions come from."""
+
+    source: str = "embedded:addition"
+    """`embedded:addition`, `embedded:word_problems`, or a JSONL file with one question a line."""
+    prompt_field: str = "prompt"
+    """Key of the question in a JSONL row: a text, or a chat of one user's turn."""
+    answer_field: str = "answer"
+    """Key of the expected answer in a JSONL row: a text, a number, or the object that the
+    verifier reads (docs/verifiers.md), taken as its JSON text."""
+    solution_field: str = "solution"
+    """Key of a worked answer in a JSONL row; rows may go without (see `format.demonstration`)."""
+    id_field: str = "id"
+    """Key of a row's stable id; a row without one is named by its line number."""
+    limit: int | None = Field(None, ge=1)
+    """Use only the first so many rows."""
+    split_seed: int | None = Field(None, ge=0, lt=2**31)
+    """Which rows are held out. Runs that differ in `seed` alone are compared row by row where this
+    is the same; without one it is the run's `seed`."""
+
+    @field_validator("source")
+    @classmethod
+    def _absolute(cls, source: str) -> str:
+        return source if source.startswith("embedded:") else str(located(source))
+
+
+class Corpus(NamedTuple):
+    """What is known of a JSONL file without keeping a row of it."""
+
+    rows: int
+    with_object: str | None
+    """Id of the first row whose answer is a JSON object; None = none is."""
+
+
+@once_a_file
+def survey(path: Path, data: DataConfig) -> Corpus:
+    """Look at every row once. Raises RLLoopError as `read_rows` does."""
+    rows, with_object = 0, None
+    for row in _rows(path, data):
+        rows += 1
+        if with_object is None and _is_object(row["answer"]):
+            with_object = row["id"]
+    return Corpus(rows, with_object)
+
+
+def _is_object(answer: str) -> bool:
+    if not answer.startswith("{"):
+        return False
+    try:
+        return isinstance(json.loads(answer), dict)
+    except (ValueError, RecursionError):
+        return False  # a set in LaTeX, say
+
+
+def read_rows(path: Path, data: DataConfig) -> list[dict[str, str]]:
+    """A JSONL file as [{id, prompt, answer}]. Raises RLLoopError with the line that is wrong."""
+    return list(_rows(path, data))
+
+
+def _rows(path: Path, data: DataConfig) -> Iterator[dict[str, str]]:
+    seen: dict[str, int] = {}
+    number = 0
+    try:
+        with opened(path) as stream:
+            written = ((n, line) for n, line in enumerate(stream, 1) if line.strip())
+            for number, line in itertools.islice(written, data.limit):
+                row = _row(line, number, data)
+                _check_id(row["id"], number, seen)
+                yield row
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise RLLoopError.of(
+            "data.source", str(path), f"cannot be read: {reason}", "name a readable JSONL file"
+        ) from error
+    except _BadRowError as bad:
+        problem = f"line {number}: {bad.problem}"
+        raise RLLoopError.of("data.source", str(path), problem, bad.remedy) from None
+
+
+class _BadRowError(Exception):
+    """A row that cannot be trained on."""
+
+    def __init__(self, problem: str, remedy: str) -> None:
+        super().__init__(problem)
+        self.problem, self.remedy = problem, remedy
+
+
+def _row(line: str, number: int, data: DataConfig) -> dict[str, str]:
+    try:
+        value = loaded(line)
+    except ValueError as error:
+        raise _BadRowError(str(error), "write one JSON object a line") from None
+    if not isinstance(value, dict):
+        raise _BadRowError("is not a JSON object", "write one JSON object a line")
+    row = {
+        "id": str(value.get(data.id_field, number)),
+        "prompt": _question(value, data.prompt_field),
+        "answer": _answer(value, data.answer_field),
+    }
+    solution = value.get(data.solution_field)
+    if solution and isinstance(solution, str):
+        row["solution"] = solution
+    for name, text in row.items():
+        _check_unicode(name, text)
+    return row
+
+
+def _question(row: Mapping[str, Any], key: str) -> str:
+    match row.get(key):
+        case [{"role": "user", "content": str(text)}] if text:
+            return text  # as data sets for TRL and verl have it
+        case list():
+            raise _BadRowError(
+                f"has a list under {key!r} that is not one user's turn",
+                "write one text, or one turn; a system turn is prompting.system_prompt",
+            )
+    return _text(row, key, "data.prompt_field")
+
+
+def _answer(row: Mapping[str, Any], key: str) -> str:
+    match row.get(key):
+        case dict() as fields:  # what verifiers of more than one answer read
+            return json.dumps(fields, ensure_ascii=False)
+        case list():
+            raise _BadRowError(
+                f"has no text under {key!r}: it is a list",
+                "write one answer, as text, or the object that the verifier reads; "
+                "or set data.answer_field",
+            )
+    return _text(row, key, "data.answer_field")
+
+
+def _text(row: Mapping[str, Any], key: str, setting: str) -> str:
+    match row.get(key):
+        case bool():
+            pass
+        case float() as number if number.is_integer():
+            return str(int(number))  # what became of a whole number beside an empty cell
+        case int() | float() as number:
+            return str(number)
+        case str() as text if text:
+            return text
+    raise _BadRowError(
+        f"has no text under {key!r}: {_instead(row, key)}", f"add it, or set {setting}"
+    )
+
+
+def _instead(row: Mapping[str, Any], key: str) -> str:
+    """What a row holds where a text was looked for."""
+    if key not in row:
+        fields = ", ".join(map(repr, itertools.islice(row, 8)))
+        return f"its fields are {fields}" if fields else "the row is empty"
+    match row[key]:
+        case list():
+            return "it is a list"
+        case dict():
+            return "it is an object"
+        case "":
+            return "it is empty"
+        case other:
+            return f"it is {json.dumps(other)}"
+
+
+def _check_id(id_: str, number: int, seen: dict[str, int]) -> None:
+    if seen.setdefault(id_, number) != number:
+        problem = f"id {id_!r} stands in line {seen[id_]} too"
+        raise _BadRowError(problem, "give each row an id of its own")
+
+
+def _check_unicode(name: str, text: str) -> None:
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        half = ascii(text[error.start])
+        raise _BadRowError(
+            f"its {name} holds {half}, half of a surrogate pair, which no tokenizer reads",
+            "write it as valid Unicode",
+        ) from None

@@ -1,0 +1,80 @@
+"""Questions: where they come from, as one list. Knows no model and no split."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from engine.contract.sources.questions import DataConfig, read_rows
+from engine.data import addition, word_problems
+
+
+@dataclass(frozen=True)
+class Question:
+    """One row of a corpus."""
+
+    id: str
+    prompt: str
+    answer: str
+    solution: str | None = None
+    """A worked answer in the wanted form, for examples and supervised training."""
+    draw: int | None = field(default=None, compare=False)
+    """Which draw of the curriculum this is, counted from 0; None for a row nobody drew.
+
+    Names the random numbers of its completions, and tells what fades with the steps how far
+    the run is.
+    """
+
+
+def asked(prompt: str) -> str:
+    """What a prompt asks, however it is written: equal for twins of one question.
+
+    Unicode's compatibility forms (NFKC), case, white space and the marks at the end do not count.
+
+    >>> asked("What  is ２ + 2 ?") == asked("what is 2 + 2")
+    True
+    """
+    plain = " ".join(unicodedata.normalize("NFKC", prompt).casefold().split())
+    return plain.rstrip(_MARKS) or plain
+
+
+_MARKS = " .?!。"
+"""Of the end of a sentence; full-width ones are these after NFKC."""
+
+
+@dataclass(frozen=True)
+class Bench:
+    """A corpus with a name; the loop needs nothing of it but `questions`."""
+
+    name: str
+    questions: Sequence[Question]
+
+
+def load(config: DataConfig) -> Bench:
+    """Raises RLLoopError when a JSONL file cannot be read."""
+    generate = _EMBEDDED.get(config.source)
+    if generate is not None:
+        rows = generate()[: config.limit]
+        return Bench(config.source.partition(":")[2], rows)
+    path = Path(config.source)
+    rows_read = read_rows(path, config)
+    return Bench(
+        path.stem,
+        [Question(r["id"], r["prompt"], r["answer"], r.get("solution")) for r in rows_read],
+    )
+
+
+def _addition() -> Sequence[Question]:
+    return [Question(*row) for row in addition.rows()]
+
+
+def _word_problems() -> Sequence[Question]:
+    return [Question(*row) for row in word_problems.rows()]
+
+
+_EMBEDDED: Mapping[str, Callable[[], Sequence[Question]]] = {
+    addition.SOURCE: _addition,
+    word_problems.SOURCE: _word_problems,
+}

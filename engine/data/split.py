@@ -1,0 +1,125 @@
+"""The split: which rows train, which pick the checkpoint, which are scored once at the end.
+
+Carved before anything trains, stored with its ids and hash, and never carved again for a run.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from engine.contract.errors import RLLoopError
+from engine.contract.rl.shares import sizes
+from engine.contract.run_dir import write_json
+from engine.data.rows import Question, asked
+
+
+@dataclass(frozen=True)
+class Split:
+    """Three disjoint lists of rows, in the order of the seeded shuffle."""
+
+    train: Sequence[Question]
+    select: Sequence[Question]
+    """Held-out rows that every gate looks at."""
+    report: Sequence[Question]
+    """Held-out rows that nothing looks at before the end."""
+
+    @property
+    def hash(self) -> str:
+        """SHA-256 over every row's content and its place."""
+        parts = [
+            [[q.id, q.prompt, q.answer] for q in rows]
+            for rows in (self.train, self.select, self.report)
+        ]
+        return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+
+    @property
+    def solutions_hash(self) -> str:
+        """SHA-256 over the worked answers of the training rows: what may be shown and taught."""
+        solutions = [question.solution for question in self.train]
+        return hashlib.sha256(json.dumps(solutions).encode()).hexdigest()
+
+
+def carve(
+    questions: Sequence[Question], *, heldout_frac: float, select_frac: float, seed: int
+) -> Split:
+    """Seeded shuffle; held-out = max(1, round(n·frac)) rows, parted into select and report.
+
+    Rows that ask the same stay together, whatever their ids and however they are written: a
+    question that trains is never asked by a gate. `select` gets at least one row; `report` gets
+    the rest, which may be none.
+    Raises RLLoopError when no row is left to train on.
+    """
+    groups = _by_prompt(questions)
+    random.Random(seed).shuffle(groups)
+    wanted = sizes(len(questions), heldout_frac, select_frac)
+    heldout, rest = _take(groups, wanted.select + wanted.report)
+    if not rest:
+        problem = f"holds out all {len(questions)} rows and leaves none to train on"
+        raise RLLoopError.of("heldout_frac", heldout_frac, problem, "use a smaller share")
+    select, report = _take(heldout, wanted.select)
+    return Split(*([q for group in part for q in group] for part in (rest, select, report)))
+
+
+def _by_prompt(questions: Sequence[Question]) -> list[list[Question]]:
+    """Rows in groups of one question, however it is written, in the order of their first row."""
+    groups: dict[str, list[Question]] = {}
+    for question in questions:
+        groups.setdefault(asked(question.prompt), []).append(question)
+    return list(groups.values())
+
+
+def _take(
+    groups: Sequence[Sequence[Question]], rows: int
+) -> tuple[Sequence[Sequence[Question]], Sequence[Sequence[Question]]]:
+    """The first groups that hold at least so many rows together, and the others."""
+    taken = 0
+    for index, group in enumerate(groups):
+        if taken >= rows:
+            return groups[:index], groups[index:]
+        taken += len(group)
+    return groups, []
+
+
+def thawed(questions: Sequence[Question], path: Path) -> Split | None:
+    """The rows of a frozen split as they are now, by their ids; None before it was frozen.
+
+    Never carved again, so a run goes on with its own split under a later version too. What is gone
+    is left out, and `freeze` refuses the rest.
+    """
+    if not path.exists():
+        return None
+    frozen = json.loads(path.read_bytes())
+    known = {question.id: question for question in questions}
+    names = ("train", "select", "report")
+    return Split(*([known[one] for one in frozen[name] if one in known] for name in names))
+
+
+def freeze(split: Split, path: Path) -> None:
+    """Store the split once; a resumed run proves that its rows are still the same.
+
+    Raises RLLoopError when they are not.
+    """
+    document = {
+        "hash": split.hash,
+        "solutions": split.solutions_hash,
+        "train": [q.id for q in split.train],
+        "select": [q.id for q in split.select],
+        "report": [q.id for q in split.report],
+    }
+    if not path.exists():
+        write_json(path, document)
+        return
+    frozen = json.loads(path.read_bytes())
+    # a run of before has no word on its worked answers
+    if frozen != {name: value for name, value in document.items() if name in frozen}:
+        raise RLLoopError.of(
+            "data.source",
+            str(path),
+            "the rows are no longer those that this run was split with",
+            "restore the data file, or enqueue a new run",
+        )

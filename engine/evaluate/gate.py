@@ -1,0 +1,100 @@
+"""The held-out gate: what the current policy scores on rows it never trained on.
+
+Draws with the same random numbers at every gate, so two gates differ by their weights alone.
+Knows no loop and picks no checkpoint.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from engine.contract.intervals import wilson
+from engine.data.rows import Question
+from engine.rewards.adapter import Reason, RewardAdapter, Verdict
+from engine.run.stop import check_abort
+from engine.sampling.base import Rollout, Sampler
+
+_BATCH = 32
+"""Completions judged between two looks at the abort."""
+_FAILING = 0.1
+"""A verifier that breaks on so many of the rows is worth a word: the score is not the policy's."""
+
+
+@dataclass(frozen=True)
+class Scored:
+    """One held-out question with what the policy made of it."""
+
+    question: Question
+    rollout: Rollout
+    verdict: Verdict
+    success: bool
+
+
+@dataclass(frozen=True)
+class GateResult:
+    """A gate's score with its items; converts to the float that the loop compares."""
+
+    step: int
+    items: Sequence[Scored]
+    temp: float
+    failure: str | None = None
+    """That the verifier itself broke, on how many rows and how."""
+
+    def __float__(self) -> float:
+        return statistics.fmean(self.outcomes)
+
+    @property
+    def outcomes(self) -> list[bool]:
+        """Success of each item, in the questions' order."""
+        return [item.success for item in self.items]
+
+    @property
+    def truncated(self) -> float:
+        """Share of the completions that were cut off at their limit."""
+        return statistics.fmean(item.rollout.truncated for item in self.items)
+
+    @property
+    def ci95(self) -> tuple[float, float]:
+        """Wilson interval of the success rate."""
+        return wilson(sum(self.outcomes), len(self.items))
+
+
+@dataclass(frozen=True)
+class Gate:
+    """The held-out seam of the loop: `(step, tasks) → score`."""
+
+    sampler: Sampler
+    reward: RewardAdapter
+    temp: float
+
+    def __call__(self, step: int, tasks: Sequence[Question]) -> GateResult:
+        """One completion a question. Raises Aborted while sampling or judging."""
+        rollouts = [rollout for [rollout] in self.sampler(tasks, 1)]
+        items: list[Scored] = []
+        for start in range(0, len(tasks), _BATCH):
+            check_abort()
+            items += self._score(tasks[start : start + _BATCH], rollouts[start : start + _BATCH])
+        return GateResult(step, items, self.temp, self._failure(items))
+
+    def _failure(self, items: Sequence[Scored]) -> str | None:
+        broken = [i for i in items if i.verdict.reason in {Reason.CRASH, Reason.TIMEOUT}]
+        if not broken or len(broken) < _FAILING * len(items):
+            return None
+        first = broken[0]
+        why = first.verdict.answer or first.verdict.reason.value
+        return (
+            f"the verifier broke on {len(broken)} of {len(items)} held-out rows, which count as "
+            f"wrong; first on row {first.question.id!r}: {why}"
+        )
+
+    def _score(self, tasks: Sequence[Question], rollouts: Sequence[Rollout]) -> list[Scored]:
+        verdicts = self.reward.judge_all(
+            [(rollout.text, task.answer) for task, rollout in zip(tasks, rollouts, strict=True)],
+            [rollout.truncated for rollout in rollouts],
+        )
+        return [
+            Scored(task, rollout, verdict, self.reward.success(verdict))
+            for task, rollout, verdict in zip(tasks, rollouts, verdicts, strict=True)
+        ]

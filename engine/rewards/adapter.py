@@ -1,0 +1,225 @@
+"""From a completion to a verdict: what it earned and why.
+
+One file a verifier in `engine/rewards/verifiers/`, each a pure `verify(completion, expected)`.
+Those that may hang run in the worker pool, those that run a model's code in a box; both say so
+in their file (`POOLED`, `BOXED`). The adapter around a verifier never raises: a verifier that
+breaks costs its rollout the reward, not the run its night. Knows no model.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import math
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Protocol, runtime_checkable
+
+from engine.contract.errors import RLLoopError
+from engine.contract.rl.format import FormatConfig
+from engine.rewards import imported
+from engine.rewards.format import Ask, FormatSchedule, formed
+from engine.rewards.judgement import Reason, Verdict
+from engine.rewards.sandbox import box
+from engine.rewards.text.reading import LONGEST_ANSWER
+from engine.rewards.workers.pool import Pool, PoolError, Question, shared_pool
+
+__all__ = [
+    "Reason",
+    "RewardAdapter",
+    "Verdict",
+    "Verifier",
+    "ask_all",
+    "load_verifier",
+    "scheduled_reward",
+]
+
+Verifier = Callable[[str, str], Verdict]
+"""`verify(completion, expected)`."""
+
+BOXES = 2
+"""Programs of a model that run at once."""
+
+
+@runtime_checkable
+class BatchVerifier(Protocol):
+    """A verifier that judges many at once faster than one by one."""
+
+    def __call__(self, completion: str, expected: str) -> Verdict: ...
+
+    def many(self, pairs: Sequence[tuple[str, str]]) -> list[Verdict]:
+        """One verdict a pair (completion, expected), in their order."""
+        ...
+
+
+def load_verifier(name: str) -> Verifier:
+    """The verifier in `engine/rewards/verifiers/NAME.py`, or the reward `module:function`.
+
+    Raises RLLoopError when it cannot run on this machine: no box, a missing library, a module
+    that the operator does not allow.
+    """
+    try:
+        return _load(name)
+    except (box.BoxError, PoolError, imported.RewardImportError, ImportError) as error:
+        remedy = "install what is missing, or choose another verifier"
+        raise RLLoopError.of("verifier", name, f"cannot run here: {error}", remedy) from error
+
+
+def _load(name: str) -> Verifier:
+    if ":" in name:
+        return imported.load_reward(name)
+    module = importlib.import_module(f"engine.rewards.verifiers.{name}")
+    verify: Verifier = module.verify
+    if getattr(module, "BOXED", False):
+        box.require()
+        return Boxed(verify)
+    if getattr(module, "POOLED", False):
+        pool = shared_pool()
+        pool.load(name)
+        return Pooled(name, getattr(module, "quick", _never_quick), pool)
+    return verify
+
+
+def _never_quick(_completion: str, _expected: str) -> Verdict | None:
+    return None
+
+
+@dataclass(frozen=True)
+class Pooled:
+    """Judges in the pool what its `quick` cannot decide at once."""
+
+    name: str
+    quick: Callable[[str, str], Verdict | None]
+    pool: Pool
+
+    def __call__(self, completion: str, expected: str) -> Verdict:
+        return self.many([(completion, expected)])[0]
+
+    def many(self, pairs: Sequence[tuple[str, str]]) -> list[Verdict]:
+        verdicts = [self.quick(*pair) for pair in pairs]
+        hard = [i for i, verdict in enumerate(verdicts) if verdict is None]
+        answers = self.pool.ask([Question(self.name, *pairs[i]) for i in hard])
+        for i, answer in zip(hard, answers, strict=True):
+            verdicts[i] = answer
+        return [verdict for verdict in verdicts if verdict is not None]
+
+
+@dataclass(frozen=True)
+class Boxed:
+    """Runs programs side by side, each in a box of its own."""
+
+    verify: Verifier
+
+    def __call__(self, completion: str, expected: str) -> Verdict:
+        return self.verify(completion, expected)
+
+    def many(self, pairs: Sequence[tuple[str, str]]) -> list[Verdict]:
+        with ThreadPoolExecutor(BOXES) as threads:
+            return list(threads.map(lambda pair: _survived(self.verify, *pair), pairs))
+
+
+@dataclass(frozen=True)
+class RewardAdapter:
+    """Asks the verifier, survives it, and says what counts as solved."""
+
+    verifier: Verifier
+    threshold: float = 0.5
+    """A reward at or above this is a success."""
+    schedule: Callable[[int], Verifier] | None = None
+    """What training asks instead at a step; None is the verifier all along."""
+
+    def at(self, step: int) -> RewardAdapter:
+        """What a training step pays. Whoever does not ask for a step is judged strictly."""
+        if self.schedule is None:
+            return self
+        return replace(self, verifier=self.schedule(step), schedule=None)
+
+    def judge(self, completion: str, expected: str, *, truncated: bool = False) -> Verdict:
+        """Exception → `crash` (TimeoutError → `timeout`) worth 0; NaN → 0.
+
+        A truncated completion that was judged and did not succeed says so instead of `wrong`.
+        """
+        verdict = _survived(self.verifier, completion, expected)
+        return self._settled(verdict, truncated=truncated)
+
+    def judge_all(
+        self, pairs: Sequence[tuple[str, str]], truncated: Sequence[bool] | None = None
+    ) -> list[Verdict]:
+        """`judge` for every (completion, expected), in their order, side by side where it helps."""
+        cut = truncated or [False] * len(pairs)
+        verdicts = ask_all(self.verifier, pairs)
+        return [self._settled(v, truncated=t) for v, t in zip(verdicts, cut, strict=True)]
+
+    def well_formed(self, pairs: Sequence[tuple[str, str]]) -> list[bool]:
+        """Whether each completion has the form asked for, whatever it answers."""
+        form = self.schedule.form if isinstance(self.schedule, FormatSchedule) else None
+        return formed(form, pairs, ask_all(self.verifier, pairs))
+
+    def success(self, verdict: Verdict) -> bool:
+        """Whether the verifier's own reward reaches the threshold, whatever training pays."""
+        return verdict.strict >= self.threshold
+
+    def _settled(self, verdict: Verdict, *, truncated: bool) -> Verdict:
+        if not math.isfinite(verdict.reward):
+            verdict = replace(verdict, reward=0.0, reason=Reason.CRASH)
+        if not math.isfinite(verdict.strict):
+            verdict = replace(verdict, verified=0.0)
+        if verdict.answer is not None:
+            # Half a surrogate pair cannot be written to a file; a megabyte should not.
+            answer = verdict.answer[:LONGEST_ANSWER].encode("utf-8", "replace").decode()
+            verdict = replace(verdict, answer=answer)
+        broke = verdict.reason in {Reason.CRASH, Reason.TIMEOUT}
+        if truncated and not broke and verdict.reward < self.threshold:
+            verdict = replace(verdict, reason=Reason.TRUNCATED)
+        return verdict
+
+
+def ask_all(verifier: Verifier, pairs: Sequence[tuple[str, str]]) -> list[Verdict]:
+    """What a verifier says to every pair, in their order; what it raises is its crash."""
+    if isinstance(verifier, BatchVerifier):
+        try:
+            return verifier.many(pairs)
+        except Exception:  # noqa: BLE001, S110 - one by one finds the pair that breaks it
+            pass
+    return [_survived(verifier, *pair) for pair in pairs]
+
+
+def scheduled_reward(
+    name: str, threshold: float, config: FormatConfig, max_steps: int
+) -> RewardAdapter:
+    """The verifier `name`, and in training what `config` makes of it. Raises RLLoopError."""
+    strict = load_verifier(name)
+    if not config.shapes_reward:
+        return RewardAdapter(strict, threshold)
+    schedule = FormatSchedule(
+        config,
+        max_steps,
+        strict=partial(ask_all, strict),
+        form=_form(config),
+        lenient=partial(ask_all, load_verifier(config.lenient)) if config.lenient else None,
+    )
+    return RewardAdapter(strict, threshold, schedule)
+
+
+def _form(config: FormatConfig) -> Ask | None:
+    """The verifiers of shapes and patterns, asked about one shape or pattern."""
+    if config.shape is None and config.pattern is None:
+        return None
+    verifier = load_verifier("format" if config.shape else "regex")
+    wanted = config.shape or json.dumps({"pattern": config.pattern})
+
+    def ask(pairs: Sequence[tuple[str, str]]) -> list[Verdict]:
+        return ask_all(verifier, [(completion, wanted) for completion, _ in pairs])
+
+    return ask
+
+
+def _survived(verifier: Verifier, completion: str, expected: str) -> Verdict:
+    try:
+        return verifier(completion, expected)
+    except TimeoutError:
+        return Verdict(0.0, None, Reason.TIMEOUT)
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - a plug-in: what it raises is its crash
+        return Verdict.broke(error)

@@ -1,0 +1,60 @@
+"""Rewards of TRL's signature, by import path: `my_rewards.style:brevity`.
+
+TRL calls `reward(prompts=…, completions=…, **columns)` and takes a list of floats. Only modules
+the operator names in `NIGHTLANE_REWARD_MODULES` (comma-separated; a package allows what is in
+it) are imported: a job may choose among them, never bring code of its own. They run inside the
+engine's process, unguarded, like the engine's own code.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+from collections.abc import Callable
+from typing import Any
+
+from engine.contract.errors import NightlaneError
+from engine.contract.verifiers import reward_problem
+from engine.rewards.judgement import Reason, Verdict
+
+
+class RewardImportError(NightlaneError):
+    """A reward that is not allowed, not there, or no function."""
+
+
+def load_reward(path: str) -> Callable[[str, str], Verdict]:
+    """The function behind `module:name` as a verifier. Raises RewardImportError."""
+    problem = reward_problem(path)
+    if problem is not None:
+        raise RewardImportError(f"reward {path!r} {problem}")
+    module_name, _, name = path.partition(":")
+    try:
+        function = getattr(importlib.import_module(module_name), name)
+    except (ImportError, AttributeError) as error:
+        raise RewardImportError(f"reward {path!r} cannot be imported: {error}") from error
+    if not callable(function):
+        raise RewardImportError(f"reward {path!r} is no function")
+    return lambda completion, expected: _judge(function, completion, expected)
+
+
+def _judge(function: Callable[..., Any], completion: str, expected: str) -> Verdict:
+    """None, TRL's "does not apply here", is worth 0 and `unparsed`; a full reward is `correct`."""
+    columns = {"answer": expected, "solution": expected, **_columns(expected)}
+    rewards = function(
+        prompts=[columns.pop("prompt", "")],
+        completions=[completion],
+        **{name: [value] for name, value in columns.items()},
+    )
+    (reward,) = rewards
+    if reward is None:
+        return Verdict.unparsed()
+    return Verdict(float(reward), None, Reason.CORRECT if reward >= 1 else Reason.WRONG)
+
+
+def _columns(expected: str) -> dict[str, Any]:
+    """An `expected` that is a JSON object brings the row's columns by name."""
+    try:
+        row = json.loads(expected)
+    except (ValueError, RecursionError):
+        return {}
+    return row if isinstance(row, dict) else {}

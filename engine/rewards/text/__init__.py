@@ -1,0 +1,1 @@
+"""Reading answers: numbers, formulas, code fences, and the rows that verifiers expect."""

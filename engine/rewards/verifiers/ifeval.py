@@ -1,0 +1,48 @@
+"""`ifeval`: pays a response that follows every instruction of its prompt.
+
+`expected` is JSON with the names of the IFEval rows: `{"instruction_id_list": [...], "kwargs":
+[{…}, …]}`, null arguments ignored. Reward is the benchmark's prompt-level strict accuracy; with
+`"partial": true` the share of the instructions followed. A thinking block is no part of the
+response. Keywords are patterns and a pattern may not end: it runs in the pool.
+"""
+
+from __future__ import annotations
+
+from engine.rewards.judgement import Reason, Verdict
+from engine.rewards.text.ifeval_checks import follows
+from engine.rewards.text.reading import without_thinking
+from engine.rewards.text.rows import ExpectedError, read_expected, refused, texts, wanted
+
+POOLED = True
+WARM_UP = (
+    "one, TWO. three",
+    '{"instruction_id_list": ["language:response_language", "length_constraints:number_sentences",'
+    ' "change_case:capital_word_frequency"], "kwargs": [{"language": "en"}, {"num_sentences": 1,'
+    ' "relation": "at least"}, {"capital_frequency": 1, "capital_relation": "at least"}]}',
+)
+
+
+def verify(completion: str, expected: str) -> Verdict:
+    """`answer` lists what was not followed.
+
+    >>> row = '{"instruction_id_list": ["punctuation:no_comma"], "kwargs": [{}]}'
+    >>> verify("no commas", row).reward
+    1.0
+    """
+    row = read_expected(expected, "instruction_id_list", "kwargs")
+    names = texts(row, "instruction_id_list", 'a list of names, ["punctuation:no_comma"]')
+    arguments = wanted(row, "kwargs", list, "a list with one object an instruction")
+    partial = wanted({"partial": False, **row}, "partial", bool, "true or false")
+    if len(names) != len(arguments):
+        raise ExpectedError(f"{len(names)} instructions with {len(arguments)} sets of arguments")
+    if not all(given is None or isinstance(given, dict) for given in arguments):
+        raise refused("kwargs", arguments, "a list with one object an instruction")
+    response = without_thinking(completion)
+    if not response.strip():
+        return Verdict.unparsed()
+    pairs = zip(names, arguments, strict=True)
+    missed = [name for name, given in pairs if not follows(response, name, given or {})]
+    if not missed:
+        return Verdict(1.0, "", Reason.CORRECT)
+    share = 1 - len(missed) / len(names) if partial else 0.0
+    return Verdict(share, "not followed: " + ", ".join(missed), Reason.WRONG)

@@ -1,0 +1,39 @@
+"""`mbpp`: pays a program that passes every test of its row, run in a box.
+
+`expected` is JSON: `{"test_list": ["assert …", …], "test_setup_code": ""}`, the names of the MBPP
+rows. The program is the first fenced block, or what stands before `[DONE]`.
+
+Agrees with the harness's code_eval on what honest programs do. Ours differs on purpose: tests
+run in another process and see plain data only, so an object whose `__eq__` says yes, a patched
+builtin or `os._exit(0)` earn nothing, and changes a program makes to its arguments are not seen.
+"""
+
+from __future__ import annotations
+
+from engine.rewards.judgement import Verdict
+from engine.rewards.sandbox import code
+from engine.rewards.text.rows import read_expected, texts, wanted
+
+BOXED = True
+
+
+def verify(completion: str, expected: str) -> Verdict:
+    """Runs the program: at most 6 s, then `timeout`.
+
+    >>> verify("def inc(x): return x + 1", '{"test_list": ["assert inc(1) == 2"]}').reward
+    1.0
+    """
+    row = {"test_setup_code": "", **read_expected(expected, "test_list")}
+    tests = texts(row, "test_list", 'a list of statements, ["assert f(1) == 2"]')
+    setup = wanted(row, "test_setup_code", str, "statements as one text")
+    program = code.program(completion)
+    if program is None:
+        return Verdict.unparsed()
+    job = {
+        "mode": "statements",
+        "setup": setup,
+        "entry": "",
+        "program": program,
+        "tests": tests,
+    }
+    return code.run_all(job, program)

@@ -1,0 +1,1 @@
+"""What all policy losses share: their input, the KL term, sampler weights, and their sum."""

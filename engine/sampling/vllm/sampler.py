@@ -1,0 +1,71 @@
+"""The sampler over a serving lane: token ids to a vLLM server, ids and log-probabilities back.
+
+The weights are brought to the server before anything is drawn. A question's k completions go out as
+one request with one seed, of which the server makes one for each sample; the seed depends on who it
+is for and never on what else is drawn. Batches round differently, so a draw may differ in a rare
+token between two runs; what was drawn is written down, and a resumed run reads it there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from engine.data.rows import Question
+from engine.models.policy import Policy
+from engine.sampling.base import Groups, Rollout
+from engine.sampling.seeds import draw_number, key
+from engine.sampling.vllm.client import Drawn, Request
+from engine.sampling.vllm.launch import ServingLane
+
+
+@dataclass(frozen=True)
+class VLLMServerSampler:
+    """Raises Aborted while the server decodes, and ServerError when it does not."""
+
+    lane: ServingLane
+    policy: Policy
+    seed: int
+    purpose: str
+    """Keeps training and held-out draws apart: part of each request's seed."""
+    temp: float
+    """0 is greedy."""
+    max_new_tokens: int
+    encode: Callable[[Question], tuple[int, ...]]
+    """From a question to prompt ids."""
+    pin_version: bool = False
+    """Draw with the same random numbers at every step, so that gates compare like with like."""
+
+    def __call__(self, tasks: Sequence[Question], k: int) -> Groups:
+        """k completions of each task, in the tasks' order."""
+        self.lane.bring()
+        requests = [self._request(task, k) for task in tasks]
+        groups = self.lane.complete(requests) if requests else []
+        return [
+            [self._rollout(task, sample, request, drawn) for sample, drawn in enumerate(group)]
+            for task, request, group in zip(tasks, requests, groups, strict=True)
+        ]
+
+    def _request(self, task: Question, k: int) -> Request:
+        number = draw_number(task.draw, self.policy.version, pinned=self.pin_version)
+        return Request(
+            prompt_ids=self.encode(task),
+            k=k,
+            # Of 64 bits, with room for the server to add a sample's index.
+            seed=key(self.seed, self.purpose, task.id, number) >> 2,
+            temp=self.temp,
+            max_new_tokens=self.max_new_tokens,
+            end_ids=tuple(sorted(self.policy.eos_ids)),
+        )
+
+    def _rollout(self, task: Question, sample: int, request: Request, drawn: Drawn) -> Rollout:
+        return Rollout(
+            question_id=task.id,
+            sample=sample,
+            prompt_ids=request.prompt_ids,
+            completion_ids=drawn.ids,
+            logprobs=drawn.logprobs,
+            text=self.policy.decode(drawn.ids),
+            truncated=drawn.ids[-1] not in self.policy.eos_ids,
+            version=self.policy.version,
+        )

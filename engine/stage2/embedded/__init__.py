@@ -1,0 +1,1 @@
+"""The embedded vision model and its drawn data: no download."""

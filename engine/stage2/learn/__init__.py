@@ -1,0 +1,1 @@
+"""From segments to gradients: packs, layout, losses, and the forward and backward passes."""

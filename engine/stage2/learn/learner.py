@@ -1,0 +1,124 @@
+"""Learner: forward and backward over the sequences of a window, whichever channel they are of.
+
+Sequences go into packs (padding-free, up to one length) or into padded batches; each costs one
+backward, and their gradients add up. Knows no optimizer and no rollout.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from torch import Tensor
+
+from engine.contract.stage2.config import TrainingConfig
+from engine.models.qwen3_vl import VisionModel, forward
+from engine.run.stop import check_abort
+from engine.stage2 import channel_a
+from engine.stage2.channel_a import SoftContext
+from engine.stage2.channel_b import Taught
+from engine.stage2.learn.layout import Layout, packed, padded
+from engine.stage2.learn.objective import LossWeights, Terms, objective
+from engine.stage2.learn.packing import Pack, Packer, pack_window
+from engine.stage2.schedule import Channel
+
+
+@dataclass(frozen=True, slots=True)
+class PackPlan:
+    """How sequences are packed."""
+
+    capacity: int
+    buffer: int
+    min_fill: float
+    scope: str
+    """`micro` takes a pack whenever the buffer is full, `window` looks at all sequences at once."""
+
+    @classmethod
+    def of(cls, training: TrainingConfig, capacity: int | None, scope: str) -> PackPlan | None:
+        """None without packing."""
+        if not training.packing:
+            return None
+        assert capacity is not None, "the config requires global_max_length with packing"
+        return cls(capacity, training.packing_buffer, training.packing_min_fill_ratio, scope)
+
+    def packs(self, sequences: Sequence[Taught]) -> Iterator[Pack[Taught]]:
+        """Every sequence in some pack. Raises PackingError for one too long."""
+        if self.scope == "window":
+            lengths = [len(s.segment) for s in sequences]
+            yield from pack_window(sequences, lengths, self.capacity, self.min_fill)
+            return
+        packer: Packer[Taught] = Packer(
+            capacity=self.capacity, buffer=self.buffer, min_fill=self.min_fill
+        )
+        for sequence in sequences:
+            while len(packer) >= self.buffer:
+                yield _taken(packer)
+            packer.insert(sequence, len(sequence.segment))
+        while len(packer):
+            yield _taken(packer)
+
+
+def _taken(packer: Packer[Taught]) -> Pack[Taught]:
+    pack = packer.take()
+    assert pack is not None
+    return pack
+
+
+@dataclass(slots=True)
+class Learnt:
+    """What a window's forwards and backwards came to, on this rank."""
+
+    terms: Terms = field(default_factory=Terms)
+    forwards: int = 0
+    """Backward passes; a pack or a padded batch each."""
+    fills: list[float] = field(default_factory=list)
+    segments: int = 0
+
+
+@dataclass(frozen=True)
+class Learner:
+    """The model with all that turns sequences into gradients."""
+
+    vlm: VisionModel
+    coord_ids_K: Tensor  # noqa: N815 - shape suffix
+    pad_id: int
+    soft: SoftContext
+    weights: LossWeights
+    plan: PackPlan | None
+    micro_batch: int
+    """Sequences of a padded batch."""
+
+    def __call__(self, sequences: Sequence[Taught], channel: Channel) -> Learnt:
+        """Add the gradients of the window's summed loss to the parameters."""
+        found = Learnt(segments=len(sequences))
+        for part, layout in self._layouts(sequences, found):
+            check_abort()
+            segments = [one.segment for one in part]
+            logits = self._logits(layout, channel, part)
+            loss, terms = objective(layout, segments, logits, self.weights, self.coord_ids_K)
+            if loss.requires_grad:
+                loss.backward()  # type: ignore[no-untyped-call]
+            found.terms.add(terms)
+            found.forwards += 1
+        return found
+
+    def _logits(
+        self, layout: Layout, channel: Channel, part: Sequence[Taught]
+    ) -> tuple[Tensor, Tensor]:
+        if channel == "b":
+            logits = forward(self.vlm.model, layout.inputs() | {"input_ids": layout.ids_BT})
+            return logits, logits
+        slots_S2 = channel_a.slot_places(layout, [one.segment for one in part])
+        return channel_a.run(layout, slots_S2, self.vlm, self.coord_ids_K, self.soft)
+
+    def _layouts(
+        self, sequences: Sequence[Taught], found: Learnt
+    ) -> Iterator[tuple[Sequence[Taught], Layout]]:
+        if self.plan is not None:
+            for pack in self.plan.packs(sequences):
+                found.fills.append(pack.fill)
+                yield pack.items, packed([one.shown for one in pack.items], self.vlm)
+            return
+        for start in range(0, len(sequences), self.micro_batch):
+            part = sequences[start : start + self.micro_batch]
+            yield part, padded([one.shown for one in part], self.vlm, self.pad_id)

@@ -1,0 +1,1 @@
+"""From an answer's token ids to the objects it names."""

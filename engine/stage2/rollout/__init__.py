@@ -1,0 +1,1 @@
+"""From a record to the model's answer: prompts, pictures, and what ends a loop."""

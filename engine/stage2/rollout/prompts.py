@@ -1,0 +1,172 @@
+"""Prompts: a record's pictures and question as token ids and patches.
+
+The chat template is the checkpoint's own. Each picture's placeholder is written once by the
+template and repeated here as often as the picture has image tokens. Knows no ground truth.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, overload
+
+import torch
+from jinja2 import TemplateError
+from PIL import Image
+from torch import Tensor
+
+from engine.contract.sources.ground_truth import GroundTruthError
+from engine.contract.sources.records import Record
+from engine.models.qwen3_vl import VisionModel
+from engine.stage2.parse.pieces import TokenPieces
+from engine.stage2.rollout.pictures import UNREADABLE, picture
+
+
+@dataclass(frozen=True, slots=True)
+class Pictures:
+    """Patches of one sequence's pictures, ready for the vision tower."""
+
+    pixel_values: Tensor
+    """[patches, values of a patch]."""
+    image_grid_thw: Tensor
+    """[pictures, 3]: patches in time, height and width."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """All that stands before the answer."""
+
+    ids: tuple[int, ...]
+    pictures: Pictures
+
+
+@dataclass(frozen=True)
+class PromptReader:
+    """Turns records into prompts. `question` is asked where a record brings no messages."""
+
+    vlm: VisionModel
+    pieces: TokenPieces
+    question: str
+
+    def __call__(self, record: Record) -> Prompt:
+        """Raises GroundTruthError for a picture that cannot be read, or one too many or too few."""
+        pictures = self._pictures(record)
+        patches = pictures.image_grid_thw.prod(-1).tolist()
+        return Prompt(tuple(self._expanded(record, patches)), pictures)
+
+    def length(self, record: Record, sizes: Sequence[tuple[int, int]]) -> int:
+        """Tokens of the prompt, from its pictures' widths and heights in pixels.
+
+        Raises GroundTruthError, as the prompt itself would.
+        """
+        patches = [self._patches(record, i, *size) for i, size in enumerate(sizes)]
+        return len(self._expanded(record, patches))
+
+    def _expanded(self, record: Record, patches: Sequence[int]) -> list[int]:
+        """The turns, with as many placeholders as each picture has tokens."""
+        ids, placeholder = self._plain_ids(record), self.vlm.image_token_id
+        places = ids.count(placeholder)
+        if places != len(patches):
+            raise GroundTruthError(
+                record.where,
+                "messages",
+                f"ask for {places} pictures, images has {len(patches)}",
+                "name each picture once",
+            )
+        expanded: list[int] = []
+        tokens = (count // self.vlm.merge_area for count in patches)
+        for token in ids:
+            expanded += [token] * (next(tokens) if token == placeholder else 1)
+        return expanded
+
+    def _patches(self, record: Record, index: int, width: int, height: int) -> int:
+        """Raises GroundTruthError for a strip, which the model's processor refuses."""
+        try:
+            found: int = self.vlm.image_processor.get_number_of_image_patches(height, width)
+        except ValueError as error:
+            raise GroundTruthError(
+                record.where,
+                f"images[{index}]",
+                f"{record.images[index]} does not suit the model: {error}",
+                "crop it, or leave the record out",
+            ) from error
+        return found
+
+    def _plain_ids(self, record: Record) -> Sequence[int]:
+        turns: Sequence[Mapping[str, Any]] = record.messages or [
+            {
+                "role": "user",
+                "content": [
+                    *({"type": "image"} for _ in record.images),
+                    {"type": "text", "text": self.question},
+                ],
+            }
+        ]
+        try:
+            text = self.vlm.tokenizer.apply_chat_template(
+                list(turns), tokenize=False, add_generation_prompt=True
+            )
+        except (TemplateError, TypeError) as error:
+            raise GroundTruthError(
+                record.where,
+                "messages",
+                f"are refused by the model's chat template: {error}",
+                "write turns as the model's card shows them",
+            ) from error
+        ids: list[int] = self.vlm.tokenizer.encode(text, add_special_tokens=False)
+        return ids
+
+    def _pictures(self, record: Record) -> Pictures:
+        images = [_open(record, i) for i in range(len(record.images))]
+        for i, image in enumerate(images):
+            self._patches(record, i, *image.size)
+        made = self.vlm.image_processor(images=images, return_tensors="pt")
+        return Pictures(made["pixel_values"], made["image_grid_thw"])
+
+
+@dataclass(frozen=True)
+class Unread(Sequence[Prompt]):
+    """The prompts of records, each read when it is asked for and not kept: patches are large."""
+
+    reader: PromptReader
+    records: Sequence[Record]
+
+    def __len__(self) -> int:
+        return len(self.records)
+
+    @overload
+    def __getitem__(self, place: int) -> Prompt: ...
+
+    @overload
+    def __getitem__(self, place: slice) -> Sequence[Prompt]: ...
+
+    def __getitem__(self, place: int | slice) -> Prompt | Sequence[Prompt]:
+        if isinstance(place, slice):
+            return [self.reader(record) for record in self.records[place]]
+        return self.reader(self.records[place])
+
+
+def _open(record: Record, index: int) -> Image.Image:
+    try:
+        return picture(record.images[index])
+    except UNREADABLE as error:
+        raise unreadable(record, index, error) from error
+
+
+def unreadable(record: Record, index: int, error: Exception) -> GroundTruthError:
+    """A file that Pillow could make nothing of."""
+    why = str(error) or type(error).__name__
+    return GroundTruthError(
+        record.where,
+        f"images[{index}]",
+        f"{record.images[index]} cannot be read as a picture: {why}",
+        "save it again as PNG or JPEG with 8 bits a value",
+    )
+
+
+def join(pictures: Sequence[Pictures]) -> Pictures:
+    """The pictures of several sequences, in their order."""
+    return Pictures(
+        torch.cat([p.pixel_values for p in pictures]),
+        torch.cat([p.image_grid_thw for p in pictures]),
+    )

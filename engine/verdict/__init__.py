@@ -1,0 +1,1 @@
+"""What scores are worth: which step is published, and whether it is better. Torch-free."""

@@ -1,0 +1,70 @@
+"""The inversion guard: the pool goes up while held-out goes down.
+
+A policy that learns to please the verifier on its training rows shows a rising pool; whether it
+learnt anything is what held-out says. Torch-free; knows scores, not rollouts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from engine.contract.intervals import compare
+from engine.contract.rl.guard import GuardConfig
+from engine.verdict.trend import rise, unevenness
+from engine.verdict.verdicts import best_step
+
+_AROUND = 2
+"""Steps before and after the best gate's own that its pool is read from."""
+_P = 0.01
+"""The best gate was picked for being high, so a fall from it must be plainer than a fall."""
+
+
+@dataclass(frozen=True)
+class Inversion:
+    """`best` and `step` are gates; the differences are shares of one."""
+
+    best: int
+    step: int
+    heldout_fall: float
+    pool_rise: float
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON form."""
+        return asdict(self)
+
+    def text(self) -> str:
+        """What a person reads."""
+        return (
+            f"since step {self.best} the pool rose by {self.pool_rise * 100:.1f} points while "
+            f"held-out fell by {self.heldout_fall * 100:.1f}: the reward is being gamed, or the "
+            "training rows learnt by heart"
+        )
+
+
+def find_inversion(
+    outcomes: Mapping[int, Sequence[bool]], pool: Mapping[int, float], config: GuardConfig
+) -> Inversion | None:
+    """Judge the newest gate. `outcomes`: success of each `select` row by gate; `pool`: by step.
+
+    Met when the last `inversion_gates` gates all lie behind the best one and each is worse than
+    it (exact McNemar test, p < 0.01), and the pool over the steps since the last gate is higher
+    than around the best gate by `inversion_pool_rise` and three standard errors above zero.
+    """
+    gates = sorted(outcomes)
+    last = gates[-config.inversion_gates :]
+    best = best_step({step: sum(solved) / len(solved) for step, solved in outcomes.items()})
+    if best is None or best in last or len(last) < config.inversion_gates:
+        return None
+    falls = [compare(outcomes[best], outcomes[gate]) for gate in last]
+    if any(fall.lift >= 0 or fall.p_value >= _P for fall in falls):
+        return None
+    size = max(2, last[-1] - gates[-2])
+    # Step s samples from the weights of step s − 1, so best + 1 is the best gate's own pool.
+    around = [pool[s] for s in range(best + 1 - _AROUND, best + 2 + _AROUND) if s in pool]
+    newest = [pool[s] for s in range(last[-1] - size + 1, last[-1] + 1) if s in pool]
+    rose = rise(around, newest, unevenness([pool[step] for step in sorted(pool)]))
+    if rose.low <= 0 or rose.by < config.inversion_pool_rise:
+        return None
+    return Inversion(best, last[-1], -falls[-1].lift, rose.by)

@@ -1,0 +1,250 @@
+"""What a model reads in front of its completion."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+from tokenizers.processors import TemplateProcessing
+from transformers import PreTrainedTokenizerFast
+
+from engine.contract.errors import RLLoopError
+from engine.contract.rl.format import FormatConfig
+from engine.contract.rl.prompting import TEMPLATE_ARGUMENTS, PromptingConfig
+from engine.data.rows import Question
+from engine.models.policy import Policy, build
+from engine.rewards.adapter import RewardAdapter, load_verifier
+from engine.sampling.base import Groups, Rollout
+from engine.sampling.begun import Begun
+from engine.sampling.prompts import PromptBuilder, fading_examples
+from tests.engine.chat_model import save_chat_model
+
+ASKED = Question("q", "What is 2 + 3?", "5", solution="2 + 3 = 5. The answer is 5.")
+OTHERS = [
+    Question("a", "What is 1 + 1?", "2", solution="1 + 1 = 2. The answer is 2."),
+    Question("b", "What is 4 + 4?", "8"),
+]
+
+
+@pytest.fixture(scope="module")
+def chat(tmp_path_factory: pytest.TempPathFactory) -> Policy:
+    """A chat model; nothing here changes it."""
+    return build(str(save_chat_model(tmp_path_factory.mktemp("chat"))), 0)
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> Policy:
+    """The same without a chat template."""
+    return build(str(save_chat_model(tmp_path_factory.mktemp("plain"), template=False)), 0)
+
+
+def builder(policy: Policy, *examples: Question, **settings: Any) -> PromptBuilder:
+    shots = FormatConfig(shots=len(examples), demonstration="The answer is {answer}.")
+    shown = fading_examples(examples, shots, max_steps=10)
+    return PromptBuilder(policy.tokenizer, PromptingConfig(**settings), shown)
+
+
+@pytest.mark.requirement("EX-04")
+def test_a_question_goes_in_as_it_stands_unless_a_template_is_asked_for(chat: Policy) -> None:
+    """Base tokenizers carry templates too, so none is applied in silence."""
+    prompts = builder(chat)
+
+    assert prompts.text(ASKED) == ASKED.prompt
+    assert prompts(ASKED) == chat.encode(ASKED.prompt)
+
+
+@pytest.mark.requirement("EX-04")
+def test_without_template_system_prompt_and_prefix_frame_the_question(chat: Policy) -> None:
+    """system_prompt, an empty line, the question in its format, the completion's first words."""
+    prompts = builder(
+        chat,
+        skip_chat_template=True,
+        system_prompt="Add.",
+        question_format="Q: {prompt}\nA:",
+        assistant_prefix=" So",
+    )
+
+    assert prompts.text(ASKED) == "Add.\n\nQ: What is 2 + 3?\nA: So"
+
+
+@pytest.mark.requirement("EX-04")
+def test_a_template_gets_the_same_parts_as_messages(chat: Policy) -> None:
+    """And its marks become the special tokens they name, once."""
+    prompts = builder(
+        chat,
+        skip_chat_template=False,
+        system_prompt="Add.",
+        assistant_prefix="So",
+        template_variables={"thinking": False},
+    )
+
+    assert prompts.text(ASKED) == (
+        "<|im_start|>system\nAdd.<|im_end|>\n<|im_start|>user\nWhat is 2 + 3?<|im_end|>\n"
+        "<|im_start|>assistant\n<think></think>So"
+    )
+    tokenizer: Any = chat.tokenizer
+    start, end = tokenizer.convert_tokens_to_ids(["<|im_start|>", "<|im_end|>"])
+    ids = prompts(ASKED)
+    assert (ids.count(start), ids.count(end)) == (3, 2)
+    assert tokenizer.decode(ids) == prompts.text(ASKED)
+
+
+def test_a_question_is_never_its_own_example_however_it_is_written() -> None:
+    """Its twin would show it the answer."""
+    twin = Question("twin", "what is  ４ + 4", "8")
+    others = [Question(f"{i}", f"What is {i} + 9?", str(i + 9)) for i in range(3)]
+    shown = fading_examples([twin, *others], FormatConfig(shots=2, shots_until=9), max_steps=10)
+
+    asked = Question("asked", "What is 4 + 4 ?", "8")
+
+    assert [example.id for example, _ in shown(asked)] == ["0", "1"]
+
+
+@pytest.mark.requirement("EX-04")
+def test_a_template_asked_of_a_base_tokenizer_is_refused_when_it_is_loaded(plain: Policy) -> None:
+    """Nothing is made up in its place; the line says what to set."""
+    with pytest.raises(RLLoopError, match=r"^prompting\.skip_chat_template: asks for .* set it to"):
+        builder(plain, skip_chat_template=False)
+
+
+def test_a_template_that_refuses_the_messages_is_said_in_one_line(chat: Policy) -> None:
+    """Some models know no system role and raise inside their template."""
+    tokenizer = _Refusing(chat.tokenizer)
+    prompts = PromptBuilder(tokenizer, PromptingConfig(skip_chat_template=False))
+
+    with pytest.raises(RLLoopError, match="refuses these messages: no system role here"):
+        prompts(ASKED)
+
+
+class _Refusing:
+    """A tokenizer whose template raises, as several models' do."""
+
+    def __init__(self, tokenizer: Any) -> None:
+        self._tokenizer = tokenizer
+        self.chat_template = "{{ raise_exception('no system role here') }}"
+        self.name_or_path = "refusing"
+
+    def apply_chat_template(self, *args: Any, **kwargs: Any) -> Any:
+        return self._tokenizer.apply_chat_template(
+            *args, chat_template=self.chat_template, **kwargs
+        )
+
+
+@pytest.mark.parametrize(
+    ("settings", "begins"),
+    [
+        ({}, ""),
+        ({"assistant_prefix": " So"}, " So"),
+        ({"question_format": "Q: {prompt}\nA: <think>"}, "<think>"),
+        ({"question_format": "{prompt} <think>\n", "assistant_prefix": "Well"}, "<think>\nWell"),
+        ({"question_format": "<think> twice: {prompt}"}, ""),
+        ({"skip_chat_template": False, "template_variables": {"thinking": False}}, ""),
+    ],
+)
+def test_what_a_prompt_begins_of_the_answer_belongs_to_it(
+    settings: dict[str, Any], begins: str, chat: Policy
+) -> None:
+    """The prefix, and a thought that was opened and not closed."""
+    assert builder(chat, **settings).begins(ASKED) == begins
+
+
+def test_a_thought_that_the_template_opens_is_judged_as_a_thought(chat: Policy) -> None:
+    """A number in it is no answer yet; without its beginning it would be one."""
+    tokenizer: Any = copy.copy(chat.tokenizer)
+    tokenizer.chat_template = "{{ messages[0]['content'] + '<think>\\n' }}"
+    prompts = PromptBuilder(tokenizer, PromptingConfig(skip_chat_template=False))
+
+    def drawn(tasks: Sequence[Question], k: int) -> Groups:
+        ids = [prompts(task) for task in tasks]
+        texts = ["it may be 5", "hm\n</think>\nIt is 5."]
+        return [
+            [Rollout(t.id, i, p, (1,), (0.0,), texts[i], False, 0) for i in range(k)]
+            for t, p in zip(tasks, ids, strict=True)
+        ]
+
+    [[within, behind]] = Begun(drawn, prompts.begins)([ASKED], 2)
+    reward = RewardAdapter(load_verifier("gsm8k_last_number"))
+
+    assert (within.text, within.begun) == ("<think>\nit may be 5", "<think>\n")
+    assert [reward.judge(r.text, ASKED.answer).reward for r in (within, behind)] == [0, 1]
+
+
+def test_a_tokenizer_that_ends_every_text_does_not_end_the_prompt(chat: Policy) -> None:
+    """Nothing can follow an end; one that the text itself holds stays."""
+    tokenizer: Any = copy.deepcopy(chat.tokenizer)
+    end = tokenizer.eos_token
+    tokenizer._tokenizer.post_processor = TemplateProcessing(
+        single=f"$A {end}", special_tokens=[(end, tokenizer.eos_token_id)]
+    )
+    prompts = PromptBuilder(tokenizer, PromptingConfig())
+
+    assert tokenizer(ASKED.prompt)["input_ids"][-1] == tokenizer.eos_token_id
+    assert prompts(ASKED) == chat.encode(ASKED.prompt)
+    held = replace(ASKED, prompt=f"a{end}")
+    assert prompts(held)[-1] == tokenizer.eos_token_id
+
+
+def test_a_text_that_begins_with_the_start_token_has_it_once(chat: Policy) -> None:
+    """As a format copied from a chat template does; a tokenizer that adds its own doubles it."""
+    tokenizer: Any = copy.deepcopy(chat.tokenizer)
+    tokenizer.bos_token = "<|im_start|>"
+    begin, end = tokenizer.bos_token_id, tokenizer.eos_token_id
+    tokenizer._tokenizer.post_processor = TemplateProcessing(
+        single=f"<|im_start|> $A {tokenizer.eos_token}",
+        special_tokens=[("<|im_start|>", begin), (tokenizer.eos_token, end)],
+    )
+    bare = chat.encode(ASKED.prompt)
+
+    for settings in ({}, {"question_format": "<|im_start|>{prompt}"}):
+        assert PromptBuilder(tokenizer, PromptingConfig(**settings))(ASKED) == (begin, *bare)
+
+
+def test_a_variable_of_the_template_is_no_argument_of_transformers() -> None:
+    """`tokenize` would break the call, `chat_template` replace the prompt in silence."""
+    known = inspect.signature(PreTrainedTokenizerFast.apply_chat_template).parameters
+    assert {*known} <= TEMPLATE_ARGUMENTS
+    for name in ("tokenize", "chat_template", "continue_final_message"):
+        with pytest.raises(ValidationError, match=f"template_variables.{name} is an argument of"):
+            PromptingConfig(skip_chat_template=False, template_variables={name: True})
+    PromptingConfig(skip_chat_template=False, template_variables={"enable_thinking": False})
+
+
+@pytest.mark.requirement("EX-06")
+def test_examples_stand_before_the_question_and_fade_with_the_draws(chat: Policy) -> None:
+    """Worked out in the wanted form; half of the run without any, and the gate never sees one."""
+    prompts = builder(chat, *OTHERS, question_format="Q: {prompt}\nA:")
+
+    at = [prompts.text(replace(ASKED, draw=draw)).count("The answer is") for draw in range(7)]
+
+    assert at == [2, 2, 2, 1, 1, 0, 0]
+    assert prompts.text(replace(ASKED, draw=0)) == (
+        "Q: What is 1 + 1?\nA: 1 + 1 = 2. The answer is 2.\n\n"
+        "Q: What is 4 + 4?\nA: The answer is 8.\n\nQ: What is 2 + 3?\nA:"
+    )
+
+
+@pytest.mark.requirement("EX-06")
+def test_examples_of_a_chat_are_turns_and_never_the_question_itself(chat: Policy) -> None:
+    """The asked row is left out where it is among the examples."""
+    prompts = builder(chat, *OTHERS[:1], skip_chat_template=False)
+
+    other, itself = (prompts.text(replace(q, draw=0)) for q in (ASKED, OTHERS[0]))
+
+    assert other.count("<|im_start|>assistant\n1 + 1 = 2. The answer is 2.<|im_end|>") == 1
+    assert itself.count("The answer is") == 0
+
+
+def test_lengths_are_exact_where_they_matter(chat: Policy) -> None:
+    """A prompt that fits by its characters is not tokenised; any other is."""
+    prompts = builder(chat)
+    questions = [ASKED, Question("e", "h\u00e9", "1"), Question("b", " ", "1")]
+    exact = [len(prompts(question)) for question in questions]
+
+    assert prompts.lengths(questions, 0) == exact
+    assert prompts.lengths(questions, 100) == [len(ASKED.prompt) + 8, *exact[1:]]
+    assert exact[0] <= len(ASKED.prompt)

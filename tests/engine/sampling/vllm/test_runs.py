@@ -1,0 +1,159 @@
+"""Whole runs whose completions come from a server."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import Qwen3Config, Qwen3ForCausalLM
+
+from engine.__main__ import main
+from engine.contract.events import Event
+from engine.contract.kinds.rl_run import RLRunConfig
+from engine.contract.run_dir import ExitCode
+from engine.contract.serving import Serving
+from engine.models import tiny
+from engine.rl.parts import build_policy
+from engine.sampling.vllm.client import ServerApi
+from engine.sampling.vllm.launch import Needs, ServingLane
+from tests.deadline import eventually
+from tests.engine import killing
+from tests.engine.conftest import add_attempt
+from tests.engine.killing import Point
+from tests.engine.sampling.vllm.canned import Canned
+
+Events = Callable[..., list[Event]]
+SLOW = pytest.mark.timeout(1200)
+"""A server is started two times; the real one takes minutes on a busy machine."""
+
+
+@pytest.fixture(scope="module")
+def wide_base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The embedded model with wider heads: vLLM on a CPU serves none of less than 32 numbers."""
+    folder = tmp_path_factory.mktemp("wide")
+    config = Qwen3Config.from_dict(tiny.build_model(0).config.to_dict() | {"head_dim": 32})
+    torch.manual_seed(3)
+    Qwen3ForCausalLM(config).save_pretrained(folder)
+    tiny.build_tokenizer().save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture
+def served_recipe(recipe: dict[str, Any], wide_base: Path) -> dict[str, Any]:
+    """A run of four steps whose LoRA adapter learns at once."""
+    return recipe | {
+        "base": str(wide_base),
+        "tuning": "lora",
+        "lora_rank": 4,
+        "rollout_backend": "vllm",
+        "max_steps": 4,
+        "heldout_every": 4,
+        "lr": 1e-2,
+    }
+
+
+@SLOW
+@pytest.mark.requirement("RL-09", "RL-10")
+def test_a_run_that_was_killed_goes_on_with_a_server_of_its_own(
+    serving: Serving, served_recipe: dict[str, Any], tmp_path: Path, events: Events
+) -> None:
+    """SIGKILL inside step 3; nothing is left of its server, and the checkpoint's adapter answers
+    for the next attempt, which learns on to the end."""
+    api = ServerApi(serving)
+    pin = "0.32.0"
+    recipe = served_recipe | {"vllm_pin": pin}
+    run = add_attempt(tmp_path, recipe, serving=serving)
+
+    killed = killing.attempt(run.root, Point("engine.rl.recorder:Recorder.stepped", 3))
+    _gone(api)
+    add_attempt(tmp_path, recipe, serving=serving)
+    ended = killing.attempt(run.root)
+
+    assert (killed, ended) == (-9, ExitCode.DONE)
+    _gone(api)
+    assert not run.serving.exists()
+    assert [e["resumed_from"] for e in events(run, "started")] == [None, 2]
+    [finished] = events(run, "finished")
+    result = finished["result"]
+    assert result["lift"] > 0
+    assert result["steps"] == 4
+    assert result["serving"]["pin"] == pin
+    assert result["serving"]["version"].startswith(pin)
+    assert result["serving"]["started_here"] is True
+    card = json.loads(run.lineage.read_bytes())["serving"]
+    assert card == result["serving"]
+    measured = _series(events(run, "metric"))
+    assert sorted(measured["sync/gap"]) == [1, 2, 3, 4]
+    assert max(measured["sync/gap"].values()) < 1e-3 < min(measured["sync/moved"].values())
+    assert max(measured["train/sampler_gap_max"].values()) < 1e-3
+    assert len([e for e in events(run, "note") if e["code"] == "SERVING"]) == 2
+
+
+@SLOW
+@pytest.mark.requirement("RL-09")
+def test_a_server_that_takes_no_adapter_while_it_runs_is_restarted(
+    serving: Serving,
+    served_recipe: dict[str, Any],
+    wide_base: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Slow, and sure: the way that needs no route that changes weights."""
+    monkeypatch.setenv("VLLM_ALLOW_RUNTIME_LORA_UPDATING", "")
+    policy = build_policy(RLRunConfig.model_validate(served_recipe))
+    said: list[str] = []
+    lane = ServingLane(
+        serving,
+        Needs(str(wide_base), "float32", 32, 8, 4, 1, None),
+        policy,
+        contexts=[policy.encode(f"{number:03d}=") for number in range(4)],
+        folder=tmp_path / "serving",
+        log=tmp_path / "serving.log",
+        tolerance=0.001,
+        say=lambda code, _: said.append(code),
+    )
+
+    with lane:
+        lane.bring()
+        for parameter in policy.trainable().values():
+            parameter.data.add_(0.05)
+        lane.bring()
+
+    assert said == ["SERVING", "SERVING_RESTART"]
+
+
+@pytest.mark.requirement("LN-12", "RL-10")
+def test_a_wrong_version_ends_a_run_before_its_first_rollout(
+    served_recipe: dict[str, Any], tmp_path: Path, events: Events, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """With the exit code of a config error, one line, and the server left alone."""
+    with Canned() as server:
+        server.serve(served_recipe["base"])
+        run = add_attempt(tmp_path, served_recipe | {"vllm_pin": "0.9.1"}, serving=server.serving)
+
+        code = main(["run", str(run.root)])
+
+        assert server.alive()
+    assert code == ExitCode.CONFIG
+    assert not list(run.root.glob("rollouts/*"))
+    assert capfd.readouterr().err.strip().splitlines() == [
+        f"vllm_pin: is pinned, and the server at {server.serving.url} is vLLM 0.32.0+cpu "
+        "(got '0.9.1'); serve with vLLM 0.9.1, or set vllm_pin: 0.32.0+cpu"
+    ]
+
+
+def _gone(api: ServerApi) -> None:
+    """Within the moment that a guardian takes to see its engine's death."""
+    eventually(lambda: not api.answers(), "the server is gone", within_s=60)
+
+
+def _series(metrics: list[Event]) -> dict[str, dict[int, float]]:
+    found: dict[str, dict[int, float]] = {}
+    for event in metrics:
+        for name, value in event["values"].items():
+            found.setdefault(name, {})[event["step"]] = value
+    return found

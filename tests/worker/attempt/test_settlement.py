@@ -1,0 +1,102 @@
+"""Exit status and sentinel decide where a job goes."""
+
+from __future__ import annotations
+
+import signal
+from typing import Any
+
+import pytest
+
+from engine.contract.run_dir import Abort, AbortReason, ExitCode
+from worker.attempt.settlement import DISK_PAUSE_S, Ending, settle, settle_lost
+from worker.queue.deferral import Deferral, Reason
+from worker.queue.states import State
+
+
+def ending(status: int, **known: Any) -> Ending:
+    return Ending(
+        **{"abort": None, "finished": None, "last_words": "", **known}, exit_status=status
+    )
+
+
+@pytest.mark.parametrize(
+    ("reason", "state", "cause", "later"),
+    [
+        (AbortReason.CANCEL, State.CANCELLED, None, False),
+        (AbortReason.BUDGET, State.QUEUED, None, True),
+        (AbortReason.WINDOW, State.QUEUED, None, True),
+        (AbortReason.SIGTERM, State.QUEUED, None, False),
+        (AbortReason.MEMORY, State.QUEUED, None, False),
+        (AbortReason.OPERATOR, State.ABORTED, "OPERATOR", False),
+    ],
+)
+def test_the_reason_of_a_stop_decides_the_state(
+    reason: AbortReason, state: State, cause: str | None, later: bool
+) -> None:
+    """The reason decides, with a checkpoint and without one."""
+    for status, killed in ((ExitCode.ABORTED, False), (-signal.SIGKILL, True)):
+        verdict = settle(ending(status, abort=Abort(reason=reason), killed=killed))
+        assert (verdict.to, verdict.cause, verdict.later) == (state, cause, later)
+
+
+def test_the_second_stop_for_memory_ends_the_job() -> None:
+    """Queued once more, then aborted with what to make smaller."""
+    abort = Abort(reason=AbortReason.MEMORY, headroom_gb=3.9)
+
+    verdicts = [settle(ending(75, abort=abort, oom_deferred=before)) for before in (0, 1)]
+
+    assert [verdict.to for verdict in verdicts] == [State.QUEUED, State.ABORTED]
+    assert all(verdict.oom for verdict in verdicts)
+    assert verdicts[1].error is not None
+    assert "micro_batch" in verdicts[1].error
+
+
+@pytest.mark.parametrize(
+    ("status", "words"),
+    [(1, "exit 1"), (-11, "killed by SIGSEGV"), (-60, "killed by signal 60"), (137, "exit 137")],
+)
+def test_any_other_status_is_a_crash_in_words(status: int, words: str) -> None:
+    """The last line of the log is the best explanation there is."""
+    verdict = settle(ending(status, last_words="MemoryError"))
+
+    assert (verdict.to, verdict.cause) == (State.FAILED, "CRASH")
+    assert verdict.error == f"the engine crashed ({words}): MemoryError; see its engine.log"
+
+
+def test_a_crash_is_a_crash_although_a_stop_was_requested() -> None:
+    """Only the status of an orderly stop, or our own kill, makes it one."""
+    verdict = settle(ending(1, abort=Abort(reason=AbortReason.SIGTERM)))
+
+    assert verdict.cause == "CRASH"
+
+
+def test_a_refused_config_fails_with_the_engines_words() -> None:
+    """The engine explains itself in one line."""
+    verdict = settle(ending(ExitCode.CONFIG, last_words="lr: must be 0 or more; use 1e-6"))
+
+    assert (verdict.cause, verdict.error) == ("CONFIG", "lr: must be 0 or more; use 1e-6")
+
+
+@pytest.mark.parametrize(("lost_before", "state"), [(0, "queued"), (3, "queued"), (4, "failed")])
+def test_lost_attempts_are_capped(lost_before: int, state: str) -> None:
+    """Five by default."""
+    assert settle_lost(lost_before, max_attempts=5).to == state
+
+
+def test_a_crash_on_a_full_disk_waits_for_room_and_says_so() -> None:
+    """There was no room for the reason either: the log is empty. An orderly end stays one."""
+    full = "0.0 MB free at /runs/7"
+
+    verdict = settle(ending(1, full_disk=full), now=100.0)
+
+    assert (verdict.to, verdict.cause, verdict.later) == (State.QUEUED, None, True)
+    assert verdict.why == f"the engine crashed (exit 1) on a full disk: {full}; to resume"
+    assert verdict.deferral == Deferral(
+        Reason.DISK_FULL,
+        f"the disk of its run directory is full ({full}); make room",
+        100.0 + DISK_PAUSE_S,
+    )
+    done = ending(0, finished={"status": "done"}, full_disk=full)
+    assert settle(done, now=100.0).to is State.SUCCEEDED
+    refused = ending(ExitCode.CONFIG, full_disk=full)
+    assert settle(refused, now=100.0).cause == "CONFIG"

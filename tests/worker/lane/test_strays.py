@@ -1,0 +1,162 @@
+"""What an engine started and sent away: found by its mark, by its log, by adoption."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.deadline import eventually
+from worker.attempt.runner.local import EngineProcess
+from worker.db.connection import Database
+from worker.drain import drain
+from worker.lane.process_id import ProcessIdentity
+from worker.lane.strays import marked
+from worker.queue.states import State
+from worker.read import jobs as views
+from worker.settings import WorkerSettings
+
+STRAY = """
+import os, subprocess, sys, time
+from pathlib import Path
+
+how, note = sys.argv[1], Path(sys.argv[2])
+options = {"start_new_session": True}
+if "clear" in how:
+    options["env"] = {}
+if "silent" in how:
+    options |= {"stdin": -3, "stdout": -3, "stderr": -3}
+if "fork" in how and os.fork():
+    os._exit(0)
+if "fork" in how:
+    os.setsid()
+child = subprocess.Popen(["/bin/sleep", "600"], **options)
+note.with_suffix(".part").write_text(str(child.pid))
+note.with_suffix(".part").rename(note)
+if "fork" in how:
+    os._exit(0)
+if "stay" in how:
+    time.sleep(600)
+"""
+
+
+def engine_with_stray(tmp_path: Path, how: str) -> tuple[EngineProcess, ProcessIdentity]:
+    """An engine that sends a process away as `how` says, and that process."""
+    note = tmp_path / "stray.pid"
+    command = [sys.executable, "-c", STRAY, how, str(note)]
+    engine = EngineProcess.start(command, tmp_path, tmp_path / "engine.log")
+    eventually(note.exists, "the stray", 60)
+    stray = ProcessIdentity.of(int(note.read_text()))
+    assert stray is not None
+    return engine, stray
+
+
+@pytest.mark.parametrize(
+    "how", ["plain", "fork", "fork clear", "fork silent", "fork clear silent", "stay clear silent"]
+)
+def test_a_process_that_left_the_group_dies_with_the_attempt(tmp_path: Path, how: str) -> None:
+    """Own session, double fork, cleared environment, no output: while the supervisor lives, none
+    of it hides a process.
+    """
+    engine, stray = engine_with_stray(tmp_path, how)
+    assert os.getsid(stray.pid) != engine.identity.pid
+
+    if "stay" in how:
+        engine.kill()
+    else:
+        eventually(lambda: engine.poll() is not None, "the engine's end", 60)
+
+    assert not stray.alive()
+    with pytest.raises(ChildProcessError):
+        os.waitpid(stray.pid, os.WNOHANG)  # reaped: it does not stay as a zombie
+
+
+def test_other_children_of_the_supervisor_are_left_alone(tmp_path: Path) -> None:
+    """Only what came from the engine is killed."""
+    with subprocess.Popen(["sleep", "600"], start_new_session=True) as other:
+        engine, stray = engine_with_stray(tmp_path, "stay")
+        engine.kill()
+
+        assert not stray.alive()
+        assert other.poll() is None
+        other.kill()
+
+
+FORKS = """
+import os, time
+if os.fork(): os._exit(0)
+print(os.getpid(), flush=True)
+time.sleep(600)
+"""
+ADOPTS = """
+import os, signal, subprocess, sys
+from pathlib import Path
+from worker.attempt.runner.local import EngineProcess
+
+def adopts():
+    command = [sys.executable, "-c", sys.argv[2]]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
+        orphan = int(child.stdout.readline())
+        child.wait()
+        parent = Path(f"/proc/{orphan}/stat").read_text().rpartition(")")[2].split()[1]
+        os.kill(orphan, signal.SIGKILL)
+    return int(parent) == os.getpid()
+
+told = [adopts()]
+engine = EngineProcess.start(["sleep"], Path("600"), Path(sys.argv[1]))
+told.append(adopts())
+engine.kill()
+print(told + [adopts()])
+"""
+
+
+def test_orphans_of_others_are_adopted_only_while_an_engine_lives(tmp_path: Path) -> None:
+    """What a handed-over lane starts behind it is not this process's child, which nobody reaps."""
+    command = [sys.executable, "-c", ADOPTS, str(tmp_path / "engine.log"), FORKS]
+    told = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, timeout=60)
+
+    assert told.stdout.strip() == "[False, True, False]"
+
+
+@pytest.mark.parametrize("how", ["fork silent", "fork clear"])
+def test_a_stray_is_found_without_its_supervisor(tmp_path: Path, how: str) -> None:
+    """By its environment, or by the log that it still writes to."""
+    engine, stray = engine_with_stray(tmp_path, how)
+    log = tmp_path / "engine.log"
+
+    assert stray in set(marked(log))
+    assert not set(marked(tmp_path / "another.log"))
+    eventually(lambda: engine.poll() is not None, "the engine's end", 60)
+    assert not set(marked(log))
+
+
+@pytest.mark.requirement("LN-03")
+def test_strays_of_a_killed_drain_are_gone_before_the_next_one_takes_the_lane(
+    settings: WorkerSettings,
+    db: Database,
+    tally: Callable[..., int],
+    start_drain: Callable[..., Any],
+    tmp_path: Path,
+) -> None:
+    """kill -9 of the drain ends the engine at once; what the engine sent away is found by mark."""
+    go, note = tmp_path / "go", tmp_path / "stray.pid"
+    number = tally(pace=str(go), sends_away=str(note))
+    doomed = start_drain()
+    eventually(note.exists, "the stray", 60)
+    stray = ProcessIdentity.of(int(note.read_text()))
+    assert stray is not None
+    doomed.signal(signal.SIGKILL)
+    doomed.finish()
+    assert stray.alive()
+
+    go.touch()
+    drain(settings)
+
+    assert not stray.alive()
+    assert views.get_job(db, number).state is State.SUCCEEDED

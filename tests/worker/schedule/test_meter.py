@@ -1,0 +1,174 @@
+"""The meter and the brake beside a running attempt, with real engines and a clock that is moved."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from engine.contract.run_dir import AbortReason, RunDir
+from tests.worker.lane_rows import NOON, berlin, row_of
+from worker.budget import ledger
+from worker.budget.ledger import Entry
+from worker.db import decisions
+from worker.db.connection import Database
+from worker.drain import drain
+from worker.lane.lease import LeaseLostError, hold_lane
+from worker.queue.deferral import Reason
+from worker.queue.states import State
+from worker.queue.submit import claim
+from worker.read import jobs as views
+from worker.schedule.meter import LaneMeter, Running
+from worker.schedule.policy import Standing, disarm
+from worker.settings import WorkerSettings
+
+Armed = Callable[..., Standing]
+Tally = Callable[..., int]
+Priced = Callable[..., WorkerSettings]
+
+
+def clock_from(begin: float) -> Callable[[], float]:
+    """A wall clock that shows `begin` now."""
+    began = time.monotonic()
+    return lambda: begin + time.monotonic() - began
+
+
+@pytest.mark.requirement("LN-05", "JB-09")
+def test_a_cap_that_is_reached_in_a_run_stops_it_at_a_checkpoint_for_the_day(
+    db: Database, armed: Armed, priced: Priced, tally: Tally, tmp_path: Path
+) -> None:
+    """A dollar a second, a cap of one: queued again, put off until tomorrow, to resume."""
+    settings = priced(price_usd_h=3600.0, estimate_hours=1e-5, meter_s=0.1)
+    armed(cap_usd=1.0)
+    number = tally(pace=str(tmp_path / "never"))
+
+    report = drain(settings, scheduled=True, clock=clock_from(NOON))
+
+    assert [(settled.state, settled.later) for settled in report.ran] == [(State.QUEUED, True)]
+    waiting = views.get_job(db, number)
+    row = row_of(db, number)
+    assert row["defer_reason"] == Reason.OVER_DAILY_CAP
+    assert row["next_eligible_at"] == berlin("2026-06-02T00:00")
+    attempt = RunDir(waiting.run_dir).attempt(1)
+    abort = attempt.read_abort()
+    assert abort is not None
+    assert abort.reason is AbortReason.BUDGET
+    assert RunDir(waiting.run_dir).checkpoint(1).exists()
+    stops = [entry for entry in decisions.newest(db, "cpu", 20) if entry.what == "stop"]
+    assert [(stop.job_id, stop.rule) for stop in stops] == [(number, "budget")]
+    assert stops[0].numbers["today_usd"] >= 1.0
+
+
+@pytest.mark.requirement("LN-05")
+def test_the_next_day_goes_on_with_it(
+    db: Database, armed: Armed, priced: Priced, tally: Tally, tmp_path: Path
+) -> None:
+    """Midnight has passed: yesterday's dollar is no longer counted, the checkpoint is resumed."""
+    settings = priced(price_usd_h=3600.0, estimate_hours=1e-5, meter_s=0.1)
+    armed(cap_usd=1.0)
+    go = tmp_path / "go"
+    number = tally(pace=str(go), steps=2)
+    drain(settings, scheduled=True, clock=clock_from(NOON))
+    go.touch()
+
+    drain(settings, scheduled=True, clock=clock_from(NOON + 3600))
+    same_day = views.get_job(db, number)
+    armed(at=NOON + 7200, cap_usd=100.0)
+    drain(settings, scheduled=True, clock=clock_from(berlin("2026-06-02T00:00:01")))
+
+    assert same_day.attempt == 1
+    done = views.get_job(db, number)
+    assert (done.state, done.attempt) == (State.SUCCEEDED, 2)
+
+
+@pytest.mark.requirement("LN-05")
+def test_the_end_of_the_window_stops_a_run_that_goes_on_the_next_night(
+    db: Database, settings: WorkerSettings, armed: Armed, tally: Tally, tmp_path: Path
+) -> None:
+    """It waits with the reason OUTSIDE_WINDOW and the time at which the window opens."""
+    armed(window="22:00-07:00")
+    number = tally(pace=str(tmp_path / "never"))
+
+    drain(settings, scheduled=True, clock=clock_from(berlin("2026-06-02T06:59:59")))
+
+    waiting = views.get_job(db, number)
+    abort = RunDir(waiting.run_dir).attempt(1).read_abort()
+    assert waiting.state is State.QUEUED
+    assert abort is not None
+    assert abort.reason is AbortReason.WINDOW
+
+
+def test_a_scheduled_drain_outside_the_window_runs_nothing(
+    db: Database, settings: WorkerSettings, armed: Armed, tally: Tally
+) -> None:
+    """It rescues and restores, and ends."""
+    armed(window="22:00-07:00")
+    number = tally()
+
+    drain(settings, scheduled=True, clock=clock_from(NOON))
+
+    assert views.get_job(db, number).attempt == 0
+
+
+@pytest.mark.requirement("LN-05")
+def test_switching_off_in_the_middle_lets_the_job_end_and_starts_no_other(
+    db: Database, settings: WorkerSettings, armed: Armed, tally: Tally
+) -> None:
+    """Between two jobs the policy is asked again."""
+    armed()
+    first, second = tally(steps=1), tally(steps=2)
+
+    def off_after_the_first() -> bool:
+        if views.get_job(db, first).state is State.SUCCEEDED:
+            disarm(db, actor="test", now=NOON)
+        return False
+
+    drain(settings, scheduled=True, until=off_after_the_first, clock=clock_from(NOON))
+
+    assert views.get_job(db, first).state is State.SUCCEEDED
+    assert views.get_job(db, second).attempt == 0
+
+
+def test_the_meter_writes_what_was_used_since_its_last_row(
+    db: Database, priced: Priced, tally: Tally
+) -> None:
+    """A beat by hand: the first look writes at once, the next ones not before 30 s have passed."""
+    settings = priced(price_usd_h=1.0, meter_s=30)
+    number = tally()
+    beats = iter([0.0, 10.0, 30.0, 45.0, 60.0])
+    with hold_lane(db, settings) as lease:
+        with db.write_tx() as conn:
+            found = claim(conn, lane="cpu", fence=lease.fence, actor="test")
+        assert found is not None
+        meter = LaneMeter(
+            lease,
+            Running(number, 1, "test"),
+            obeyed=None,
+            clock=lambda: NOON,
+            beat=lambda: next(beats),
+        )
+        for _ in range(4):
+            meter.look()
+
+    rows = ledger.day_view(db, None, NOON).rows
+    metered = [row.seconds for row in rows if row.entry == Entry.METER]
+    assert metered == [10.0, 35.0]
+
+
+def test_a_meter_of_a_lane_that_was_taken_over_writes_nothing(
+    db: Database, settings: WorkerSettings, tally: Tally
+) -> None:
+    """Its fence is old: the error stops its supervisor."""
+    number = tally()
+    with hold_lane(db, settings) as lease:
+        with db.write_tx() as conn:
+            claim(conn, lane="cpu", fence=lease.fence + 7, actor="the next drain")
+        beats = iter([0.0, 100.0])
+        meter = LaneMeter(lease, Running(number, 1, "test"), obeyed=None, beat=lambda: next(beats))
+
+        with pytest.raises(LeaseLostError):
+            meter.look()
+
+    assert ledger.day_view(db, None, time.time()).rows == []

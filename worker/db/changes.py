@@ -1,0 +1,54 @@
+"""The change feed: what a live page must draw again.
+
+One row a change, written in the transaction that made it; moves of a job and of a lane are written
+down by the database itself (`job_move`, migration 0009). Only a tail is kept; a page that was away
+for longer than that draws itself anew.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from sqlalchemy import Connection, bindparam, delete, func, insert, literal_column, select
+
+from worker.db.prepared import Prepared
+from worker.db.tables import change
+
+Topic = Literal["job", "board", "lane"]
+"""job: anything of that job · board: the list (a job came, or changed its state) · lane."""
+
+KEPT = 10_000
+"""Rows of the tail: about 40 minutes of a busy job."""
+
+EVERY = 500
+"""Old rows are looked for at one in so many changes, and at the moves of one in so many jobs."""
+
+_APPEND = Prepared(insert(change))
+_APPEND_MOVED = Prepared(
+    insert(change).values(
+        [
+            {"topic": literal_column(f"'{topic}'"), "job_id": bindparam("the_job")}
+            for topic in ("job", "board")
+        ]
+    )
+)
+
+
+def announce(conn: Connection, topic: Topic, job_id: int | None = None) -> None:
+    """Append a change; now and then drop what is older than the tail."""
+    key = _APPEND.new_id(conn, {"topic": topic, "job_id": job_id})
+    if key % EVERY == 0:
+        drop_old(conn)
+
+
+def announce_moved(conn: Connection, job_id: int) -> None:
+    """For a job whose place on the board changed without a row in the audit: both topics."""
+    _APPEND_MOVED.run(conn, {"the_job": job_id})
+    if job_id % EVERY == 0:
+        drop_old(conn)
+
+
+def drop_old(conn: Connection) -> None:
+    """What is older than the tail."""
+    newest = select(func.max(change.c.id)).scalar_subquery()
+    conn.execute(delete(change).where(change.c.id <= newest - KEPT))

@@ -1,0 +1,432 @@
+"""The database: opened, migrated forward, and spoken to in read or write transactions.
+
+What SQLite and PostgreSQL do differently stands in `worker.db.dialects`. Knows no table.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import cached_property
+from pathlib import Path
+from typing import NoReturn
+
+import sqlalchemy as sa
+from sqlalchemy import Connection, Engine
+
+from engine.contract.errors import NightlaneError
+from worker.db import dialects
+from worker.db.numbers import reserve
+from worker.db.turns import Answer, NotCommittedError, NoTurnError, Turns
+from worker.settings import WorkerSettings
+
+_KEPT = 8
+"""Connections to SQLite that stay open while nobody uses them."""
+
+_GLANCE_S = 0.02
+"""Seconds between two glances of who waits for a write."""
+
+
+class DatabaseError(NightlaneError):
+    """The database cannot be used: what it is, and what to do."""
+
+    def __init__(self, message: str, *, retryable: bool = False) -> None:
+        """`retryable`: the same call may succeed later (locked, full, server away)."""
+        self.retryable = retryable
+        super().__init__(message)
+
+
+class Database:
+    """Connections to one opened database, safe to share between threads."""
+
+    def __init__(self, engine: Engine, settings: WorkerSettings) -> None:
+        self.settings = settings
+        self._engine = engine
+        self.dialect = engine.dialect.name
+        """`sqlite` or `postgresql`."""
+        self._idle: deque[Connection] = deque()
+        self._turns = Turns(self._begun, self._keep)
+        self._watch: Connection | None = None
+        self._seen: int | None = None
+        self._stamped: Connection | None = None
+        self._stamping = threading.Lock()
+
+    @contextmanager
+    def read(self) -> Iterator[Connection]:
+        """A consistent look: everything read in it is of one moment. Raises DatabaseError."""
+        try:
+            if self.dialect == "sqlite":
+                conn = self._kept() or self._engine.connect()
+                try:
+                    dialects.begin_reading(conn)
+                    yield conn
+                    dialects.commit(conn)
+                except BaseException:
+                    conn.close()
+                    raise
+                self._keep(conn)
+            else:
+                with self._reader.connect() as conn, conn.begin():
+                    yield conn
+        except _TROUBLE as error:
+            if not _is_trouble(error):
+                raise
+            raise _in_words(self.settings, error) from error
+
+    def glance(self, look: Callable[[Connection], Answer]) -> Answer:
+        """`read` for a look of a single statement, which sees one moment by itself: on SQLite it
+        needs no transaction around it. Raises DatabaseError.
+        """
+        if self.dialect == "sqlite":
+            conn = self._kept() or self._engine.connect()
+            try:
+                answer = look(conn)
+            except _TROUBLE:
+                conn.close()  # below again, with a reader's patience
+            except BaseException:
+                conn.close()
+                raise
+            else:
+                self._keep(conn)
+                return answer
+        with self.read() as conn:
+            return look(conn)
+
+    @contextmanager
+    def write_tx(
+        self, *, patience_s: float | None = None, alone: bool = False
+    ) -> Iterator[Connection]:
+        """All or nothing, and the only writer from its first statement on.
+
+        `patience_s`: how long it waits for another writer, else `dialects.PATIENCE_S`. `alone`:
+        no other thread's step shares its commit; for one that takes long. Raises DatabaseError
+        when the disk is full or another writer does not end; nothing is written then.
+        """
+        patience = dialects.PATIENCE_S if patience_s is None else patience_s
+        try:
+            if self.dialect == "sqlite":
+                with self._turns.step(patience, alone=alone) as conn:
+                    yield conn
+            else:
+                with self._engine.connect() as conn, conn.begin():
+                    dialects.begin_writing(conn, patience)
+                    yield conn
+        except _STEP_TROUBLE as error:
+            self._tell(error, patience)
+
+    def write(self, work: Callable[[Connection], Answer]) -> Answer:
+        """`write_tx` for a step that is one function, and returns what that returns.
+
+        For what many threads do at once: on SQLite the one that writes at the moment calls the
+        others' functions too, and none of them has to be woken for it. So a function relies on
+        nothing that belongs to a thread.
+        """
+        if self.dialect != "sqlite":
+            with self.write_tx() as conn:
+                return work(conn)
+        try:
+            return self._turns.run(work, dialects.PATIENCE_S)
+        except _STEP_TROUBLE as error:
+            self._tell(error, dialects.PATIENCE_S)
+
+    def _tell(self, error: Exception, patience: float) -> NoReturn:
+        """Raise what a writing step raised, in words where they are not our own."""
+        if isinstance(error, NotCommittedError):
+            raise self._not_committed(error.cause) from error
+        if isinstance(error, NoTurnError):
+            raise self._locked(patience) from None
+        if isinstance(error, sa.exc.DBAPIError) and _is_trouble(error):
+            raise _in_words(self.settings, error) from error
+        raise error
+
+    def _begun(self, patience_s: float) -> Connection:
+        """A connection to SQLite that may write. To be called with the turn: the one that wrote
+        last knows the pages of now.
+        """
+        conn = self._kept() or self._engine.connect()
+        try:
+            dialects.begin_writing(conn, patience_s)
+        except BaseException:
+            conn.close()
+            raise
+        return conn
+
+    def _keep(self, conn: Connection) -> None:
+        """Open, while nobody uses it: to take one out of SQLAlchemy's pool and put it back costs
+        more than the transaction itself.
+        """
+        if len(self._idle) < _KEPT:
+            self._idle.append(conn)
+        else:
+            conn.close()
+
+    def _kept(self) -> Connection | None:
+        """One that nobody uses. Taken without a look: another thread may be faster."""
+        try:
+            return self._idle.pop()
+        except IndexError:
+            return None
+
+    def _locked(self, patience_s: float) -> DatabaseError:
+        return DatabaseError(
+            f"{shown(self.settings)}: another thread of this program has kept it locked for "
+            f"{patience_s:g} s; {dialects.LOCKED.remedy}",
+            retryable=dialects.LOCKED.retryable,
+        )
+
+    @contextmanager
+    def _in_words(self) -> Iterator[None]:
+        try:
+            yield
+        except _TROUBLE as error:
+            if not _is_trouble(error):
+                raise
+            raise _in_words(self.settings, error) from error
+
+    def _not_committed(self, cause: BaseException) -> DatabaseError:
+        """For a step whose transaction failed in another one's hands."""
+        if isinstance(cause, sa.exc.DBAPIError):
+            return _in_words(self.settings, cause)
+        return DatabaseError(
+            f"{shown(self.settings)}: the commit was interrupted ({cause}); "
+            "nothing of this step was written; try again",
+            retryable=True,
+        )
+
+    @cached_property
+    def _reader(self) -> Engine:
+        return dialects.for_reading(self._engine)
+
+    def await_write(self, patience_s: float) -> None:
+        """Sleep until somebody has written since the call before, and `patience_s` at most.
+
+        For one thread. On PostgreSQL, which does not say, it always sleeps for so long. Raises
+        DatabaseError.
+        """
+        if self.dialect != "sqlite":
+            time.sleep(patience_s)
+            return
+        deadline = time.monotonic() + patience_s
+        with self._in_words():
+            self._watch = self._watch or self._engine.connect()
+            while (left := deadline - time.monotonic()) > 0:
+                seen, self._seen = self._seen, dialects.writes_seen(self._watch)
+                if seen is not None and self._seen != seen:
+                    return
+                time.sleep(min(left, _GLANCE_S))
+
+    def stamp(self) -> int | None:
+        """A number that every write changes, whoever made it; it costs less than a look.
+
+        None on PostgreSQL, which does not say. Raises DatabaseError.
+        """
+        if self.dialect != "sqlite":
+            return None
+        with self._in_words(), self._stamping:
+            self._stamped = self._stamped or self._engine.connect()
+            return dialects.writes_seen(self._stamped)
+
+    def close(self) -> None:
+        """Close every connection that nobody uses; the next use opens new ones."""
+        while self._idle:
+            self._idle.pop().close()
+        if self._watch is not None:
+            self._watch.close()
+            self._watch = None
+        if self._stamped is not None:
+            self._stamped.close()
+            self._stamped = None
+        self._engine.dispose()
+
+    def __enter__(self) -> Database:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def open_database(settings: WorkerSettings) -> Database:
+    """Open, and create or migrate forward where needed.
+
+    Raises DatabaseError when the file is no database, not ours, newer than this program, or the
+    place cannot be written.
+    """
+    db = Database(_connect(settings), settings)
+    try:
+        with db.read() as conn:
+            version = _version(conn, settings)
+            is_copy = dialects.readers_wait(conn)
+        if version != known_versions()[-1] or is_copy:
+            _bring_forward(db)
+    except BaseException:
+        db.close()
+        raise
+    return db
+
+
+def migrations_dir() -> Path:
+    """The migrations: inside the package when installed, beside it in a checkout."""
+    package = Path(__file__).parent.parent
+    installed = package / "migrations"
+    return installed if installed.is_dir() else package.parent / "migrations"
+
+
+def known_versions() -> Sequence[str]:
+    """Versions of the schema, oldest first; a migration's file begins with its version."""
+    return sorted(
+        path.name.partition("_")[0] for path in (migrations_dir() / "versions").glob("[0-9]*.py")
+    )
+
+
+def unknown_version(version: str) -> str:
+    """What is wrong with a schema that this program does not know, and what to do."""
+    newest = known_versions()[-1]
+    if version.isdecimal() and int(version) > int(newest):
+        return f"has schema {version}, newer than this program knows ({newest}); update Nightlane"
+    return f"has schema {version!r}, which is none of Nightlane's; use another copy"
+
+
+def url_of(settings: WorkerSettings) -> sa.URL:
+    """The database in force. Raises sqlalchemy's ArgumentError for what is no URL.
+
+    A path is no part of a URL's text: `?`, `%` and `#` mean something there.
+    """
+    if settings.database_url:
+        return sa.make_url(settings.database_url)
+    return sa.URL.create("sqlite", database=str(settings.data_dir / "nightlane.db"))
+
+
+def shown(settings: WorkerSettings) -> str:
+    """The database's name for people: a path, or a URL without its password."""
+    url = url_of(settings)
+    is_file = dialects.is_sqlite(url) and url.database
+    return str(url.database) if is_file else url.render_as_string()
+
+
+_TROUBLE = (sa.exc.DatabaseError, sa.exc.InterfaceError)
+_STEP_TROUBLE = (*_TROUBLE, NotCommittedError, NoTurnError)
+
+
+def _is_trouble(error: sa.exc.DBAPIError) -> bool:
+    """The database's own trouble; a broken constraint or a typing error in SQL is our defect."""
+    ours = (
+        sa.exc.IntegrityError,
+        sa.exc.ProgrammingError,
+        sa.exc.DataError,
+        sa.exc.NotSupportedError,
+    )
+    return not isinstance(error, ours)
+
+
+def _in_words(settings: WorkerSettings, error: sa.exc.DBAPIError) -> DatabaseError:
+    means = dialects.meaning(error.orig or error)
+    words = " ".join(str(error.orig).split())
+    return DatabaseError(f"{shown(settings)}: {words}; {means.remedy}", retryable=means.retryable)
+
+
+def _connect(settings: WorkerSettings) -> Engine:
+    try:
+        url = url_of(settings)
+    except sa.exc.ArgumentError:
+        raise DatabaseError(
+            "NIGHTLANE_DATABASE_URL is no database URL; "
+            "write postgresql://USER@HOST/NAME, or leave it out for the file in the data directory"
+        ) from None
+    if not dialects.is_sqlite(url) and not dialects.is_postgresql(url):
+        raise DatabaseError(
+            f"NIGHTLANE_DATABASE_URL names {url.get_backend_name()}, which is not supported; "
+            "use postgresql://USER@HOST/NAME or sqlite:///PATH"
+        )
+    _make_place(settings, url)
+    try:
+        return dialects.connect(url)
+    except ModuleNotFoundError as error:
+        raise DatabaseError(
+            f"{shown(settings)} needs {error.name}, which is not installed; "
+            "run: pip install 'nightlane[postgres]'"
+        ) from error
+
+
+def _make_place(settings: WorkerSettings, url: sa.URL) -> None:
+    try:
+        settings.data_dir.mkdir(parents=True, exist_ok=True)
+        if dialects.is_sqlite(url) and url.database:
+            Path(url.database).parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise DatabaseError(
+            f"{settings.data_dir} cannot be made: {error.strerror}; "
+            "set NIGHTLANE_DATA_DIR to a writable place"
+        ) from error
+
+
+def _version(conn: Connection, settings: WorkerSettings) -> str | None:
+    """The schema's version, or None for an empty database."""
+    tables = sa.inspect(conn).get_table_names()
+    if "alembic_version" in tables:
+        found = conn.exec_driver_sql("SELECT version_num FROM alembic_version").scalars().all()
+        if len(found) != 1:
+            raise DatabaseError(
+                f"{shown(settings)} names {len(found)} versions of its schema; move it away and "
+                "bring a backup back with: cockpit db restore FILE"
+            )
+        return str(found[0])
+    if tables:
+        raise DatabaseError(
+            f"{shown(settings)} holds tables of another program ({tables[0]}, …); "
+            "move it away, or set NIGHTLANE_DATA_DIR to another place"
+        )
+    return None
+
+
+def _bring_forward(db: Database) -> None:
+    """One program migrates, the others wait for it and find the work done."""
+    newest = known_versions()[-1]
+    with _migration_lock(db.settings):
+        if db.dialect == "sqlite":
+            _switch_to_wal(db)
+        with db.write_tx(alone=True) as conn:
+            version = _version(conn, db.settings)
+            if version == newest:
+                return
+            if version is not None and version not in known_versions():
+                raise DatabaseError(f"{shown(db.settings)} {unknown_version(version)}")
+            _upgrade(conn)
+            if version is None:
+                reserve(conn, db.settings.runs_dir)
+
+
+def _switch_to_wal(db: Database) -> None:
+    """WAL is a property of the file; the switch is impossible inside a transaction."""
+    with db._in_words():  # noqa: SLF001 - the same module's class
+        connection = db._engine.raw_connection()  # noqa: SLF001 - the same module's class
+        try:
+            connection.cursor().execute("PRAGMA journal_mode=WAL")
+        finally:
+            connection.close()
+
+
+@contextmanager
+def _migration_lock(settings: WorkerSettings) -> Iterator[None]:
+    settings.data_dir.mkdir(parents=True, exist_ok=True)
+    handle = os.open(settings.data_dir / ".migration.lock", os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
+
+
+def _upgrade(conn: Connection) -> None:
+    """Alembic, on our connection: schema and version change in one transaction."""
+    from alembic import command  # noqa: PLC0415 - 0.4 s that only a migration pays
+    from alembic.config import Config  # noqa: PLC0415
+
+    config = Config()
+    config.set_main_option("script_location", str(migrations_dir()).replace("%", "%%"))
+    config.attributes["connection"] = conn
+    command.upgrade(config, "head")

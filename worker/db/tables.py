@@ -1,0 +1,307 @@
+"""The tables. The classes declare them; statements are written against the Core tables below.
+
+Times are Unix seconds in UTC, but for `lane.beat`. Knows no rule about who may write what.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import JSON, Column, Index, MetaData, Table, Text, text
+from sqlmodel import Field, SQLModel
+
+CLAIMABLE = "state = 'queued' AND defer_reason IS NULL"
+"""Which rows a claim chooses from. In literals, or no planner would use the partial index."""
+DEFERRED = "state = 'queued' AND defer_reason IS NOT NULL"
+"""Which rows must wait for something of their own."""
+TRIED = "state = 'succeeded'"
+"""Which rows hold a finished result."""
+SWEPT = "sweep_id IS NOT NULL"
+
+
+def _partial(name: str, *columns: Any, where: str) -> Index:
+    """An index over some of the rows: who wants the present does not pay for history."""
+    condition = text(where)
+    return Index(name, *columns, sqlite_where=condition, postgresql_where=condition)
+
+
+JSON_OR_NULL = JSON(none_as_null=True)
+
+
+class Job(SQLModel, table=True):
+    """The queue, and the live result of each job."""
+
+    __table_args__ = (
+        Index("ix_job_state_id", "state", "id"),
+        # `state` leads, though it is one word: else SQLite takes the index above, and sorts.
+        _partial("ix_job_claim", "state", text("priority DESC"), "rank", "id", where=CLAIMABLE),
+        _partial("ix_job_deferred", "state", "next_eligible_at", "id", where=DEFERRED),
+        _partial("ix_job_sweep", "sweep_id", "id", where=SWEPT),
+        {"sqlite_autoincrement": True},
+    )
+
+    id: int | None = Field(default=None, primary_key=True)
+    kind: str
+    name: str
+    state: str
+    config: dict[str, Any] = Field(sa_type=JSON)
+    """Resolved: every default written out."""
+    created_at: float
+    created_by: str
+    clone_of: int | None = Field(default=None, foreign_key="job.id")
+    """The job that this one began from: run again as it was, or with changes."""
+    sweep_id: int | None = Field(default=None, foreign_key="sweep.id")
+    sweep_point: dict[str, Any] | None = Field(default=None, sa_type=JSON_OR_NULL)
+    """The values that the sweep gave to this job, by dotted name."""
+    config_hash: str | None = None
+    """Of the kind and all settings that can change the result; null before schema 0002."""
+    data_hash: str | None = None
+    """Of the input files, as they were at enqueue."""
+
+    priority: int = Field(default=0, sa_column_kwargs={"server_default": "0"})
+    """Higher runs first."""
+    rank: float = Field(default=0, sa_column_kwargs={"server_default": "0"})
+    """Smaller runs first inside a priority; the id, until somebody moves the job."""
+    not_before: float | None = None
+    defer_reason: str | None = None
+    """Why a queued job must not be claimed yet, in one word; null = it may be."""
+    defer_detail: str | None = Field(default=None, sa_type=Text)
+    next_eligible_at: float | None = None
+    """When a deferral ends by itself; null = something else must happen first."""
+    followers: int = Field(default=0, sa_column_kwargs={"server_default": "0"})
+    """How many jobs were ever told to run after this one."""
+    stop_requested: str | None = None
+    """What a person asked of the running attempt: cancel or requeue."""
+    pruned_at: float | None = None
+    """When its checkpoints, rollouts and metric rows were thrown away."""
+
+    started_at: float | None = None
+    """First claim of all attempts."""
+    attempt_started_at: float | None = None
+    """Claim of the newest attempt."""
+    started_beat: float | None = None
+    """The same on the boot's monotonic clock."""
+    finished_at: float | None = None
+    heartbeat_at: float | None = None
+    beat: float | None = None
+    """The heartbeat on the boot's monotonic clock: a corrected wall clock charges nobody."""
+
+    attempt: int = 0
+    fence: int = 0
+    """The lane's fence under which the attempt may write."""
+    lane: str | None = None
+    """Where it runs; null while it does not."""
+    engine: str | None = None
+    """Identity of the engine process (see worker.lane.process_id)."""
+    rescues: int = 0
+    """Attempts lost to a dead supervisor or machine."""
+    oom_deferred: int = 0
+    """Attempts stopped by the memory watchdog."""
+
+    ingested_seq: int = 0
+    """The last event folded into `result` and `metric`."""
+    ingested_offset: int = 0
+    """Its end in events.jsonl, in bytes."""
+    result: dict[str, Any] = Field(sa_type=JSON)
+    """A fold over the events; rebuilt from them at will."""
+    cause: str | None = None
+    """One word for machines, when the job did not succeed."""
+    error: str | None = Field(default=None, sa_type=Text)
+    """One sentence for people."""
+
+
+class Attempt(SQLModel, table=True):
+    """One ended attempt, written with its settlement; a running one is in its job's row."""
+
+    __table_args__ = ({"sqlite_with_rowid": False},)
+
+    job_id: int = Field(primary_key=True, foreign_key="job.id")
+    n: int = Field(primary_key=True)
+    fence: int
+    lane: str | None = None
+    started_at: float
+    ended_at: float
+    """The settlement, or the last heartbeat of a supervisor that died."""
+    seconds: float
+    """Charged: from the claim up to there, by a clock that nobody corrects."""
+    outcome: str
+    """The state that its job got."""
+    cause: str | None = None
+
+
+class JobTag(SQLModel, table=True):
+    """A word that people gave a job, to find it by."""
+
+    __tablename__ = "job_tag"
+    __table_args__ = (
+        Index("ix_job_tag_job_id", "job_id"),
+        {"sqlite_with_rowid": False},
+    )
+
+    tag: str = Field(primary_key=True)
+    job_id: int = Field(primary_key=True, foreign_key="job.id")
+
+
+class Dependency(SQLModel, table=True):
+    """A job that runs after another one."""
+
+    __table_args__ = (
+        Index("ix_dependency_parent_id", "parent_id"),
+        {"sqlite_with_rowid": False},
+    )
+
+    job_id: int = Field(primary_key=True, foreign_key="job.id")
+    parent_id: int = Field(primary_key=True, foreign_key="job.id")
+    if_failed: str
+    """What happens to the job when the parent ends without success: cancel, run or wait."""
+
+
+class Sweep(SQLModel, table=True):
+    """One config with lists, expanded to a job for each combination."""
+
+    __table_args__ = ({"sqlite_autoincrement": True},)
+
+    id: int | None = Field(default=None, primary_key=True)
+    kind: str
+    name: str
+    axes: dict[str, Any] = Field(sa_type=JSON)
+    """Dotted name of a setting → its values, in the order of the document."""
+    created_at: float
+    created_by: str
+
+
+class Idempotency(SQLModel, table=True):
+    """What a caller's key brought forth, so that the same request is answered by the same job."""
+
+    key: str = Field(primary_key=True)
+    body_hash: str
+    job_id: int | None = Field(default=None, foreign_key="job.id")
+    sweep_id: int | None = Field(default=None, foreign_key="sweep.id")
+    created_at: float
+
+
+class QueuePause(SQLModel, table=True):
+    """While a row stands here nothing is claimed."""
+
+    __tablename__ = "queue_pause"
+
+    id: int = Field(primary_key=True)
+    """Always 1: a queue is paused once."""
+    at: float
+    actor: str
+    why: str = Field(sa_type=Text)
+
+
+class JobEvent(SQLModel, table=True):
+    """The audit: who moved a job, when and why."""
+
+    __tablename__ = "job_event"
+    __table_args__ = (Index("ix_job_event_job_id", "job_id", "id"),)
+
+    id: int | None = Field(default=None, primary_key=True)
+    job_id: int = Field(foreign_key="job.id")
+    at: float
+    actor: str
+    from_state: str | None = None
+    to_state: str
+    why: str = Field(sa_type=Text)
+
+
+class Metric(SQLModel, table=True):
+    """One measured value: a job has at most one for each series and step."""
+
+    __table_args__ = ({"sqlite_with_rowid": False},)
+
+    job_id: int = Field(primary_key=True, foreign_key="job.id")
+    series: str = Field(primary_key=True)
+    step: int = Field(primary_key=True)
+    attempt: int
+    value: float
+    at: float | None = None
+    """When it was measured; null before schema 0004."""
+
+
+class MetricRollup(SQLModel, table=True):
+    """What the values of a series did within one stretch of steps."""
+
+    __tablename__ = "metric_rollup"
+    __table_args__ = ({"sqlite_with_rowid": False},)
+
+    job_id: int = Field(primary_key=True)
+    size: int = Field(primary_key=True)
+    """Steps in the stretch (see worker.db.metrics)."""
+    series: str = Field(primary_key=True)
+    bucket: int = Field(primary_key=True)
+    """Which stretch: its steps divided by the size, without the rest."""
+    n: int
+    """Values in it."""
+    total: float
+    """Their sum."""
+    low: float
+    high: float
+    first_step: int
+    first: float
+    first_at: float | None = None
+    last_step: int
+    last: float
+    last_at: float | None = None
+
+
+class Change(SQLModel, table=True):
+    """What the live stream replays from an id on. The newest row is never dropped, so that ids only
+    grow.
+    """
+
+    id: int | None = Field(default=None, primary_key=True)
+    topic: str
+    job_id: int | None = None
+
+
+class Lane(SQLModel, table=True):
+    """The lease of one lane. The fence only grows; whoever holds an older one writes nothing."""
+
+    name: str = Field(primary_key=True)
+    fence: int = 0
+    holder: str | None = None
+    """Identity of the drain that holds it; null when it is free."""
+    scheduled: bool | None = None
+    """Whether that drain obeys the policy (tick, cron); else a person's order."""
+    job_id: int | None = None
+    since: float | None = None
+    heartbeat_at: float | None = None
+    beat: float | None = None
+    """The heartbeat on the boot's monotonic clock: a corrected wall clock expires no lease."""
+
+
+class StateCount(SQLModel, table=True):
+    """How many jobs are in each state, kept with every transition: history is never counted."""
+
+    __tablename__ = "state_count"
+
+    state: str = Field(primary_key=True)
+    n: int = 0
+
+
+_tables = SQLModel.metadata.tables
+job: Table = _tables["job"]
+job_event: Table = _tables["job_event"]
+job_tag: Table = _tables["job_tag"]
+attempt: Table = _tables["attempt"]
+dependency: Table = _tables["dependency"]
+sweep: Table = _tables["sweep"]
+idempotency: Table = _tables["idempotency"]
+queue_pause: Table = _tables["queue_pause"]
+metric: Table = _tables["metric"]
+metric_rollup: Table = _tables["metric_rollup"]
+change: Table = _tables["change"]
+lane: Table = _tables["lane"]
+state_count: Table = _tables["state_count"]
+
+job_move = Table(
+    "job_move",
+    MetaData(),
+    *(Column(column.name, column.type) for column in job_event.c if column.name != "id"),
+)
+"""A view of the audit. Each row that is put into it is written there, counted in `state_count`, and
+announced in `change`: one statement for each move of a job.
+"""

@@ -1,0 +1,129 @@
+"""The forecast (runtime prediction): how long a job will yet hold the lane, from what ran here.
+
+    same       the same experiment finished before: what it took
+    kind       others of its kind and model finished: the median of the seconds a step of those
+               of about its length, times its steps
+    guess      nobody can tell, none of them finished: NIGHTLANE_ESTIMATE_HOURS is counted
+
+A job that was begun is expected to need the share of its steps that is left. Beyond LONGEST_S
+nobody can tell: that much is counted. Knows no price.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, NamedTuple
+
+from sqlalchemy import RowMapping
+
+from engine.contract.registry import kinds
+from worker.budget.ledger import SECONDS_PER_HOUR
+from worker.estimate.history import Done, History
+from worker.estimate.time_left import LONGEST_S
+from worker.settings import WorkerSettings
+
+Basis = Literal["same", "kind", "guess"]
+
+
+class Expected(NamedTuple):
+    """How long, and how that is known."""
+
+    seconds: float
+    basis: Basis
+    runs: int
+    """Finished jobs behind the number."""
+
+
+def expected(history: History, settings: WorkerSettings, candidate: RowMapping) -> Expected:
+    """Seconds that a queued job will hold the lane; `candidate` is its row."""
+    found = (
+        _of_same(history, candidate)
+        or _of_kind(history, candidate)
+        or Expected(settings.estimate_hours * SECONDS_PER_HOUR, "guess", 0)
+    )
+    left_s = min(found.seconds * share_left(candidate["result"]), LONGEST_S)
+    return found._replace(seconds=left_s)
+
+
+def share_left(result: Mapping[str, Any]) -> float:
+    """The part of a run that is yet to come, 0 to 1.
+
+    >>> share_left({"step": 30, "max_steps": 40})
+    0.25
+    """
+    step, steps = result.get("step"), result.get("max_steps")
+    if not isinstance(step, int) or not isinstance(steps, int) or steps < 1:
+        return 1.0
+    return min(1.0, max(0.0, 1 - step / steps))
+
+
+def _of_same(history: History, candidate: RowMapping) -> Expected | None:
+    return _median(_known(history.same(candidate["config_hash"])), "same")
+
+
+def _of_kind(history: History, candidate: RowMapping) -> Expected | None:
+    done = [one for one in _comparable(history, candidate) if one.seconds is not None]
+    known = kinds().get(candidate["kind"])
+    counted = None if known is None else known.steps
+    wanted = _steps(counted, candidate["config"], candidate["result"])
+    ran = [
+        (steps, seconds)
+        for one in done
+        if (seconds := one.seconds) is not None
+        and (steps := _steps(counted, one.config, one.result))
+    ]
+    if wanted and ran:
+        paces = [seconds / steps for steps, seconds in _about_as_long(ran, wanted)]
+        return Expected(statistics.median(paces) * wanted, "kind", len(paces))
+    return _median(_known(done), "kind")
+
+
+def _about_as_long(ran: Sequence[tuple[int, float]], wanted: int) -> Sequence[tuple[int, float]]:
+    """(steps, seconds) of the runs nearest to so many steps, and of any not twice as far off.
+
+    Of a short run the start is a large part: by its pace a long one would seem to take for ever.
+
+    >>> _about_as_long([(4, 100.0), (30, 25.0), (50, 40.0)], 60)
+    [(30, 25.0), (50, 40.0)]
+    """
+
+    def off(steps: int) -> float:
+        return max(steps / wanted, wanted / steps)
+
+    nearest = min(off(steps) for steps, _ in ran)
+    return [one for one in ran if off(one[0]) <= 2 * nearest]
+
+
+def _comparable(history: History, candidate: RowMapping) -> Sequence[Done]:
+    """Runs whose pace is that of the candidate: of its kind, and of its model if it names one."""
+    known = kinds().get(candidate["kind"])
+    if known is None or known.model is None:
+        return history.of_kind(candidate["kind"])
+    model = _setting(candidate["config"], known.model)
+    return history.of_model(candidate["kind"], known.model, model)
+
+
+def _setting(config: Mapping[str, Any], name: str) -> Any:
+    """What stands under a dotted name; None when nothing does."""
+    found: Any = config
+    for part in name.split("."):
+        found = found.get(part) if isinstance(found, Mapping) else None
+    return found
+
+
+def _known(done: Sequence[Done]) -> list[float]:
+    return [one.seconds for one in done if one.seconds is not None]
+
+
+def _median(taken: Sequence[float], basis: Basis) -> Expected | None:
+    return Expected(statistics.median(taken), basis, len(taken)) if taken else None
+
+
+def _steps(setting: str | None, config: Mapping[str, Any], result: Mapping[str, Any]) -> int | None:
+    """How many steps a job's config asks for, or else its run said that it makes."""
+    asked = None if setting is None else _setting(config, setting)
+    for value in (asked, result.get("max_steps")):
+        if isinstance(value, int) and not isinstance(value, bool) and value > 0:
+            return value
+    return None

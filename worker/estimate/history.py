@@ -1,0 +1,117 @@
+"""The history (run records): what the newest finished jobs took and used, each question asked once.
+
+Who judges a whole queue asks the same for one job after another. What was read is kept, so a
+history lives no longer than the transaction it reads in. Knows no queued job.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import Any, NamedTuple
+
+from sqlalchemy import Connection, Select, bindparam, func, select, text
+
+from worker.db.tables import TRIED, attempt, job
+
+LOOKED_AT = 10
+"""Finished jobs that are asked, the newest ones."""
+AMONG = 200
+"""Of a kind that names its model: jobs among which those of one model are looked for."""
+
+_NEWEST = (
+    # Of the result only what is asked for: the whole of it may be large.
+    select(
+        job.c.id,
+        job.c.kind,
+        job.c.config,
+        job.c.result["max_steps"].label("max_steps"),
+        job.c.result["mem_trace"].label("mem_trace"),
+    )
+    .where(text(TRIED))
+    .order_by(job.c.id.desc())
+    .limit(LOOKED_AT)
+)
+_OF_SAME = _NEWEST.where(job.c.config_hash == bindparam("wanted"))
+_OF_KIND = _NEWEST.where(job.c.kind == bindparam("wanted"))
+_OF_THESE = _NEWEST.where(job.c.id.in_(bindparam("wanted", expanding=True)))
+_CHARGED = (
+    select(attempt.c.job_id, func.sum(attempt.c.seconds))
+    .where(attempt.c.job_id.in_(bindparam("job_ids", expanding=True)))
+    .group_by(attempt.c.job_id)
+)
+
+
+class Done(NamedTuple):
+    """A finished job."""
+
+    kind: str
+    config: Mapping[str, Any]
+    result: Mapping[str, Any]
+    """Its `max_steps` and `mem_trace`, alone."""
+    seconds: float | None
+    """What it was charged, over all of its attempts; None where that is not known."""
+
+
+class History:
+    """Of one moment."""
+
+    def __init__(self, conn: Connection) -> None:
+        self._conn = conn
+        self._same: dict[str, Sequence[Done]] = {}
+        self._kind: dict[str, Sequence[Done]] = {}
+        self._model: dict[tuple[str, Any], Sequence[Done]] = {}
+
+    def same(self, config_hash: str | None) -> Sequence[Done]:
+        """The newest runs of the same experiment, newest first."""
+        if config_hash is None:
+            return ()
+        if config_hash not in self._same:
+            self._same[config_hash] = self._read(_OF_SAME, config_hash)
+        return self._same[config_hash]
+
+    def of_kind(self, kind: str) -> Sequence[Done]:
+        """The newest runs of a kind, newest first."""
+        if kind not in self._kind:
+            self._kind[kind] = self._read(_OF_KIND, kind)
+        return self._kind[kind]
+
+    def of_model(self, kind: str, setting: str, model: Any) -> Sequence[Done]:
+        """Of the newest runs of a kind those of one model, newest first."""
+        if (kind, model) not in self._model:
+            of_kind = _models(setting)
+            rows = self._conn.execute(of_kind, {"wanted": kind}).all()
+            ids = [row.id for row in rows if row.model == model][:LOOKED_AT]
+            self._model[kind, model] = self._read(_OF_THESE, ids)
+        return self._model[kind, model]
+
+    def _read(self, newest: Select[Any], wanted: str | Sequence[int]) -> Sequence[Done]:
+        rows = self._conn.execute(newest, {"wanted": wanted}).all()
+        if not rows:
+            return ()
+        ids = [row.id for row in rows]
+        charged = {
+            job_id: float(seconds)
+            for job_id, seconds in self._conn.execute(_CHARGED, {"job_ids": ids})
+        }
+        return [
+            Done(
+                row.kind,
+                row.config,
+                {"max_steps": row.max_steps, "mem_trace": row.mem_trace},
+                charged.get(row.id),
+            )
+            for row in rows
+        ]
+
+
+@cache
+def _models(setting: str) -> Select[Any]:
+    """(id, model) of the newest runs of a kind, newest first; built once."""
+    path = tuple(setting.split("."))
+    return (
+        select(job.c.id, job.c.config[path].label("model"))
+        .where(text(TRIED), job.c.kind == bindparam("wanted"))
+        .order_by(job.c.id.desc())
+        .limit(AMONG)
+    )

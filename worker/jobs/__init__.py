@@ -1,1 +1,0 @@
-"""Jobs: the table, its states, the queue and the read side."""

@@ -1,0 +1,206 @@
+"""The arbiter (hand-over of the lane): the resident model goes before a job, and comes back after.
+
+A model that lives on the lane while nothing runs (a chat server) is stopped by the operator's
+command and started again by another. That it is owed a start is written down before it is stopped,
+so whoever holds the lane next pays the debt, whatever became of this process. A stop counts when
+the memory came back, a start when the model answers.
+Knows no job and no policy: armed or not, a debt is paid.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from sqlalchemy import Connection, bindparam, insert, select, update
+
+from worker.db import decisions
+from worker.db.connection import Database
+from worker.db.lane_tables import resident
+from worker.db.prepared import Prepared
+from worker.lane.command import Outcome, run_command
+from worker.lane.lease import Lease
+from worker.queue.deferral import Deferral, Reason
+
+RETURNED_SHARE = 0.8
+"""Of what an earlier stop gave back, so much must come back for a stop to count as one."""
+STEADY_S = 1.0
+"""Memory that did not grow for so long has come back as far as it will."""
+NOISE_GB = 0.3
+"""Less than this comes and goes with other work on the box."""
+_LOOK_S = 0.1
+
+Free = Callable[[], float | None]
+"""Free memory in GB."""
+
+
+class Arbiter:
+    """One drain's hand on the resident model. Every verb needs the lane."""
+
+    def __init__(self, lease: Lease, free_gb: Free, *, actor: str) -> None:
+        self._lease = lease
+        self._db = lease.db
+        self._settings = lease.db.settings
+        self._free_gb = free_gb
+        self._actor = actor
+        self._log = self._settings.data_dir / "logs" / "resident.log"
+
+    def free(self) -> Deferral | None:
+        """Stop the resident model and wait for its memory. A deferral when it does not go.
+
+        Nothing is done when there is none, or when it is stopped already.
+        """
+        command = self._settings.resident_stop_cmd
+        if command is None or owed(self._db) or not self._lives():
+            return None
+        known, before = returns_gb(self._db), self._free_gb()
+        self._owe()
+        outcome = self._run(command)
+        if not outcome.ok:
+            return self._stuck(outcome.detail, {"seconds": round(outcome.seconds, 1)})
+        returned = self._wait_for_memory(before, known)
+        numbers = {"returned_gb": _rounded(returned), "known_gb": _rounded(known)}
+        if known and known > NOISE_GB and returned is not None and returned < known / 2:
+            detail = (
+                f"the resident model was stopped, but only {returned:.1f} GB of "
+                f"{known:.1f} GB came back within {self._settings.memory_return_s:g} s"
+            )
+            return self._stuck(detail, numbers)
+        self._note("resident-stopped", outcome.detail, numbers, returned_gb=returned)
+        return None
+
+    def restore(self) -> bool:
+        """Start the resident model if it is owed a start; whether it is up, or nothing was owed.
+
+        A start that fails stays owed: the next drain tries it again.
+        """
+        if not owed(self._db):
+            return True
+        outcome = self._start()
+        if outcome.ok:
+            self._note("resident-restored", outcome.detail, {"seconds": round(outcome.seconds, 1)})
+            self._set(owed=False, since=None, by=None)
+            return True
+        detail = f"{outcome.detail}; it stays stopped until the next drain tries again"
+        self._note("resident-not-restored", detail, {"seconds": round(outcome.seconds, 1)})
+        return False
+
+    def await_memory(self, before_gb: float | None) -> None:
+        """After a run: wait until the memory that was free before it is free again."""
+        if self._settings.resident_stop_cmd is None or before_gb is None:
+            return
+        deadline = time.monotonic() + self._settings.memory_return_s
+        while (free := self._free_gb()) is not None and free < before_gb - NOISE_GB:
+            if time.monotonic() > deadline:
+                detail = f"{before_gb - free:.1f} GB did not come back after the run"
+                numbers = {"before_gb": _rounded(before_gb), "free_gb": _rounded(free)}
+                self._note("memory-missing", detail, numbers)
+                return
+            self._meanwhile()
+
+    # --- the commands ---
+
+    def _start(self) -> Outcome:
+        """The start command, then the check until it succeeds; both within the time limit."""
+        command, check = self._settings.resident_start_cmd, self._settings.resident_check_cmd
+        if command is None:
+            return Outcome(False, "NIGHTLANE_RESIDENT_START_CMD is not set", 0.0)
+        began = time.monotonic()
+        outcome = self._run(command)
+        while outcome.ok and check is not None:
+            up = self._run(check)
+            seconds = time.monotonic() - began
+            if up.ok:
+                return Outcome(True, f"it is up after {seconds:.1f} s", seconds)
+            if seconds > self._settings.resident_timeout_s:
+                return Outcome(False, f"it was started but is not up: {up.detail}", seconds)
+            self._meanwhile()
+        return outcome
+
+    def _lives(self) -> bool:
+        """Whether it is up; without an answer of the check command it is taken to be."""
+        check = self._settings.resident_check_cmd
+        if check is None:
+            return True
+        outcome = self._run(check)
+        return outcome.ok or not outcome.answered
+
+    def _run(self, command: str) -> Outcome:
+        limit_s = self._settings.resident_timeout_s
+        return run_command(command, limit_s=limit_s, log=self._log, meanwhile=self._lease.keep)
+
+    def _meanwhile(self) -> None:
+        self._lease.keep()
+        time.sleep(_LOOK_S)
+
+    def _wait_for_memory(self, before: float | None, known: float | None) -> float | None:
+        """What came back: as much as an earlier stop gave, or all that comes until it is steady."""
+        deadline = time.monotonic() + self._settings.memory_return_s
+        best, since = self._free_gb(), time.monotonic()
+        if before is None or best is None:
+            return None
+        while time.monotonic() < deadline:
+            if known and best - before >= RETURNED_SHARE * known:
+                break
+            if not known and time.monotonic() - since >= STEADY_S:
+                break
+            self._meanwhile()
+            free = self._free_gb()
+            if free is not None and free > best + NOISE_GB / 3:
+                best, since = free, time.monotonic()
+        return max(0.0, best - before)
+
+    # --- what is written down ---
+
+    def _owe(self) -> None:
+        """From here on it must be started again, whatever happens next."""
+        self._set(owed=True, since=time.time(), by=self._actor)
+
+    def _stuck(self, detail: str, numbers: dict[str, Any]) -> Deferral:
+        self._note("resident-stuck", detail, numbers)
+        words = f"{detail}; look at {self._log}"
+        return Deferral(Reason.RESIDENT_STUCK, words)
+
+    def _set(self, **values: Any) -> None:
+        with self._db.write_tx() as conn:
+            _upsert(conn, self._lease.lane, values)
+
+    def _note(
+        self, what: str, detail: str, numbers: dict[str, Any], *, returned_gb: float | None = None
+    ) -> None:
+        with self._db.write_tx() as conn:
+            if returned_gb is not None:
+                _upsert(conn, self._lease.lane, {"returned_gb": returned_gb})
+            decisions.record(
+                conn, self._lease.lane, what, detail, actor=self._actor, numbers=numbers
+            )
+
+
+_OWED = Prepared(select(resident.c.owed).where(resident.c.lane == bindparam("of_lane")))
+
+
+def owed(db: Database) -> bool:
+    """Whether the lane's resident model waits to be started again."""
+    with db.read() as conn:
+        row = _OWED.one_or_none(conn, {"of_lane": db.settings.lane})
+    return row is not None and bool(row.owed)
+
+
+def returns_gb(db: Database) -> float | None:
+    """Memory that stopping it gives back: 0 when nothing lives there, None = never measured."""
+    if db.settings.resident_stop_cmd is None or owed(db):
+        return 0.0
+    with db.read() as conn:
+        statement = select(resident.c.returned_gb).where(resident.c.lane == db.settings.lane)
+        return conn.execute(statement).scalar_one_or_none()
+
+
+def _upsert(conn: Connection, lane: str, values: dict[str, Any]) -> None:
+    changed = conn.execute(update(resident).where(resident.c.lane == lane).values(**values))
+    if changed.rowcount == 0:
+        conn.execute(insert(resident).values(**{"lane": lane, "owed": False} | values))
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else round(value, 2)

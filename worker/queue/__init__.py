@@ -1,0 +1,1 @@
+"""The queue: jobs submitted, claimed, ordered, changed and pruned, and their states."""

@@ -1,0 +1,108 @@
+"""Already tried: whether the same kind, settings and data have a finished result.
+
+Two hashes make a job comparable: of the kind and every setting that can change the result, and of
+the input files. A file up to 64 MiB counts by its content; of a larger one size, change time and
+its first and last MiB count, so that an enqueue stays quick: touching it lets a job run again,
+and only a rewrite that keeps all of these would be overlooked. Knows no state but `succeeded`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pydantic import BaseModel
+from sqlalchemy import Connection, bindparam, literal_column, select, text
+
+from engine.contract.kind import Kind
+from worker.db.prepared import Prepared
+from worker.db.tables import TRIED, job
+
+WHOLE_BYTES = 64 * 2**20
+_END_BYTES = 2**20
+
+
+_CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), default=str)
+
+
+class Fingerprint(NamedTuple):
+    """What makes two jobs the same."""
+
+    config: str
+    data: str
+
+
+_NEWEST = Prepared(
+    select(job.c.id, job.c.result)
+    .where(
+        text(TRIED),
+        job.c.config_hash == bindparam("config"),
+        job.c.data_hash == bindparam("data"),
+    )
+    .order_by(job.c.id.desc())
+    .limit(literal_column("1"))
+    .offset(literal_column("0"))
+)
+
+
+def fingerprint(
+    kind: Kind, config: BaseModel, plain: Mapping[str, Any] | None = None
+) -> Fingerprint:
+    """Of a validated config, with its input files as they are now. `plain`: the config as JSON,
+    where it is at hand.
+    """
+    settings = config.model_dump(mode="json") if plain is None else plain
+    if kind.indifferent:
+        settings = _without(settings, kind.indifferent)
+    return Fingerprint(canonical_hash([kind.name, settings]), _data(kind.inputs(config)))
+
+
+_NO_DATA = hashlib.sha256().hexdigest()
+
+
+def _data(paths: Sequence[Path]) -> str:
+    if not paths:
+        return _NO_DATA
+    digest = hashlib.sha256()
+    for path in paths:
+        digest.update(f"{path}\0{_content(path)}\0".encode())
+    return digest.hexdigest()
+
+
+def canonical_hash(value: Any) -> str:
+    """SHA-256 of plain data; the order of keys does not count."""
+    document = _CANONICAL.encode(value)
+    return hashlib.sha256(document.encode(errors="surrogatepass")).hexdigest()
+
+
+def finished_before(conn: Connection, same: Fingerprint) -> tuple[int, str | None] | None:
+    """(job, verdict) of the newest finished result of the same job; None when there is none."""
+    row = _NEWEST.one_or_none(conn, {"config": same.config, "data": same.data})
+    return None if row is None else (row.id, row.result.get("verdict"))
+
+
+def _without(settings: Mapping[str, Any], dotted: frozenset[str], prefix: str = "") -> Any:
+    return {
+        name: _without(value, dotted, f"{prefix}{name}.") if isinstance(value, Mapping) else value
+        for name, value in settings.items()
+        if prefix + name not in dotted
+    }
+
+
+def _content(path: Path) -> str:
+    """One word for what a file holds; what cannot be read says so at the attempt's start."""
+    try:
+        with path.open("rb") as stream:
+            known = os.fstat(stream.fileno())
+            if known.st_size <= WHOLE_BYTES:
+                return hashlib.file_digest(stream, "sha256").hexdigest()
+            ends = hashlib.sha256(stream.read(_END_BYTES))
+            stream.seek(-_END_BYTES, os.SEEK_END)
+            ends.update(stream.read(_END_BYTES))
+            return f"{known.st_size} {known.st_mtime_ns} {ends.hexdigest()}"
+    except OSError as error:
+        return f"unreadable: {error.errno}"

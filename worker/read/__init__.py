@@ -1,0 +1,1 @@
+"""The read side: what pages, REST and the command line show. Writes nothing."""
