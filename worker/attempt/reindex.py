@@ -1,4 +1,4 @@
-"""Projections: result and metrics of a job, rebuilt from its files.
+"""Reindex: result and metrics of a job, rebuilt from its files.
 
 The same fold that the supervisor writes live. Knows no state but that a running job has a writer.
 """

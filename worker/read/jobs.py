@@ -1,4 +1,4 @@
-"""The read side: what pages, REST and the command line show. Writes nothing.
+"""Jobs, sweeps and the queue as pages, REST and the command line show them. Writes nothing.
 
 Keyset pages only; history is never counted or skipped over.
 """
