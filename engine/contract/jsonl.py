@@ -1,10 +1,14 @@
-"""A JSONL file: opened, and one line as its value or what is wrong with it. Knows no field."""
+"""A JSONL file: opened, one line as its value or what is wrong with it, and written whole.
+
+Knows no field.
+"""
 
 from __future__ import annotations
 
 import errno
 import json
 import stat
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -34,3 +38,13 @@ def loaded(line: str) -> Any:
 def _no_constant(name: str) -> float:
     # What a missing value becomes on its way through Python: as an answer, the word `nan`.
     raise ValueError(f"{name} stands in it")
+
+
+def write_rows(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+    """JSON Lines, the whole file at once: a step done again replaces its rows."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.tmp")
+    temporary.write_text(
+        "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), "utf-8"
+    )
+    temporary.replace(path)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from engine.contract.errors import RLLoopError
+from engine.contract.kinds.rl_run import RLRunConfig
 from engine.contract.rl.shares import sizes
 from engine.contract.run_dir import write_json
 from engine.data.rows import Question, asked
@@ -83,6 +84,16 @@ def _take(
             return groups[:index], groups[index:]
         taken += len(group)
     return groups, []
+
+
+def settled(questions: Sequence[Question], path: Path, config: RLRunConfig) -> Split:
+    """The run's frozen split, or a new one where there is none."""
+    return thawed(questions, path) or carve(
+        questions,
+        heldout_frac=config.heldout_frac,
+        select_frac=config.select_frac,
+        seed=config.split_seed,
+    )
 
 
 def thawed(questions: Sequence[Question], path: Path) -> Split | None:

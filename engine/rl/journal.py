@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from engine.contract.jsonl import write_rows
 from engine.data.rows import Question
 from engine.rewards.adapter import Reason, Verdict
 from engine.sampling.base import Groups, Rollout
@@ -56,6 +57,10 @@ class Journal:
             [[rollout for rollout, _ in group] for group in judged],
             [[verdict for _, verdict in group] for group in judged],
         )
+
+    def write(self, step: int, rows: Sequence[Mapping[str, Any]]) -> None:
+        """The completions of a step, whole: one that is sampled again replaces its rows."""
+        write_rows(self.path(step), rows)
 
     def forget_after(self, step: int) -> None:
         """Remove what later steps sampled: their weights are given up."""
@@ -113,13 +118,3 @@ def read_rows(path: Path) -> list[dict[str, Any]] | None:
         return None
     whole = text.endswith("\n") and all(isinstance(row, dict) for row in rows)
     return rows if whole else None
-
-
-def write_rows(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
-    """The whole file at once: a step done again replaces its rows."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.tmp")
-    temporary.write_text(
-        "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), "utf-8"
-    )
-    temporary.replace(path)

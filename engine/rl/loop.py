@@ -23,7 +23,7 @@ from engine.rewards.adapter import RewardAdapter
 from engine.rl.advantages import has_signal
 from engine.rl.batch import BatchSource, batch_metrics
 from engine.rl.buffer import JudgedGroup
-from engine.rl.guards.guard import UPDATES, Collapsed, CollapseGuard, Diagnosis, GuardMemory
+from engine.rl.guards.guard import UPDATES, CollapseGuard, GuardMemory
 from engine.rl.guards.headroom import Baseline, check_headroom
 from engine.rl.journal import Journal
 from engine.rl.observer import LoopObserver
@@ -32,6 +32,8 @@ from engine.run.lineage import LineageSnapshot
 from engine.run.stop import (
     AbortCheck,
     Aborted,
+    Collapsed,
+    Diagnosis,
     ProgressCallback,
     check_abort,
     current_rl_hooks,
@@ -103,9 +105,7 @@ class RLLoop:
         self.journal = journal
         """Where a resumed run finds rollouts that were sampled already."""
         self._full = config if isinstance(config, RLRunConfig) else None
-        self._guard: CollapseGuard | None = None
-        if self._full:
-            self._guard = CollapseGuard(self._full.guard, GuardMemory(**self.state.guard))
+        self._guard = self._guarding()
         self._source: BatchSource | None = None
         self._saved = state is not None
         """Whether a checkpoint of the current step stands."""
@@ -168,6 +168,22 @@ class RLLoop:
             finally:
                 self._overdue_at = None
         return self.lineage()
+
+    @property
+    def rollbacks_allowed(self) -> int:
+        """How many collapses may go back to an earlier state."""
+        return self._full.guard.rollbacks if self._full else 0
+
+    def go_back(self, state: LoopState) -> None:
+        """Go on from an earlier state, whose checkpoint stands, at the next `run()`."""
+        self.state, self._saved = state, True
+        self._guard = self._guarding()
+        self._progress(step=state.step, alerts=state.alerts)
+
+    def _guarding(self) -> CollapseGuard | None:
+        if self._full is None:
+            return None
+        return CollapseGuard(self._full.guard, GuardMemory(**self.state.guard))
 
     def lineage(self) -> LineageSnapshot:
         """The run card so far."""
@@ -302,12 +318,12 @@ class RLLoop:
         finally:
             self._overdue_at = None
 
-    def _alert(self, code: str, text: str) -> None:
-        """Say it in the events, on the page and in the result."""
-        alerts = self.state.alerts
-        alerts.append({"code": code, "step": self.state.step, "text": text})
+    def alert(self, code: str, text: str, step: int | None = None) -> None:
+        """Say it in the events, on the page and in the result; of the state's step if not said."""
+        alerts, step = self.state.alerts, self.state.step if step is None else step
+        alerts.append({"code": code, "step": step, "text": text})
         del alerts[:-_MOST_ALERTS]
-        self.observer.alerted(code, self.state.step, text)
+        self.observer.alerted(code, step, text)
         self._progress(alerts=alerts)
 
     def _gate_if_due(self, split: Split) -> bool:
@@ -336,7 +352,7 @@ class RLLoop:
         """Say once that the verifier breaks: that looks like a policy that knows nothing."""
         failure = getattr(result, "failure", None)
         if failure and self._failure is None:
-            self._alert(_VERIFIER_FAILED, failure)
+            self.alert(_VERIFIER_FAILED, failure)
 
     @property
     def _failure(self) -> str | None:
@@ -355,7 +371,7 @@ class RLLoop:
         known = state.inversion and state.inversion["best"] == found.best
         state.inversion = found.as_dict()
         if not known:
-            self._alert("INVERSION", found.text())
+            self.alert("INVERSION", found.text())
 
     def _out_of_patience(self) -> bool:
         patience = self.config.heldout_patience
@@ -381,7 +397,7 @@ class RLLoop:
         return round(statistics.median(recent) * (self.config.max_steps - self.state.step), 1)
 
     def _progress(self, **fields: Any) -> None:
-        callback = current_rl_hooks().progress_cb
+        callback = self.progress_cb or current_rl_hooks().progress_cb
         if callback is not None:
             callback(fields)
 

@@ -1,22 +1,25 @@
 """The real parts behind the loop's seams, built from a config.
 
-Knows no run directory: whoever wires them decides where the policy's weights come from.
+Whoever wires them decides where the policy's weights come from.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from engine.contract.errors import RLLoopError
 from engine.contract.kinds.rl_run import RLRunConfig
+from engine.data.overlong import fitted
 from engine.data.rows import Question
+from engine.data.split import Split, freeze
 from engine.evaluate.gate import Gate
 from engine.models import lora as adapters
 from engine.models import precision
 from engine.models.policy import Policy, Snapshot, build
 from engine.rewards.adapter import RewardAdapter, scheduled_reward
 from engine.rl.trainer import Trainer
+from engine.run.session import Attempt
 from engine.sampling.base import Sampler
 from engine.sampling.begun import Begun
 from engine.sampling.hf import HFSampler
@@ -59,6 +62,36 @@ def build_prompts(
     """
     examples = fading_examples(shown, config.format, config.max_steps)
     return PromptBuilder(policy.tokenizer, config.prompting, examples, policy.known_tokens)
+
+
+class Prompts(NamedTuple):
+    """What a run asks, and how."""
+
+    split: Split
+    """With rows left out whose prompt leaves no room for an answer, where the config allows it."""
+    heldout: PromptBuilder
+    training: PromptBuilder
+
+
+def build_run_prompts(
+    attempt: Attempt, config: RLRunConfig, policy: Policy, split: Split
+) -> Prompts:
+    """Both builders, and the split with the rows that fit, which is frozen in the run directory.
+
+    Raises RLLoopError for rows that do not fit, or are no longer those that the run began with.
+    """
+    heldout = build_prompts(config, policy)
+    training = build_prompts(config, policy, split.train)
+    split = fitted(
+        split,
+        config,
+        policy.window,
+        lengths=heldout.lengths,
+        training_lengths=training.lengths,
+        warn=attempt.warn,
+    )
+    freeze(split, attempt.run.split)
+    return Prompts(split, heldout, training)
 
 
 def build_sampler(

@@ -1,28 +1,28 @@
-"""Writes a run down while it happens: events, rollouts, checkpoints, run card.
+"""Writes a loop down while it runs: phases, rollouts, series, gates, checkpoints, run card.
 
-Listens to the loop; decides nothing in it. The files are those of `engine.contract`.
+Listens to the loop; decides nothing in it. What every kind writes is `engine.run.recorder`'s.
 """
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, SupportsFloat
 
-from engine.contract.events import EventLog, usable
 from engine.contract.kinds.rl_run import RLRunConfig
-from engine.contract.run_dir import RunDir, write_json
 from engine.contract.trace import TraceWriter
 from engine.data.rows import Question
 from engine.evaluate.gate import GateResult
 from engine.rewards.adapter import Verdict
-from engine.rl.journal import Journal, record, write_rows
+from engine.rl.journal import Journal, record
 from engine.rl.observer import LoopObserver
 from engine.rl.state import LoopState, StepReport
-from engine.run import checkpoint, memory
+from engine.run import memory
+from engine.run.checkpoint import Checkpoint
+from engine.run.recorder import Gated, Recorder
+from engine.run.session import Attempt
 from engine.sampling.base import Groups, Rollout
 from engine.sampling.measures import duplicates_warning
 
@@ -34,47 +34,25 @@ _SHOWN = 600
 """Characters of a text in a sample event."""
 
 
-@dataclass(frozen=True)
-class GateKey:
-    """One point of a held-out curve."""
-
-    split: str
-    step: int
-
-
-def recorded_gates(path: Path, last_step: int | None) -> dict[GateKey, float]:
-    """Gates of earlier attempts that still count for a run resumed after `last_step`."""
-    found: dict[GateKey, float] = {}
-    for event in usable(path):
-        if event["type"] == "started":
-            kept = event["resumed_from"]
-            found = {k: v for k, v in found.items() if kept is not None and k.step <= kept}
-        elif event["type"] == "gate":
-            found[GateKey(event["split"], event["step"])] = event["score"]
-    return {k: v for k, v in found.items() if last_step is not None and k.step <= last_step}
-
-
-class Recorder(LoopObserver):
+class LoopRecorder(LoopObserver):
     """`save` writes policy and optimizer into a checkpoint folder."""
 
     def __init__(
         self,
-        run: RunDir,
-        events: EventLog,
+        recorder: Recorder,
         trace: TraceWriter,
         config: RLRunConfig,
         *,
         save: Callable[[Path], None],
-        gates: Mapping[GateKey, float],
-        peaks: memory.PeakMeter,
     ) -> None:
-        self._run = run
-        self._events = events
+        self._recorder = recorder
+        self._attempt = recorder.attempt
+        self._run = recorder.attempt.run
+        self._events = recorder.attempt.events
+        self._peaks = recorder.attempt.peaks
         self._trace = trace
         self._config = config
         self._save = save
-        self._gates = dict(gates)
-        self._peaks = peaks
         self._phase = ""
         self._phase_began = self._phase_ended = time.monotonic()
         self._step_began: float | None = None
@@ -86,10 +64,6 @@ class Recorder(LoopObserver):
         self._judging_since: float | None = None
         self._recalled = False
         """Whether the step's rollouts came from the journal."""
-        self.facts: dict[str, Any] = {}
-        """Goes into every checkpoint's complete.json."""
-        self.card: dict[str, Any] = {}
-        """Goes onto the run card beside the trials."""
 
     # --- what the loop says ---
 
@@ -110,7 +84,7 @@ class Recorder(LoopObserver):
         """Said, so that nobody wonders at a step that sampled in no time."""
         self._recalled = True
         text = f"step {step}: its rollouts were sampled before; taken from {self._run.rollouts}"
-        self._events.write("note", level="info", code="RECALLED", text=text)
+        self._attempt.note("RECALLED", text)
 
     def sampled(
         self,
@@ -130,7 +104,7 @@ class Recorder(LoopObserver):
         self._tokens = sum(len(rollout.completion_ids) for _, rollout, _, _ in judged)
         if not self._recalled:
             rows = [record(r, v) | {"prompt": t.prompt, "advantage": a} for t, r, v, a in judged]
-            write_rows(Journal(self._run.rollouts).path(step), rows)
+            Journal(self._run.rollouts).write(step, rows)
         stride = max(1, len(judged) // _SAMPLES)
         items = [_sample(t, r, v, a) for t, r, v, a in judged[::stride][:_SAMPLES]]
         self._events.write("sample", step=step, split="train", items=items)
@@ -170,12 +144,12 @@ class Recorder(LoopObserver):
         self._tokens = 0
         if not report.n_used:
             text = f"step {report.step}: every group tied, nothing to rank; the weights stay"
-            self._events.write("note", level="warning", code="NO_SIGNAL_STEP", text=text)
+            self._attempt.warn("NO_SIGNAL_STEP", text)
         self._warn_of_update(report)
         alarm = self._config.sampling.duplicates_alarm
         repeats = duplicates_warning(report.step, report.metrics, alarm)
         if repeats is not None:
-            self._events.write("note", level="warning", code="DUPLICATE_DRAWS", text=repeats)
+            self._attempt.warn("DUPLICATE_DRAWS", repeats)
 
     def _warn_of_update(self, report: StepReport) -> None:
         """Sampler and trainer apart, or an update that was not finite and left out."""
@@ -187,22 +161,18 @@ class Recorder(LoopObserver):
                 f"mean, more than objective.sampler_gap_warn={limit:g}; are both at the same "
                 "weights and precision? objective.sampler_correction: tis corrects for it"
             )
-            self._events.write("note", level="warning", code="SAMPLER_GAP", text=text)
+            self._attempt.warn("SAMPLER_GAP", text)
         skipped = report.metrics.get("train/skipped", 0.0)
         if skipped:
             text = (
                 f"step {report.step}: {skipped:.0f} update(s) were not finite and left out; "
                 "lower lr or raise optim.adam_eps when this comes back"
             )
-            self._events.write("note", level="warning", code="UPDATE_SKIPPED", text=text)
-
-    def warn(self, code: str, text: str) -> None:
-        """A warning among the events."""
-        self._events.write("note", level="warning", code=code, text=text)
+            self._attempt.warn("UPDATE_SKIPPED", text)
 
     def alerted(self, code: str, step: int, text: str) -> None:
         """A warning among the events and a mark in the trace."""
-        self._events.write("note", level="warning", code=code, text=f"step {step}: {text}")
+        self._attempt.warn(code, f"step {step}: {text}")
         self._trace.mark(code, step=step, text=text)
 
     def gated(self, step: int, result: SupportsFloat, state: LoopState) -> None:
@@ -210,68 +180,57 @@ class Recorder(LoopObserver):
         self._close_phase(step)
         assert isinstance(result, GateResult)
         self.record_gate("select", result, selected=state.selected_step == step)
-        self._link(state)
+        self._recorder.link(state.selected_step)
 
     def checkpoint(self, state: LoopState, *, gate: bool, stopping: bool) -> bool:
         """Publish when the rhythm, a gate or a stop asks for it; then clear old ones away."""
-        write_json(self._run.lineage, state.card().as_dict() | self.card)
+        self.card(state)
         if not (gate or stopping or state.step % self._config.save_every == 0):
             return False
         self.publish(state)
-        self._link(state)
-        always = {0, state.selected_step or 0}
-        checkpoint.retain(self._run, keep=self._config.keep_checkpoints, always=always)
+        self._recorder.keep_selected(state.selected_step)
         return True
 
     # --- what the composition root says ---
 
     def publish(self, state: LoopState) -> None:
         """Write the state's checkpoint, durable with all events before it."""
-        started = time.monotonic()
-        published = checkpoint.publish(
-            self._run, state.step, lambda folder: self._fill(folder, state), self._summary(state)
+        began = time.monotonic()
+        summary = {
+            "selected_step": state.selected_step,
+            "heldout": state.heldout_scores.get(state.step),
+            "pool": state.pool_scores.get(state.step),
+        }
+        self._recorder.checkpoint(state.step, summary, lambda folder: self._fill(folder, state))
+        self._trace.span("checkpoint", began, time.monotonic(), step=state.step)
+
+    def card(self, state: LoopState) -> dict[str, Any]:
+        """The run card so far, also written down."""
+        return self._recorder.card(
+            state.heldout_scores, state.pool_scores_by_step(), state.aborted_after
         )
-        now = time.monotonic()
-        seconds = now - started
-        path = str(published.path.relative_to(self._run.root))
-        self._events.write("checkpoint", step=state.step, path=path, seconds=seconds)
-        self._events.sync()
-        self._trace.span("checkpoint", started, now, step=state.step)
 
     def rewind(self, state: LoopState) -> None:
         """The run goes on from an earlier step: what later ones measured is void."""
         self._close_phase(state.step)
-        self._gates = {k: v for k, v in self._gates.items() if k.step <= state.step}
         self._events.write("started", resumed_from=state.step)
         self.publish(state)
-        checkpoint.forget_after(self._run, state.step)
+        self._recorder.forget_after(state.step)
         Journal(self._run.rollouts).forget_after(state.step)
-        self._link(state)
+        self._recorder.link(state.selected_step)
 
     def record_gate(self, split: str, result: GateResult, *, selected: bool) -> None:
-        """One event a point, whatever was killed when: a resumed run does not repeat it."""
-        write_rows(
-            self._run.rollouts / f"heldout-{split}-{result.step:06d}.jsonl",
-            [
+        """One point of a held-out curve, with every row it was scored on."""
+        self._trace.counter("score", {f"heldout {split}": float(result)})
+        found = Gated(float(result), len(result.items), result.ci95, result.temp)
+
+        def rows() -> list[dict[str, Any]]:
+            return [
                 record(i.rollout, i.verdict) | {"prompt": i.question.prompt, "success": i.success}
                 for i in result.items
-            ],
-        )
-        self._trace.counter("score", {f"heldout {split}": float(result)})
-        gate = GateKey(split, result.step)
-        if gate in self._gates:
-            return
-        self._gates[gate] = float(result)
-        self._events.write(
-            "gate",
-            step=result.step,
-            split=split,
-            score=float(result),
-            n=len(result.items),
-            ci95=list(result.ci95),
-            temp=result.temp,
-            selected=selected,
-        )
+            ]
+
+        self._recorder.gate(split, result.step, found, rows, selected=selected)
 
     def _close_phase(self, step: int) -> None:
         """The phase becomes a span; a step may sample several times."""
@@ -297,22 +256,16 @@ class Recorder(LoopObserver):
         self._save(folder)
         (folder / LOOP_STATE).write_text(json.dumps(state.as_dict()), "utf-8")
 
-    def _summary(self, state: LoopState) -> dict[str, Any]:
-        return {
-            "selected_step": state.selected_step,
-            "heldout": state.heldout_scores.get(state.step),
-            "pool": state.pool_scores.get(state.step),
-            **self.facts,
-        }
 
-    def _link(self, state: LoopState) -> None:
-        step = state.selected_step
-        if step is not None and self._run.checkpoint(step).is_dir():
-            checkpoint.select(self._run, step)
+def read_state(resumed: Checkpoint, attempt: Attempt) -> LoopState:
+    """The loop state in a checkpoint, with the stops that came after it was written."""
+    state = state_in(resumed.path)
+    state.aborted_after = sorted({*state.aborted_after, *attempt.stopped_before(resumed)})
+    return state
 
 
-def read_state(folder: Path) -> LoopState:
-    """The loop state in a checkpoint."""
+def state_in(folder: Path) -> LoopState:
+    """The loop state in a checkpoint's folder."""
     return LoopState.from_dict(json.loads((folder / LOOP_STATE).read_bytes()))
 
 

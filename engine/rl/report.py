@@ -1,7 +1,7 @@
 """What a run showed, from per-row outcomes alone: verdict, size, cost, and what is published.
 
 The size of the gain comes from the `report` rows, which picked nothing; whether there is one from
-all held-out rows (`engine.verdict.selection`). Knows no policy and no file.
+all held-out rows (`engine.verdict.selection`).
 """
 
 from __future__ import annotations
@@ -11,10 +11,50 @@ from typing import Any
 
 from engine.contract.intervals import compare
 from engine.contract.kinds.rl_run import RLRunConfig
+from engine.evaluate.gate import Gate, GateResult
+from engine.models.policy import Policy
+from engine.rl.loop import RLLoop
+from engine.rl.recorder import LoopRecorder
 from engine.rl.state import LoopState
+from engine.run.checkpoint import CheckpointStore
+from engine.run.report import report_once, to_score
+from engine.run.session import Attempt
 from engine.verdict import trend
 from engine.verdict.selection import Heldout, Outcomes, p_better
 from engine.verdict.verdicts import judge, published_step
+
+
+def final_report(
+    attempt: Attempt, store: CheckpointStore, loop: RLLoop, policy: Policy, recorder: LoopRecorder
+) -> dict[str, Any]:
+    """The `report` rows, once: step 0 against the picked step, row by row. Then publish."""
+
+    config, gate = loop.config, loop.heldout_eval
+    assert isinstance(config, RLRunConfig)
+    assert isinstance(gate, Gate)
+    rows = loop.split.report if loop.split else []
+
+    def score(step: int) -> GateResult:
+        whole = to_score(attempt, store, step)
+        policy.load(whole.path, version=step)
+        return gate(step, rows)
+
+    def make(picked: int) -> dict[str, Any]:
+        results: dict[int, GateResult] = {}
+        if rows:
+            recorder.phase("heldout-gate", loop.state.step)
+            results = {step: score(step) for step in sorted({0, picked})}
+        for step, result in results.items():
+            recorder.record_gate("report", result, selected=step == picked)
+        outcomes = {step: result.outcomes for step, result in results.items()}
+        report = report_fields(loop.state, outcomes, config, picked)
+        return report | {"diagnosis": loop.state.diagnosis}
+
+    best = loop.selected_step or 0
+    report, alert = report_once(store, best=best, scores=loop.heldout_scores, make=make)
+    if alert is not None:
+        loop.alert(**alert)
+    return report
 
 
 def report_fields(

@@ -6,19 +6,20 @@ Knows the run directory and the policy; not how a server is started or asked.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from engine.contract.envelope import ModelShape
 from engine.contract.kinds.rl_run import RLRunConfig
 from engine.contract.rl.envelope import serving_kv_gib
 from engine.contract.serving import Serving
-from engine.data.rows import Question
 from engine.models import tiny
 from engine.models.policy import Policy
+from engine.rl.parts import Prompts
+from engine.run.checkpoint import Checkpoint, Warn
 from engine.run.session import Attempt
-from engine.sampling.prompts import PromptBuilder
-from engine.sampling.vllm.launch import Needs, Say, ServingLane
+from engine.sampling.vllm.launch import Needs, ServingLane
 from engine.sampling.vllm.parity import CONTEXTS
 from engine.sampling.vllm.sync import Synced
 
@@ -29,19 +30,21 @@ def build_lane(
     attempt: Attempt,
     config: RLRunConfig,
     policy: Policy,
-    *,
-    heldout: tuple[PromptBuilder, Sequence[Question]],
-    training: tuple[PromptBuilder, Sequence[Question]],
-) -> ServingLane:
-    """Not up yet. `heldout` and `training`: the prompts that will be asked, with their rows.
+    prompts: Prompts,
+) -> ServingLane | None:
+    """Not up yet; None where the policy itself samples.
 
     The weights are proven at the first held-out prompts of the run.
     """
-    window = config.max_new_tokens + max(
-        max(build.lengths(rows, enough=0), default=0) for build, rows in (heldout, training)
-    )
-    build, rows = heldout
-    lane = ServingLane(
+    if not config.serves:
+        return None
+    split, asked = prompts.split, [*prompts.split.select, *prompts.split.report]
+    lengths = [
+        *prompts.heldout.lengths(asked, enough=0),
+        *prompts.training.lengths(split.train, enough=0),
+    ]
+    window = config.max_new_tokens + max(lengths, default=0)
+    return ServingLane(
         attempt.job.serving or Serving(),
         Needs(
             base=served_base(config, Path(attempt.job.cache_dir)),
@@ -53,14 +56,31 @@ def build_lane(
             version=config.vllm_pin,
         ),
         policy,
-        contexts=[build(row) for row in rows[:CONTEXTS]],
+        contexts=[prompts.heldout(row) for row in asked[:CONTEXTS]],
         folder=attempt.run.serving,
         log=attempt.dir.serving_log,
         tolerance=config.sync_tolerance_used,
-        say=_notes(attempt),
+        say=attempt.note,
+        listen=_Syncs(attempt, policy),
     )
-    lane.listener = _Syncs(attempt, policy)
-    return lane
+
+
+def served(lane: ServingLane | None, config: RLRunConfig) -> dict[str, Any] | None:
+    """Who samples, with the pinned version; None = the trainer's own model, nothing pinned."""
+    if lane is not None:
+        return dict(lane.facts)
+    return None if config.vllm_pin is None else {"pin": config.vllm_pin, "version": None}
+
+
+def warn_of_change(resumed: Checkpoint | None, now: Mapping[str, Any] | None, warn: Warn) -> None:
+    """A resumed run may meet another version than the one that sampled its first half."""
+    before = None if resumed is None else resumed.state.get("serving")
+    if before and now and before.get("version") != now["version"]:
+        warn(
+            "SERVING_CHANGED",
+            f"vLLM {now['version']} samples from here on, {before.get('version')} did before; "
+            "set vllm_pin to refuse that",
+        )
 
 
 def served_base(config: RLRunConfig, cache_dir: Path) -> str:
@@ -82,29 +102,22 @@ def _kv_gib(config: RLRunConfig, policy: Policy, window: int) -> int:
     return 1 if shape is None else serving_kv_gib(config, shape, window)
 
 
-def _notes(attempt: Attempt) -> Say:
-    def say(code: str, text: str) -> None:
-        attempt.events.write("note", level="info", code=code, text=text)
-
-    return say
-
-
 class _Syncs:
     """Writes each sync down: how long it took, and the proof's numbers once a step."""
 
     def __init__(self, attempt: Attempt, policy: Policy) -> None:
-        self._events = attempt.events
+        self._attempt = attempt
         self._policy = policy
         self._step = 0
 
     def __call__(self, synced: Synced) -> None:
         step = self._policy.version
         seconds = round(synced.seconds, 4)
-        self._events.write("span", name="weight-sync", seconds=seconds, step=step)
+        self._attempt.events.write("span", name="weight-sync", seconds=seconds, step=step)
         if step <= self._step:  # a checkpoint was taken back, or nothing was trained yet
             return
         self._step = step
         values = {"time/sync_s": synced.seconds, "sync/gap": synced.compared.gap}
         if synced.compared.moved is not None:
             values["sync/moved"] = synced.compared.moved
-        self._events.write("metric", step=step, values=values)
+        self._attempt.metric(step, values)

@@ -87,11 +87,14 @@ class LoopState:
         """The gated step with the highest held-out score, the earliest of equals."""
         return best_step(self.heldout_scores)
 
-    def card(self) -> LineageSnapshot:
-        """The run card so far; a step that sampled nothing stands there without a score."""
+    def pool_scores_by_step(self) -> dict[int, float | None]:
+        """Of every step so far; None for one that sampled nothing."""
         steps = [int(entry["step"]) for entry in self.history]
-        pool = {step: self.pool_scores.get(step) for step in steps}
-        return snapshot(self.heldout_scores, pool, self.aborted_after)
+        return {step: self.pool_scores.get(step) for step in steps}
+
+    def card(self) -> LineageSnapshot:
+        """The run card so far."""
+        return snapshot(self.heldout_scores, self.pool_scores_by_step(), self.aborted_after)
 
     def outcomes(self) -> dict[int, list[bool]]:
         """Success of each `select` row by gate."""

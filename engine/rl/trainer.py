@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from engine.contract.errors import NightlaneError, RLLoopError
+from engine.contract.errors import RLLoopError
 from engine.contract.rl.objective import ObjectiveConfig
 from engine.contract.rl.optim import OptimConfig
 from engine.models import recompute
@@ -31,24 +31,10 @@ from engine.rl.minibatches import MicroBatch, Minibatch, plan
 from engine.rl.packing_probe import refuse_mixing
 from engine.rl.scoring import Batch, TokenScores, score
 from engine.rl.tally import SamplerGap, Tally
-from engine.run.stop import check_abort
+from engine.run.stop import Collapsed, Diagnosis, check_abort
 from engine.sampling.base import Groups
 
 OPTIMIZER = "optimizer.pt"
-
-
-class NonFiniteUpdateError(NightlaneError):
-    """A loss or a gradient was NaN or infinite; the weights did not take it."""
-
-    def __init__(self, step: int, what: str, value: float) -> None:
-        self.step = step
-        self.what = what
-        self.value = value
-        super().__init__(
-            f"step {step}: {what} is {value}; the weights stay as they were after the step before; "
-            "lower lr, raise optim.adam_eps to 1e-4 or optim.warmup_steps, "
-            "or set optim.nonfinite to skip"
-        )
 
 
 @dataclass(frozen=True)
@@ -71,8 +57,8 @@ class Trainer:
     """The training seam of the loop: `(rollouts, advantages, step) → metrics`.
 
     `reference` is the step-0 policy; log-probabilities are read at `temp`, the temperature the
-    rollouts were sampled with. Raises Aborted between two micro-batches and NonFiniteUpdateError;
-    the weights are those from before the step then.
+    rollouts were sampled with. Raises Aborted between two micro-batches, and Collapsed for a
+    loss or gradient that is no number; the weights are those from before the step then.
     """
 
     def __init__(
@@ -145,10 +131,11 @@ class Trainer:
         return tally.metrics() | {"train/lr": lr} | ratios | gap.metrics() | skipped
 
     def save(self, folder: Path) -> None:
-        """The optimizer's moments, which step last moved the weights, and the lr's scale.
+        """The policy, the optimizer's moments, which step last moved the weights, the lr's scale.
 
         The schedule needs no state: it depends on the step alone.
         """
+        self.policy.save(folder)
         state = {
             "optimizer": self.optimizer.state_dict(),
             "version": self.policy.version,
@@ -159,8 +146,8 @@ class Trainer:
     def load(self, folder: Path) -> None:
         """What `save(folder)` wrote; the learning rate is the config's."""
         state = torch.load(folder / OPTIMIZER, weights_only=True)
+        self.policy.load(folder, version=state["version"])
         self.optimizer.load_state_dict(state["optimizer"])
-        self.policy.version = state["version"]
         self.lr_scale = state.get("lr_scale", 1.0)
 
     # --- one update ---
@@ -192,9 +179,10 @@ class Trainer:
         tally.take(update)
 
     def _refuse(self, step: int, what: str, value: float, tally: Tally) -> None:
-        """Raises NonFiniteUpdateError, or counts the update as left out."""
+        """Raises Collapsed, or counts the update as left out."""
         if self.optim.nonfinite == "stop":
-            raise NonFiniteUpdateError(step, what, value)
+            remedy = "lower lr, raise optim.adam_eps, or set optim.nonfinite to skip"
+            raise Collapsed(Diagnosis.not_a_number(step, what, value, remedy))
         self.optimizer.zero_grad(set_to_none=True)
         tally.skipped += 1
 

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import random
-import shutil
 import statistics
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -27,9 +26,11 @@ from engine.data.split import Split
 from engine.evaluate.gate import Gate
 from engine.models.policy import Policy
 from engine.rl.loss_terms.aggregation import masked_mean
+from engine.rl.parts import Prompts
 from engine.rl.scoring import Batch, score
-from engine.run import checkpoint
-from engine.run.stop import Declined, check_abort
+from engine.run.checkpoint import Checkpoint
+from engine.run.session import Attempt
+from engine.run.warmup import Course, Listener, WarmupCache, teach
 from engine.sampling.base import Rollout
 from engine.sampling.prompts import demonstration
 
@@ -42,15 +43,6 @@ _RAMP_STEPS = 20
 
 Encode = Callable[[Question], tuple[int, ...]]
 """From a question to the ids of its bare prompt, as a held-out gate asks it."""
-Listener = Callable[[int, str, float], None]
-"""`(step, series, value)`."""
-
-
-class WarmupError(Declined):
-    """The target was not reached."""
-
-    def __init__(self, message: str) -> None:
-        super().__init__("WARMUP_SHORT", message)
 
 
 @dataclass(frozen=True)
@@ -96,11 +88,6 @@ _RECIPE: Any = {
 Base and `adapter_init` count too, by what stands at their paths."""
 
 
-def needed(config: RLRunConfig) -> bool:
-    """Whether anything is taught before step 0."""
-    return config.warmup is not None or config.format.pretrain is not None
-
-
 def recipe_hash(
     config: RLRunConfig, split: Split, content: Callable[[str | None], str | None]
 ) -> str:
@@ -114,33 +101,62 @@ def recipe_hash(
     return hashlib.sha256(json.dumps(recipe, sort_keys=True).encode()).hexdigest()[:24]
 
 
-def cached(
-    folder: Path,
+def step_zero(
+    attempt: Attempt,
     policy: Policy,
-    learn: Callable[[], WarmupReport],
-    warn: Callable[[str, str], None],
-) -> WarmupReport:
-    """Load the weights from `folder`, or `learn` them and keep them there.
+    prompts: Prompts,
+    gate: Gate,
+    *,
+    resumed: Checkpoint | None,
+    first: Checkpoint | None,
+) -> dict[str, Any] | None:
+    """Bring the policy to step 0; what its warm-up came to, None without one.
 
-    A damaged entry is said through `warn(code, text)`, learnt again and replaced.
+    `first`: the checkpoint of step 0 where an earlier attempt left it whole.
     """
-    if folder.exists():
-        kept = checkpoint.verified(folder, warn)
-        if kept is not None:
-            policy.load(folder, version=0)
-            return WarmupReport(**{**kept.state, "cached": True})
-        shutil.rmtree(folder)
-    report = learn()
-    temporary = folder.with_name(f".{folder.name}.{os.getpid()}")
-    shutil.rmtree(temporary, ignore_errors=True)  # a killed one had this number before
-    temporary.mkdir(parents=True)
-    policy.save(temporary)
-    checkpoint.seal(temporary, asdict(report))
-    try:
-        temporary.rename(folder)
-    except OSError:
-        # Another lane learnt the same recipe meanwhile; its entry is as good.
-        shutil.rmtree(temporary)
+    if resumed is not None and first is not None:
+        policy.load(first.path, version=0)
+        known: dict[str, Any] | None = resumed.state["warmup"]
+        return known
+    config = attempt.config
+    assert isinstance(config, RLRunConfig)
+    if config.warmup is None and config.format.pretrain is None:
+        return None
+    return warm_up(attempt, config, policy, prompts, gate)
+
+
+def warm_up(
+    attempt: Attempt,
+    config: RLRunConfig,
+    policy: Policy,
+    prompts: Prompts,
+    gate: Gate,
+) -> dict[str, Any]:
+    """Bring the policy to step 0, by an equal recipe's weights from the job cache or by training.
+
+    What it came to, as the result has it. Raises WarmupError and Aborted like `prepare`.
+    """
+    began = time.monotonic()
+    with attempt.warming_up():
+        split, encode = prompts.split, prompts.heldout
+        name = recipe_hash(config, split, attempt.content)
+        cache = WarmupCache(
+            Path(attempt.job.cache_dir) / f"warmup-{name}",
+            save=policy.save,
+            load=lambda folder: policy.load(folder, version=0),
+            warn=attempt.warn,
+        )
+
+        def listen(step: int, series: str, value: float) -> None:
+            attempt.metric(step, {series: value})
+
+        report = cache.kept_or(
+            lambda: asdict(prepare(policy, split, config, gate=gate, encode=encode, listen=listen))
+        )
+    seconds = round(time.monotonic() - began, 3)
+    attempt.events.write("span", name="warmup", seconds=seconds, step=0)
+    source = "taken from the cache" if report["cached"] else f"done in {seconds:.0f} s"
+    attempt.note("WARMUP", f"warm-up {source}: {WarmupReport(**report)}")
     return report
 
 
@@ -160,25 +176,26 @@ def prepare(
     report = WarmupReport(0, None, cached=False)
     pretrain = config.format.pretrain
     if pretrain is not None:
-        shown = lessons_of(policy, split.train[: pretrain.rows], config.format, encode)
+        examples = examples_of(policy, split.train[: pretrain.rows], config.format, encode)
         asked = split.select[: pretrain.eval_rows]
         steps, reached = teach(
-            policy,
-            shown,
             _format_course(pretrain),
-            seed=config.seed,
-            evaluate=lambda: _well_formed(gate, asked),
-            listen=listen,
+            Sft(policy, examples, pretrain, f"{config.seed}:format.pretrain"),
+            lambda: _well_formed(gate, asked),
+            listen,
         )
         report = replace(report, format_steps=steps, format_score=reached)
     if config.warmup is not None:
         steps, reached = teach(
-            policy,
-            lessons_of(policy, split.train, config.format, encode),
             _warmup_course(config.warmup),
-            seed=config.seed,
-            evaluate=lambda: float(gate(0, split.select)),
-            listen=listen,
+            Sft(
+                policy,
+                examples_of(policy, split.train, config.format, encode),
+                config.warmup,
+                f"{config.seed}:warmup",
+            ),
+            lambda: float(gate(0, split.select)),
+            listen,
         )
         report = replace(report, steps=steps, score=reached)
     return report
@@ -190,30 +207,14 @@ def _well_formed(gate: Gate, asked: Sequence[Question]) -> float:
     return statistics.fmean(map(float, gate.reward.well_formed(said)))
 
 
-@dataclass(frozen=True)
-class Course:
-    """One supervised training: how long, how fast, and when it is enough."""
-
-    name: str
-    """Of the section, for its messages and random numbers."""
-    setting: str
-    """Dotted name of the target, for the message that it was not reached."""
-    series: tuple[str, str]
-    """Of the loss, and of the score."""
-    target: float
-    max_steps: int
-    batch_size: int
-    lr: float
-    eval_every: int
-
-
 def _warmup_course(config: WarmupConfig) -> Course:
     return Course(
         name="warmup",
         setting="warmup.target_heldout",
         series=("warmup/loss", "warmup/heldout"),
         target=config.target_heldout,
-        **config.model_dump(include={"max_steps", "batch_size", "lr", "eval_every"}),
+        max_steps=config.max_steps,
+        eval_every=config.eval_every,
     )
 
 
@@ -223,49 +224,52 @@ def _format_course(config: FormatPretrainConfig) -> Course:
         setting="format.pretrain.target",
         series=("format/loss", "format/well_formed"),
         target=config.target,
-        **config.model_dump(include={"max_steps", "batch_size", "lr", "eval_every"}),
+        max_steps=config.max_steps,
+        eval_every=config.eval_every,
     )
 
 
-def teach(
-    policy: Policy,
-    lessons: Sequence[Rollout],
-    course: Course,
-    *,
-    seed: int,
-    evaluate: Callable[[], float],
-    listen: Listener,
-) -> tuple[int, float]:
-    """Steps until `evaluate` reached the target, and what it reached.
+class Sft:
+    """`(step) → loss`: one supervised update on a batch of the examples.
 
-    Raises WarmupError when `max_steps` did not suffice, Aborted between two steps. Depends on
-    weights, lessons, course and seed alone, so an interrupted one may simply start anew.
+    Depends on weights, examples, settings and `draw` (the name of its random numbers) alone, so an
+    interrupted warm-up may simply start anew.
     """
-    optimizer = torch.optim.AdamW(
-        policy.trainable().values(), lr=course.lr, betas=(0.9, 0.95), weight_decay=0.0
-    )
-    ramp = torch.optim.lr_scheduler.LinearLR(optimizer, 1 / _RAMP_STEPS, 1.0, _RAMP_STEPS)
-    draw = random.Random(f"{seed}:{course.name}")
-    loss_series, score_series = course.series
-    best = 0.0
-    for step in range(1, course.max_steps + 1):
-        check_abort()
-        rows = draw.sample(lessons, min(course.batch_size, len(lessons)))
-        listen(step, loss_series, _sft_step(policy, rows, optimizer))
-        ramp.step()
-        if step % course.eval_every == 0:
-            reached = evaluate()
-            listen(step, score_series, reached)
-            best = max(best, reached)
-            if reached >= course.target:
-                return step, reached
-    raise WarmupError(
-        f"{course.name}: {course.max_steps} steps reached {best:.2f} on held-out rows, not "
-        f"{course.setting}={course.target}; raise {course.name}.max_steps or lower the target"
-    )
+
+    def __init__(
+        self,
+        policy: Policy,
+        examples: Sequence[Rollout],
+        config: WarmupConfig | FormatPretrainConfig,
+        draw: str,
+    ) -> None:
+        self._policy = policy
+        self._examples = examples
+        self._batch_size = min(config.batch_size, len(examples))
+        self._draw = random.Random(draw)
+        self._optimizer = torch.optim.AdamW(
+            policy.trainable().values(), lr=config.lr, betas=(0.9, 0.95), weight_decay=0.0
+        )
+        self._ramp = torch.optim.lr_scheduler.LinearLR(
+            self._optimizer, 1 / _RAMP_STEPS, 1.0, _RAMP_STEPS
+        )
+
+    def __call__(self, step: int) -> float:  # noqa: ARG002 - the ramp counts for itself
+        """Cross-entropy on the answers' tokens, before the update."""
+        rows = self._draw.sample(self._examples, self._batch_size)
+        batch = Batch.of(rows, self._policy.device)
+        with self._policy.computing():
+            scores = score(self._policy.model, batch, temp=1.0)
+        loss = -masked_mean(scores.logprobs_BT, batch.mask_BT).mean()
+        loss.backward()  # type: ignore[no-untyped-call]
+        torch.nn.utils.clip_grad_norm_(self._policy.trainable().values(), 1.0)
+        self._optimizer.step()
+        self._optimizer.zero_grad(set_to_none=True)
+        self._ramp.step()
+        return loss.item()
 
 
-def lessons_of(
+def examples_of(
     policy: Policy, questions: Sequence[Question], config: FormatConfig, encode: Encode
 ) -> list[Rollout]:
     """Each question's worked answer and the end token, in the form of a rollout."""
@@ -275,16 +279,3 @@ def lessons_of(
         answer_ids = policy.encode_answer(text)
         found.append(Rollout(question.id, 0, encode(question), answer_ids, (), text, False, 0))
     return found
-
-
-def _sft_step(policy: Policy, rows: Sequence[Rollout], optimizer: torch.optim.Optimizer) -> float:
-    """Cross-entropy on the answer's tokens; the loss before the update."""
-    batch = Batch.of(rows, policy.device)
-    with policy.computing():
-        scores = score(policy.model, batch, temp=1.0)
-    loss = -masked_mean(scores.logprobs_BT, batch.mask_BT).mean()
-    loss.backward()  # type: ignore[no-untyped-call]
-    torch.nn.utils.clip_grad_norm_(policy.trainable().values(), 1.0)
-    optimizer.step()
-    optimizer.zero_grad(set_to_none=True)
-    return loss.item()

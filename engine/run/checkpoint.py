@@ -22,6 +22,7 @@ from engine.contract.run_dir import (
     RunDir,
     complete_checkpoints,
     fsync_directory,
+    step_of,
     write_json,
 )
 
@@ -38,50 +39,8 @@ class Checkpoint:
     state: dict[str, Any]
 
 
-def publish(
-    run: RunDir, step: int, write: Callable[[Path], None], state: dict[str, Any]
-) -> Checkpoint:
-    """Let `write(folder)` fill a new checkpoint and make it complete.
-
-    An older one of the same step, whole or not, is replaced: the caller just computed it anew.
-    """
-    target = run.checkpoint(step)
-    temporary = run.checkpoints / f".{target.name}.{os.getpid()}.tmp"
-    for leftover in run.checkpoints.glob(f".{target.name}.*.tmp"):
-        shutil.rmtree(leftover)
-    temporary.mkdir(parents=True)
-    write(temporary)
-    files = _make_durable(temporary)
-    if target.exists():
-        _remove(target)
-    temporary.rename(target)
-    fsync_directory(run.checkpoints)
-    return _mark(target, CompleteMarker(step=step, files=files, state=state))
-
-
-def seal(folder: Path, state: dict[str, Any], *, step: int = 0) -> Checkpoint:
-    """Complete a folder that somebody else filled: a cache entry, or a trainer's own checkpoint.
-
-    `verified` reads it.
-    """
-    return _mark(folder, CompleteMarker(step=step, files=_make_durable(folder), state=state))
-
-
-def load_newest(run: RunDir, warn: Warn) -> Checkpoint | None:
-    """The newest checkpoint that is complete and unharmed; None when there is none."""
-    complete = dict(complete_checkpoints(run))
-    for entry in sorted(run.checkpoints.glob("step-*")):
-        if entry not in complete.values():
-            warn("CHECKPOINT_INCOMPLETE", f"{entry.name} has no {COMPLETE}; ignored")
-    for step in sorted(complete, reverse=True):
-        found = verified(complete[step], warn)
-        if found:
-            return found
-    return None
-
-
 def verified(path: Path, warn: Warn) -> Checkpoint | None:
-    """The checkpoint at `path` when each of its files still has its hash; else None."""
+    """The checkpoint at `path` when each of its files still has its hash; else None, and said."""
     try:
         marker = CompleteMarker.model_validate_json((path / COMPLETE).read_bytes())
         harmed = [name for name, digest in marker.files.items() if _hash(path / name) != digest]
@@ -94,26 +53,12 @@ def verified(path: Path, warn: Warn) -> Checkpoint | None:
     return Checkpoint(marker.step, path, marker.state)
 
 
-def whole_pick(
-    picked: int, scores: Mapping[int, float], folder_of: Callable[[int], Path], warn: Warn
-) -> int:
-    """The picked step, or where its checkpoint is harmed or gone the best of those that stand
-    whole, the earliest of equals; 0 where none does.
+def seal(folder: Path, state: dict[str, Any], *, step: int = 0) -> Checkpoint:
+    """Complete a folder that somebody else filled: a cache entry, or a trainer's own checkpoint.
+
+    `verified` reads it.
     """
-    others = sorted(scores.keys() - {picked}, key=lambda step: (-scores[step], step))
-    for step in (picked, *others):
-        if folder_of(step).is_dir() and verified(folder_of(step), warn) is not None:
-            return step
-    return 0
-
-
-def stand_in(picked: int, found: int) -> dict[str, Any]:
-    """The alert where a report is on another checkpoint than the one that held-out picked."""
-    text = (
-        f"the checkpoint of step {picked}, which held-out picked, is damaged or gone and was not "
-        f"scored; step {found}, the best of those that are whole, stands in for it"
-    )
-    return {"code": "CHECKPOINT_CORRUPT", "step": picked, "text": text}
+    return _mark(folder, CompleteMarker(step=step, files=_make_durable(folder), state=state))
 
 
 def recorded_hashes(path: Path) -> Mapping[str, str]:
@@ -124,33 +69,123 @@ def recorded_hashes(path: Path) -> Mapping[str, str]:
         return {}
 
 
-def forget_after(run: RunDir, step: int) -> None:
-    """Remove the checkpoints of later steps, the newest first: a killed call leaves no gap."""
-    for later, path in reversed(complete_checkpoints(run)):
-        if later > step:
-            _remove(path)
+def weights_of(path: Path) -> Mapping[str, str]:
+    """The recorded hashes of the weights alone: what a checkpoint says it belongs to."""
+    found = recorded_hashes(path)
+    return {name: digest for name, digest in found.items() if name.endswith(".safetensors")}
 
 
-def retain(run: RunDir, *, keep: int, always: Collection[int]) -> None:
-    """Remove all but the last `keep` checkpoints and those of the steps in `always`."""
-    complete = complete_checkpoints(run)
-    for step, path in complete[:-keep]:
-        if step not in always:
-            _remove(path)
+@dataclass(frozen=True)
+class CheckpointStore:
+    """The checkpoints of one run; `warn(code, text)` hears of each that is passed over."""
 
+    run: RunDir
+    warn: Warn
+    pattern: str = "step-{:06d}"
+    """Name of a step's folder."""
+    needs: str | None = None
+    """A file without which training does not go on from a checkpoint: it has weights alone."""
 
-def select(run: RunDir, step: int) -> None:
-    """Point the `selected` link at a step's checkpoint; a reader sees the old or the new one."""
-    select_folder(run, run.checkpoint(step))
+    def folder(self, step: int) -> Path:
+        """Where the checkpoint of a step stands, or would."""
+        return self.run.checkpoints / self.pattern.format(step)
 
+    def complete(self) -> dict[int, Path]:
+        """Step → folder of every complete checkpoint, oldest first."""
+        return dict(complete_checkpoints(self.run))
 
-def select_folder(run: RunDir, folder: Path) -> None:
-    """Point the `selected` link at a checkpoint by its folder."""
-    temporary = run.selected.with_name(f".selected.{os.getpid()}")
-    temporary.unlink(missing_ok=True)
-    temporary.symlink_to(folder.relative_to(run.root))
-    temporary.replace(run.selected)
-    fsync_directory(run.root)
+    def verified(self, step: int) -> Checkpoint | None:
+        """The step's checkpoint when it stands unharmed."""
+        folder = self.folder(step)
+        return verified(folder, self.warn) if folder.is_dir() else None
+
+    def newest(self) -> Checkpoint | None:
+        """The newest complete and unharmed one to go on from; None when there is none."""
+        complete = self.complete()
+        for step, folder in self._folders():
+            if step not in complete:
+                self.warn("CHECKPOINT_INCOMPLETE", f"{folder.name} has no {COMPLETE}; ignored")
+        for step in sorted(complete, reverse=True):
+            if self.needs is not None and not (complete[step] / self.needs).is_file():
+                continue
+            found = verified(complete[step], self.warn)
+            if found:
+                return found
+        return None
+
+    def best_whole(self, picked: int, scores: Mapping[int, float]) -> int:
+        """The picked step, or where its checkpoint is harmed or gone the best of those that stand
+        whole, the earliest of equals; 0 where none does.
+        """
+        others = sorted(scores.keys() - {picked}, key=lambda step: (-scores[step], step))
+        return next((step for step in (picked, *others) if self.verified(step)), 0)
+
+    def publish(
+        self, step: int, write: Callable[[Path], None], state: dict[str, Any]
+    ) -> Checkpoint:
+        """Let `write(folder)` fill a new checkpoint and make it complete.
+
+        An older one of the same step, whole or not, is replaced: the caller just computed it anew.
+        """
+        target = self.folder(step)
+        temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+        for leftover in self.run.checkpoints.glob(f".{target.name}.*.tmp"):
+            shutil.rmtree(leftover)
+        temporary.mkdir(parents=True)
+        write(temporary)
+        files = _make_durable(temporary)
+        if target.exists():
+            _remove(target)
+        temporary.rename(target)
+        fsync_directory(self.run.checkpoints)
+        return _mark(target, CompleteMarker(step=step, files=files, state=state))
+
+    def make_anew(self, step: int, make: Callable[[], object]) -> None:
+        """Let `make` write a lost checkpoint again, from what is deterministic; said, and whether
+        its weights are proven to be the same.
+        """
+        before = weights_of(self.folder(step))
+        make()
+        same = before == weights_of(self.folder(step))
+        told = "with the same weights" if same else "but not proven to have the same weights"
+        text = f"checkpoint {step} was damaged or gone and is made anew, {told}"
+        self.warn("STEP_ZERO_REBUILT", text)
+
+    def seal(self, step: int, state: dict[str, Any]) -> Checkpoint:
+        """Make the folder that a trainer filled for a step durable and complete."""
+        return seal(self.folder(step), state, step=step)
+
+    def discard_incomplete(self) -> None:
+        """Remove what a killed attempt left half-written: a trainer would write into it again."""
+        for _, folder in self._folders():
+            if not (folder / COMPLETE).is_file():
+                shutil.rmtree(folder)
+
+    def discard_after(self, step: int) -> None:
+        """Remove the checkpoints of later steps, the newest first: a killed call leaves no gap."""
+        for later, folder in reversed(self._folders()):
+            if later > step:
+                _remove(folder)
+
+    def retain(self, *, keep: int, always: Collection[int]) -> None:
+        """Remove all but the last `keep` checkpoints and those of the steps in `always`."""
+        for step, folder in list(self.complete().items())[:-keep]:
+            if step not in always:
+                _remove(folder)
+
+    def select(self, step: int) -> None:
+        """Point `selected` at a step's checkpoint; a reader sees the old or the new one."""
+        link = self.run.selected
+        temporary = link.with_name(f".selected.{os.getpid()}")
+        temporary.unlink(missing_ok=True)
+        temporary.symlink_to(self.folder(step).relative_to(self.run.root))
+        temporary.replace(link)
+        fsync_directory(self.run.root)
+
+    def _folders(self) -> list[tuple[int, Path]]:
+        """Step and folder of every checkpoint, whole or not, oldest first."""
+        found = ((step_of(path.name), path) for path in self.run.checkpoints.glob("*"))
+        return sorted((step, path) for step, path in found if step is not None)
 
 
 def _mark(folder: Path, marker: CompleteMarker) -> Checkpoint:

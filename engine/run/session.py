@@ -1,4 +1,4 @@
-"""One attempt as a kind's entry sees it: where to write, what to do, when to stop.
+"""One attempt as a kind's entry sees it: what to do, when to stop, and the one way to say things.
 
 Knows the run directory and the process it lives in; not what trains.
 """
@@ -8,10 +8,12 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from pydantic import BaseModel
 
@@ -26,6 +28,8 @@ from engine.contract.run_dir import (
     RunDirError,
     write_json,
 )
+from engine.run.checkpoint import Checkpoint
+from engine.run.memory import PeakMeter, available_gb, rss_gb
 
 
 @dataclass(frozen=True)
@@ -39,6 +43,84 @@ class Attempt:
     """The job's config, validated by its kind."""
     events: EventLog
 
+    @cached_property
+    def peaks(self) -> PeakMeter:
+        """The most memory that this attempt held, over all and by phase."""
+        return PeakMeter()
+
+    # --- what it says ---
+
+    def progress(self, **fields: Any) -> None:
+        """Live fields of the run (`engine.contract.events.Progress`)."""
+        self.events.write("progress", **fields)
+
+    def progress_with_memory(self, fields: Mapping[str, Any]) -> None:
+        """The same, with how much memory the process has and the machine still could give."""
+        mem = {
+            "rss_gb": round(rss_gb(), 3),
+            "peak_gb": round(self.peaks.peak_gb, 3),
+            "available_gb": round(available_gb(), 3),
+        }
+        self.progress(**fields, mem=mem)
+
+    def metric(self, step: int, values: Mapping[str, float]) -> None:
+        """Series by name."""
+        self.events.write("metric", step=step, values=dict(values))
+
+    def note(self, code: str, text: str) -> None:
+        """Worth knowing."""
+        self.events.write("note", level="info", code=code, text=text)
+
+    def warn(self, code: str, text: str) -> None:
+        """A person should look at it."""
+        self.events.write("note", level="warning", code=code, text=text)
+
+    def begin(
+        self,
+        resumed: Checkpoint | None,
+        *,
+        but: Collection[str] = (),
+        writes: bool = True,
+        **fields: Any,
+    ) -> None:
+        """Settle the inputs, and say from where the run goes on; None: from the beginning.
+
+        `but`: files that are proven in another way; `fields`: live fields of the first progress.
+        Only who `writes` freezes the inputs. Raises ConfigError when a run would go on with other
+        files than it began with.
+        """
+        if resumed is not None:
+            self.require_inputs(but=but)
+        elif writes:
+            self.freeze_inputs(but=but)
+            self.run.report.unlink(missing_ok=True)  # of weights that are gone
+        step = None if resumed is None else resumed.step
+        self.events.write("started", resumed_from=step)
+        self.progress(phase="lane-bringup", step=step or 0, **fields)
+
+    @contextmanager
+    def warming_up(self) -> Iterator[None]:
+        """The phase of the warm-up, with its share of memory."""
+        self.progress(phase="warmup", step=0)
+        self.peaks.begin()
+        yield
+        self.peaks.end("warmup")
+
+    def stopped_before(self, resumed: Checkpoint | None) -> Sequence[int]:
+        """Steps after which earlier attempts were stopped, from the run card, as far as this one
+        goes on from them.
+        """
+        if resumed is None:
+            return []
+        try:
+            trials = json.loads(self.run.lineage.read_bytes())["trials"]
+        except FileNotFoundError:
+            return []
+        stops = [trial["step"] for trial in trials if trial["kind"] == "aborted"]
+        return [step for step in stops if step <= resumed.step]
+
+    # --- when it must stop ---
+
     def orphaned(self) -> bool:
         """Whether the supervisor that started this process is no longer its parent."""
         supervisor = self.job.supervisor_pid
@@ -47,6 +129,8 @@ class Attempt:
     def should_abort(self) -> bool:
         """Whether the sentinel stands or nobody supervises any more. Two system calls."""
         return self.dir.abort.exists() or self.orphaned()
+
+    # --- what it reads ---
 
     @cached_property
     def inputs(self) -> Mapping[str, str]:

@@ -1,4 +1,5 @@
-"""Progress out, abort in: the two calls that cross a training loop from outside.
+"""Progress out, abort in: the two calls that cross a training loop from outside; and how one ends
+that does not get to its end.
 
 The hooks ride on a ContextVar, so any phase, however deep, can ask `check_abort()` without the
 loop handing it down. Unset hooks cost one lookup. Knows no sentinel file and no event.
@@ -6,9 +7,11 @@ loop handing it down. Unset hooks cost one lookup. Knows no sentinel file and no
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
 from engine.contract.errors import NightlaneError
@@ -33,12 +36,56 @@ class Aborted(NightlaneError):  # noqa: N818 - a request that was heard, not a f
 class Declined(NightlaneError):  # noqa: N818 - a finding about the work, not a fault
     """The engine looked at the work and refused it, or gave it up; trying again changes nothing."""
 
+    final = False
+    """Whether the run is over, with a report on what it reached."""
+
     def __init__(self, cause: str, message: str) -> None:
         self.cause = cause
         """One word for lists: NO_HEADROOM, NO_SIGNAL, COLLAPSED."""
         self.result: dict[str, Any] = {}
         """What the run had reached; filled in by whoever knows on the way out."""
         super().__init__(message)
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """Why a run was given up, in the words of the report."""
+
+    rule: str
+    step: int
+    value: float | None
+    """What the step showed; None where it was no number."""
+    limit: float | None
+    """What it was held against."""
+    text: str
+    remedy: str
+    samples: Sequence[Mapping[str, Any]] = ()
+    """Completions that show it: [{prompt, completion, reward, reason}]."""
+
+    @classmethod
+    def not_a_number(cls, step: int, what: str, value: float, remedy: str) -> Diagnosis:
+        """A loss or a gradient was NaN or infinite; no weight took it."""
+        text = f"{what} is {value}; the weights are those of the step before"
+        return cls("not a number", step, None if math.isnan(value) else value, None, text, remedy)
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON form."""
+        return asdict(self)
+
+    def line(self) -> str:
+        """Rule, finding and remedy in one line."""
+        return f"step {self.step}: {self.rule}: {self.text}; {self.remedy}"
+
+
+class Collapsed(Declined):
+    """The run was given up; the last whole step is a checkpoint."""
+
+    def __init__(self, diagnosis: Diagnosis) -> None:
+        self.diagnosis = diagnosis
+        cause = "NO_SIGNAL" if diagnosis.rule == "all groups tie" else "COLLAPSED"
+        super().__init__(cause, diagnosis.line())
+        # A stuck step may go through when it is tried again.
+        self.final = diagnosis.rule != "stuck step"
 
 
 class Hooks(NamedTuple):

@@ -22,8 +22,8 @@ from engine.contract.run_dir import RunDir, write_json
 from engine.contract.sources.records import Record
 from engine.models.qwen3_vl import VisionModel
 from engine.run import memory
+from engine.run.checkpoint import CheckpointStore
 from engine.run.lineage import snapshot
-from engine.stage2 import checkpoints
 from engine.stage2.evaluation import Evaluation
 from engine.stage2.inspect import shown
 from engine.stage2.inspect.thumbnails import Thumbnails
@@ -111,6 +111,7 @@ class RunBridge(TrainerCallback):
         self,
         run: RunDir,
         events: EventLog,
+        store: CheckpointStore,
         *,
         ranks: Ranks,
         should_abort: Callable[[], bool],
@@ -120,6 +121,7 @@ class RunBridge(TrainerCallback):
     ) -> None:
         self._run = run
         self._events = events
+        self._store = store
         self._ranks = ranks
         self._should_abort = should_abort
         self._keep = keep
@@ -345,13 +347,13 @@ class RunBridge(TrainerCallback):
 
     def seal_weights(self, step: int, vlm: VisionModel) -> None:
         """A checkpoint to score and to publish, which no training goes on from."""
-        folder = checkpoints.folder_of(self._run, step)
+        folder = self._store.folder(step)
         shutil.rmtree(folder, ignore_errors=True)
         model: Any = vlm.model
         model.save_pretrained(folder)
         vlm.tokenizer.save_pretrained(folder)
         vlm.image_processor.save_pretrained(folder)
-        checkpoints.seal(self._run, step, self._state(step))
+        self._store.seal(step, self._state(step))
 
     def _state(self, step: int) -> dict[str, Any]:
         return {"heldout": self.scores.get(step), "selected_step": self.best_step, **self.facts}
@@ -360,8 +362,8 @@ class RunBridge(TrainerCallback):
         began = time.monotonic()
         # the Trainer saves model and tokenizer; without this the folder would be no whole model
         images = self.trainer.parts.learner.vlm.image_processor
-        images.save_pretrained(checkpoints.folder_of(self._run, step))
-        sealed = checkpoints.seal(self._run, step, self._state(step))
+        images.save_pretrained(self._store.folder(step))
+        sealed = self._store.seal(step, self._state(step))
         self._events.write(
             "checkpoint",
             step=step,
@@ -371,15 +373,15 @@ class RunBridge(TrainerCallback):
         self._events.sync()
         self._link()
         self.card()
-        checkpoints.retain(self._run, keep=self._keep, always={0, self.best_step or 0})
+        self._store.retain(keep=self._keep, always={0, self.best_step or 0})
 
     def _link(self) -> None:
         best = self.best_step
         if best is not None and self._ranks.is_first and self._stands(best):
-            checkpoints.select(self._run, best)
+            self._store.select(best)
 
     def _stands(self, step: int) -> bool:
-        return step in dict(checkpoints.complete(self._run))
+        return step in self._store.complete()
 
 
 def _row(one: JudgedRollout, text: str) -> dict[str, Any]:

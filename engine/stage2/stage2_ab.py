@@ -19,20 +19,20 @@ from typing import Any, TypeVar
 import torch
 from transformers import PrinterCallback
 
-from engine.contract.errors import ConfigError, ConfigProblem, NightlaneError
+from engine.contract.errors import ConfigError, ConfigProblem
 from engine.contract.intervals import compare
-from engine.contract.run_dir import write_json
 from engine.contract.sources.heldout import VAL_TRAINED, val_alert
 from engine.contract.sources.records import Record, read_records
 from engine.contract.stage2.config import EMBEDDED_MODELS, Stage2Config, WarmupConfig
 from engine.contract.stage2.precision import UPDATES_ROUNDED, rounded_updates
 from engine.contract.stage2.rollout_matching import DecodingConfig
 from engine.models.qwen3_vl import VisionModel, add_coord_tokens_command, load
-from engine.run import checkpoint, memory
-from engine.run.checkpoint import Checkpoint
+from engine.run import memory
+from engine.run.checkpoint import Checkpoint, CheckpointStore, weights_of
+from engine.run.report import report_once, to_score
 from engine.run.session import Attempt
 from engine.run.stop import Aborted, rl_hooks, stop_asked
-from engine.stage2 import checkpoints, warmed_base
+from engine.stage2 import warmed_base
 from engine.stage2.adapters import with_adapter
 from engine.stage2.arguments import require_arguments, training_arguments
 from engine.stage2.bridge import Earlier, RunBridge
@@ -78,6 +78,9 @@ class _Run:
         self.run_dir, self.events = attempt.run, attempt.events
         self.cache = Path(attempt.job.cache_dir)
         self.peaks = memory.PeakMeter()
+        self.store = CheckpointStore(
+            attempt.run, attempt.warn, "checkpoint-{}", needs="trainer_state.json"
+        )
         self.resumed = self._find_checkpoint()
         self._settle_inputs()
         self._announce()
@@ -119,12 +122,12 @@ class _Run:
     # --- where it starts ---
 
     def _find_checkpoint(self) -> Checkpoint | None:
-        found = checkpoints.load_newest(self.run_dir, self._warn)
+        found = self.store.newest()
         self.ranks.wait()
         if self.ranks.is_first:
-            checkpoints.discard_incomplete(self.run_dir)
+            self.store.discard_incomplete()
             # of a run that begins anew, all: the Trainer would write into them again
-            checkpoints.discard_after(self.run_dir, -1 if found is None else found.step)
+            self.store.discard_after(-1 if found is None else found.step)
         self.ranks.wait()
         return found
 
@@ -356,7 +359,7 @@ class _Run:
             self.ranks.wait()
         model: Any = self.vlm.model
         model.name_or_path = str(self.run_dir.base)  # PEFT writes it into each adapter's config
-        return {"base": warmed_base.weights_of(self.run_dir.base)}
+        return {"base": weights_of(self.run_dir.base)}
 
     def _say_warmed_up(self, report: WarmupReport) -> None:
         source = "taken from the cache" if report.cached else f"done in {report.seconds:.0f} s"
@@ -378,18 +381,12 @@ class _Run:
         """
         if self.resumed is None or not self.report_records or self.run_dir.report.exists():
             return
-        folder = checkpoints.folder_of(self.run_dir, 0)
-        if folder.is_dir() and checkpoint.verified(folder, self._warn) is not None:
+        if self.store.verified(0) is not None:
             return
         if self.config.warmup is not None and not self._keeps_base:
             self._warmed_up(self.config.warmup)
         if self.ranks.is_first:
-            before = warmed_base.weights_of(folder)
-            bridge.seal_weights(0, self.vlm)
-            same = before == warmed_base.weights_of(folder)
-            told = "with the same weights" if same else "but not proven to have the same weights"
-            text = f"checkpoint 0 was damaged or gone and is made anew, {told}"
-            self._warn("STEP_ZERO_REBUILT", text)
+            self.store.make_anew(0, lambda: bridge.seal_weights(0, self.vlm))
         self.ranks.wait()
 
     # --- the parts ---
@@ -398,6 +395,7 @@ class _Run:
         bridge = RunBridge(
             self.run_dir,
             self.events,
+            self.store,
             ranks=self.ranks,
             should_abort=self.attempt.should_abort,
             keep=self.config.keep_checkpoints,
@@ -538,7 +536,7 @@ class _Run:
             with quiet:
                 trainer.train(resume_from_checkpoint=resume)
         except (Aborted, NonFiniteError) as stop:
-            if not checkpoints.folder_of(self.run_dir, trainer.state.global_step).exists():
+            if not self.store.folder(trainer.state.global_step).exists():
                 trainer.save_now()
             if isinstance(stop, NonFiniteError):
                 return stop
@@ -551,53 +549,31 @@ class _Run:
         """The report records, once: step 0 against the selected step. Then publish."""
         if not self.report_records:
             return {}
-        if self.run_dir.report.exists():
-            report: dict[str, Any] = json.loads(self.run_dir.report.read_bytes())
-        else:
-            report = self._scored(trainer, bridge)
-            if self.ranks.is_first:
-                write_json(self.run_dir.report, report)
-        if self.ranks.is_first:
-            checkpoints.select(self.run_dir, report["published_step"])
-        best = bridge.best_step or 0
-        if report.get("selected_step", best) != best:
-            alert = checkpoint.stand_in(best, report["selected_step"])
+        report, alert = report_once(
+            self.store,
+            best=bridge.best_step or 0,
+            scores=bridge.scores,
+            make=lambda picked: self._scored(trainer, bridge, picked),
+            writes=self.ranks.is_first,
+        )
+        if alert is not None:
             self._warn(alert["code"], alert["text"])
             self.alerts.append(alert)
         return report
 
-    def _scored(self, trainer: Stage2Trainer, bridge: RunBridge) -> dict[str, Any]:
+    def _scored(self, trainer: Stage2Trainer, bridge: RunBridge, selected: int) -> dict[str, Any]:
         """Picture by picture."""
-        step = trainer.state.global_step
-        bridge.phase("heldout-gate", step, trainer.state.max_steps)
-        selected = checkpoint.whole_pick(
-            bridge.best_step or 0,
-            bridge.scores,
-            lambda step: checkpoints.folder_of(self.run_dir, step),
-            self._warn,
-        )
+        bridge.phase("heldout-gate", trainer.state.global_step, trainer.state.max_steps)
         before = self._evaluate_step(trainer, bridge, 0, selected)
         after = (
             before if selected == 0 else self._evaluate_step(trainer, bridge, selected, selected)
         )
-        report = report_fields(before, after, self.config.report_min, selected)
-        if selected != (bridge.best_step or 0):
-            report |= {
-                "selected_step": selected,
-                "selected_heldout_score": bridge.scores.get(selected),
-            }
-        return report
+        return report_fields(before, after, self.config.report_min, selected)
 
     def _evaluate_step(
         self, trainer: Stage2Trainer, bridge: RunBridge, step: int, selected: int
     ) -> Evaluation:
-        folder = checkpoint.verified(checkpoints.folder_of(self.run_dir, step), self._warn)
-        if folder is None:
-            raise NightlaneError(
-                f"{checkpoints.folder_of(self.run_dir, step)} is damaged and was not scored; "
-                f"cockpit retry {self.attempt.job.job_id} goes on from the last whole checkpoint"
-            )
-        trainer.load_weights(folder.path)
+        trainer.load_weights(to_score(self.attempt, self.store, step).path)
         found = trainer.parts.evaluation(self.report_records)
         bridge.gate("report", step, found, self.report_records, selected=step == selected)
         return found

@@ -15,7 +15,7 @@ from typing import Any
 from engine.contract.run_dir import COMPLETE, RunDir, fsync_directory
 from engine.models.qwen3_vl import VisionModel
 from engine.run import checkpoint
-from engine.run.checkpoint import Warn
+from engine.run.checkpoint import Warn, weights_of
 
 
 def keep(run: RunDir, vlm: VisionModel) -> Mapping[str, str]:
@@ -33,12 +33,6 @@ def keep(run: RunDir, vlm: VisionModel) -> Mapping[str, str]:
     temporary.rename(run.base)
     fsync_directory(run.root)
     return weights_of(run.base)
-
-
-def weights_of(folder: Path) -> Mapping[str, str]:
-    """File → SHA-256 of its weights as its marker says: what a checkpoint says it belongs to."""
-    found = checkpoint.recorded_hashes(folder)
-    return {name: digest for name, digest in found.items() if name.endswith(".safetensors")}
 
 
 def is_whole(run: RunDir, weights: Mapping[str, str], warn: Warn) -> bool:

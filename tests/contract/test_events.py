@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.contract.events import EventLog, EventReader, usable
-from engine.rl.recorder import GateKey, recorded_gates
+from engine.run.recorder import GateKey, recorded_gates
 
 
 def test_numbering_goes_on_over_attempts(tmp_path: Path) -> None:

@@ -13,13 +13,13 @@ import math
 import statistics
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from engine.contract.rl.guard import GuardConfig
 from engine.rewards.adapter import Verdict
 from engine.rl.buffer import JudgedGroup
-from engine.run.stop import Declined
+from engine.run.stop import Diagnosis
 from engine.sampling.base import Rollout
 from engine.sampling.repetition import repeats_itself
 
@@ -55,44 +55,6 @@ _LEAST_REWARD = 0.02
 _SAMPLES = 4
 _SHOWN = 600
 """Characters of a text in a sample."""
-
-
-@dataclass(frozen=True)
-class Diagnosis:
-    """What was found, in the words of the report."""
-
-    rule: Rule
-    step: int
-    value: float | None
-    """What the step showed; None where it was no number."""
-    limit: float | None
-    """What it was held against."""
-    text: str
-    remedy: str
-    samples: Sequence[Mapping[str, Any]] = ()
-    """Completions that show it: [{prompt, completion, reward, reason}]."""
-
-    def as_dict(self) -> dict[str, Any]:
-        """JSON form."""
-        return asdict(self)
-
-    def line(self) -> str:
-        """Rule, finding and remedy in one line."""
-        return f"step {self.step}: {self.rule}: {self.text}; {self.remedy}"
-
-
-class Collapsed(Declined):
-    """The guard gave the run up; the last whole step is a checkpoint."""
-
-    def __init__(self, diagnosis: Diagnosis) -> None:
-        self.diagnosis = diagnosis
-        cause = "NO_SIGNAL" if diagnosis.rule == "all groups tie" else "COLLAPSED"
-        super().__init__(cause, diagnosis.line())
-
-    @property
-    def final(self) -> bool:
-        """Whether the run is over for good; a stuck step may go through when tried again."""
-        return self.diagnosis.rule != "stuck step"
 
 
 @dataclass

@@ -73,13 +73,17 @@ class ServingLane:
         log: Path,
         tolerance: float,
         say: Say,
+        listen: Callable[[Synced], None] = lambda _: None,
     ) -> None:
-        """`contexts`: prompts at which the weights are proven; `folder`: for the adapters."""
+        """`contexts`: prompts at which the weights are proven; `folder`: for the adapters;
+        `listen` is told about every sync.
+        """
         self._serving = serving
         self._needs = needs
         self._folder = folder
         self._log = log
         self._say = say
+        self._listen = listen
         self._api = ServerApi(serving)
         self._sync = AdapterSync(
             self._api,
@@ -92,8 +96,6 @@ class ServingLane:
         self._process: ServerProcess | None = None
         self.facts: dict[str, Any] = {}
         """For the run card: address, version, pin, whether it was started here."""
-        self.listener: Callable[[Synced], None] = lambda _: None
-        """Told about every sync."""
 
     def __enter__(self) -> Self:
         shutil.rmtree(self._folder, ignore_errors=True)
@@ -120,7 +122,7 @@ class ServingLane:
         """The server answers with the policy's weights afterwards; nothing to do if it does."""
         synced = self._sync.bring(self._load)
         if synced is not None:
-            self.listener(synced)
+            self._listen(synced)
 
     def complete(self, requests: Sequence[Request]) -> list[list[Drawn]]:
         """k completions of each request, by the weights that were brought last."""

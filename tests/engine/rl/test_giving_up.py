@@ -16,12 +16,12 @@ from engine.contract.kinds.rl_run import RLRunConfig
 from engine.contract.run_dir import ExitCode, RunDir, complete_checkpoints
 from engine.data.rows import Bench, Question
 from engine.rewards.adapter import RewardAdapter, load_verifier
-from engine.rl.guards.guard import Collapsed, CollapseGuard
+from engine.rl.guards.guard import CollapseGuard
 from engine.rl.guards.headroom import Baseline, check_headroom
 from engine.rl.loop import RLLoop
 from engine.rl.rl_run import run as rl_run
 from engine.run.session import Attempt
-from engine.run.stop import Declined
+from engine.run.stop import Collapsed, Declined
 from engine.sampling.base import Groups, Rollout
 
 NewAttempt = Callable[..., RunDir]

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from engine.contract.jsonl import write_rows
 from engine.data.rows import Question
 from engine.rewards.adapter import Reason, Verdict
-from engine.rl.journal import Journal, record, write_rows
+from engine.rl.journal import Journal, record
 from engine.sampling.base import Rollout
 
 TASKS = [Question("a", "1=", "7"), Question("b", "2=", "7")]

@@ -21,7 +21,7 @@ LAST = 6
 
 SAMPLER = "engine.sampling.hf:HFSampler"
 LOOP = "engine.rl.loop:RLLoop"
-RECORDER = "engine.rl.recorder:Recorder"
+RECORDER = "engine.rl.recorder:LoopRecorder"
 
 SHORT = [
     Point(f"{SAMPLER}._append", 9),
@@ -35,14 +35,15 @@ SHORT = [
 
 LONG = [
     # before anything trains
-    Point("engine.rl.rl_run:freeze", 1, "after"),
+    Point("engine.rl.parts:freeze", 1, "after"),
     Point("engine.run.checkpoint:_mark", 1),
     Point("engine.run.checkpoint:_mark", 1, "after"),
     # sampling, and the journal behind it
     Point(f"{SAMPLER}._decode", 2),
     Point(f"{SAMPLER}._rollout", 150, "after"),
-    Point("engine.rl.recorder:write_rows", 3, "torn"),
-    Point("engine.rl.recorder:write_rows", 4, "after"),
+    Point("engine.rl.journal:write_rows", 2, "torn"),
+    Point("engine.rl.journal:write_rows", 3, "after"),
+    Point("engine.run.recorder:write_rows", 2, "torn"),
     # verifying
     Point("engine.rl.batch:BatchSource._judge", 1),
     Point("engine.rl.batch:BatchSource._sort_in", 20, "after"),
@@ -57,7 +58,7 @@ LONG = [
     Point("engine.run.checkpoint:_make_durable", 4, "after"),
     Point("engine.run.checkpoint:_mark", 4),
     Point("engine.run.checkpoint:_remove", 1, "after"),
-    Point("engine.run.checkpoint:select", 2),
+    Point("engine.run.checkpoint:CheckpointStore.select", 2),
     # gates
     Point("engine.evaluate.gate:Gate.__call__", 1, "after"),
     Point("engine.evaluate.gate:Gate.__call__", 2),
@@ -66,9 +67,9 @@ LONG = [
     Point("engine.contract.events:EventLog.write", 40, "torn"),
     Point("engine.contract.trace:TraceWriter._write", 30, "torn"),
     # the report
-    Point("engine.rl.rl_run:_Run._report_gate", 2),
-    Point("engine.rl.rl_run:report_fields", 1, "after"),
-    Point("engine.rl.rl_run:_Run._report", 1, "after"),
+    Point("engine.rl.report:to_score", 2),
+    Point("engine.rl.report:report_fields", 1, "after"),
+    Point("engine.rl.rl_run:final_report", 1, "after"),
 ]
 
 POINTS = SHORT + LONG if os.environ.get("NIGHTLANE_LONG") else SHORT

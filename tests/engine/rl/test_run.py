@@ -123,14 +123,14 @@ def test_rollouts_and_warmup_touch_training_rows_only(
     from engine.rl import warmup  # noqa: PLC0415 - patched below
 
     taught: set[str] = set()
-    lessons_of = warmup.lessons_of
+    examples_of = warmup.examples_of
 
     def spy(*told: Any) -> Any:
-        lessons = lessons_of(*told)
-        taught.update(lesson.question_id for lesson in lessons)
-        return lessons
+        examples = examples_of(*told)
+        taught.update(example.question_id for example in examples)
+        return examples
 
-    monkeypatch.setattr(warmup, "lessons_of", spy)
+    monkeypatch.setattr(warmup, "examples_of", spy)
     recipe = {
         "base": "embedded:qwen3-tiny",
         "tuning": "full",

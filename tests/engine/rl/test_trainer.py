@@ -20,8 +20,8 @@ from engine.data.rows import Question
 from engine.models.policy import Policy, Snapshot
 from engine.rl.loss_terms.kl import k3
 from engine.rl.scoring import Batch, score
-from engine.rl.trainer import NonFiniteUpdateError, Trainer
-from engine.run.stop import Aborted, rl_hooks
+from engine.rl.trainer import Trainer
+from engine.run.stop import Aborted, Collapsed, rl_hooks
 from engine.sampling.base import Groups, Rollout
 from engine.sampling.hf import HFSampler
 from tests.engine.rl import paper_losses as papers
@@ -133,7 +133,11 @@ ADVANTAGES = [[1.0, -1.0], [-1.0, 1.0]]
 
 @pytest.mark.parametrize("loss", sorted(PRESCRIBED))
 def test_micro_batches_change_nothing_but_memory(policy: Policy, loss: Any) -> None:
-    """Gradients of one rollout at a time add up to those of all at once, to 1e-6."""
+    """Gradients of one rollout at a time add up to those of all at once, to 1e-6.
+
+    In double precision: in single precision the processor's own order of sums is as large.
+    """
+    policy.model.double()
     objective = ObjectiveConfig(loss=loss)
     whole, pairs, single = (
         gradients_of(
@@ -289,12 +293,10 @@ def test_a_restored_trainer_goes_on_with_moments_and_version(
     """Steps that tied moved nothing: the version is the last update's and not the step's."""
     trainer = trainer_of(policy)
     trainer(GROUPS, ADVANTAGES, 3)
-    policy.save(tmp_path)
     trainer.save(tmp_path)
     trainer(GROUPS, ADVANTAGES, 7)
     expected = {name: p.detach().clone() for name, p in policy.trainable().items()}
 
-    policy.load(tmp_path, version=6)
     trainer.load(tmp_path)
     restored = policy.version
     trainer(GROUPS, ADVANTAGES, 7)
@@ -573,11 +575,11 @@ def test_a_loss_that_is_not_finite_ends_the_run_and_moves_no_weight(
     before = {name: p.detach().clone() for name, p in policy.trainable().items()}
 
     with pytest.raises(
-        NonFiniteUpdateError, match=r"^step 3: the loss is (nan|inf);.*lower lr"
+        Collapsed, match=r"^step 3: not a number: the loss is (nan|inf);.*lower lr"
     ) as caught:
         trainer(GROUPS, [ADVANTAGES[0], [3e38, -3e38]], 3)
 
-    assert (caught.value.step, caught.value.what) == (3, "the loss")
+    assert caught.value.diagnosis.rule == "not a number"
     assert all(torch.equal(p, before[name]) for name, p in policy.trainable().items())
     assert all(p.grad is None for p in policy.trainable().values())
 

@@ -4,30 +4,28 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from engine.contract.kinds.rl_run import RLRunConfig
+from engine.contract.kinds.rl_run import RLRunConfig, WarmupConfig
 from engine.contract.rl.format import FormatConfig
 from engine.data.rows import Question
 from engine.data.split import Split, carve
 from engine.models.policy import Policy
 from engine.rl.parts import build_gate, build_prompts, build_reward
 from engine.rl.warmup import (
-    Course,
-    WarmupError,
+    Sft,
     WarmupReport,
-    cached,
-    lessons_of,
+    examples_of,
     prepare,
     recipe_hash,
-    teach,
 )
 from engine.run.stop import Aborted, rl_hooks
+from engine.run.warmup import Course, WarmupCache, WarmupError, teach
 
 ROWS = [Question(f"q{i}", f"{i}=", "7") for i in range(40)]
 SPLIT = carve(ROWS, heldout_frac=0.2, select_frac=0.5, seed=0)
@@ -37,8 +35,6 @@ COURSE = Course(
     series=("warmup/loss", "warmup/heldout"),
     target=0.55,
     max_steps=40,
-    batch_size=16,
-    lr=3e-3,
     eval_every=5,
 )
 
@@ -46,12 +42,11 @@ COURSE = Course(
 def taught(policy: Policy, scores: list[float], **changes: Any) -> tuple[Any, list[float]]:
     """Teach with an accuracy that is written down in advance; (steps, score) and the losses."""
     losses: list[float] = []
-    lessons = lessons_of(policy, ROWS, FormatConfig(), lambda q: policy.encode(q.prompt))
+    examples = examples_of(policy, ROWS, FormatConfig(), lambda q: policy.encode(q.prompt))
+    settings = WarmupConfig(batch_size=16, lr=3e-3)
     reached = teach(
-        policy,
-        lessons,
         replace(COURSE, **changes),
-        seed=0,
+        Sft(policy, examples, settings, "0:warmup"),
         evaluate=lambda: scores.pop(0),
         listen=lambda _step, name, value: losses.append(value) if name == "warmup/loss" else None,
     )
@@ -84,33 +79,40 @@ def test_an_abort_lands_between_two_steps(policy: Policy) -> None:
         taught(policy, [])
 
 
+LEARNT = asdict(WarmupReport(9, 0.6, cached=False))
+
+
+def cache_of(folder: Path, policy: Policy, warn: Any = print) -> WarmupCache:
+    return WarmupCache(folder, policy.save, lambda kept: policy.load(kept, version=0), warn)
+
+
 def test_the_same_recipe_is_learnt_once(policy: Policy, tmp_path: Path) -> None:
     """The second run takes the weights, bit by bit, and says that it did."""
 
-    def learn() -> WarmupReport:
+    def learn() -> dict[str, Any]:
         with torch.no_grad():
             for parameter in policy.trainable().values():
                 parameter.add_(1.0)
-        return WarmupReport(9, 0.6, cached=False)
+        return LEARNT
 
     warnings: list[tuple[str, str]] = []
     folder = tmp_path / "cache" / "warmup-x"
-    first = cached(folder, policy, learn, lambda *w: warnings.append(w))
+    first = cache_of(folder, policy, lambda *w: warnings.append(w)).kept_or(learn)
     learnt = {name: p.detach().clone() for name, p in policy.trainable().items()}
     with torch.no_grad():
         for parameter in policy.trainable().values():
             parameter.zero_()
 
-    second = cached(folder, policy, learn, lambda *w: warnings.append(w))
+    second = cache_of(folder, policy, lambda *w: warnings.append(w)).kept_or(learn)
 
-    assert (first.cached, second) == (False, WarmupReport(9, 0.6, cached=True))
+    assert (first, second) == (LEARNT, LEARNT | {"cached": True})
     assert all(torch.equal(p, learnt[name]) for name, p in policy.trainable().items())
     assert warnings == []
     (folder / "model" / "model.safetensors").write_bytes(b"torn")
-    third = cached(folder, policy, learn, lambda *w: warnings.append(w))
-    assert third.cached is False
+    third = cache_of(folder, policy, lambda *w: warnings.append(w)).kept_or(learn)
+    assert third["cached"] is False
     assert [code for code, _ in warnings] == ["CHECKPOINT_CORRUPT"]
-    assert cached(folder, policy, learn, lambda *w: warnings.append(w)).cached is True
+    assert cache_of(folder, policy, lambda *w: warnings.append(w)).kept_or(learn)["cached"] is True
 
 
 def test_a_recipe_is_kept_where_a_killed_process_of_the_same_number_was_keeping_it(
@@ -121,11 +123,11 @@ def test_a_recipe_is_kept_where_a_killed_process_of_the_same_number_was_keeping_
     left = folder.with_name(f".{folder.name}.{os.getpid()}")
     (left / "model").mkdir(parents=True)
 
-    report = cached(folder, policy, lambda: WarmupReport(9, 0.6, cached=False), print)
+    report = cache_of(folder, policy).kept_or(lambda: LEARNT)
 
-    assert not report.cached
+    assert not report["cached"]
     assert not left.exists()
-    assert cached(folder, policy, pytest.fail, print).cached
+    assert cache_of(folder, policy).kept_or(pytest.fail)["cached"]
 
 
 def name_of(config: RLRunConfig, split: Split = SPLIT, stands: Mapping[str, str] = {}) -> str:

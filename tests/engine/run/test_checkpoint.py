@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from engine.contract.run_dir import COMPLETE, RunDir, complete_checkpoints
-from engine.run import checkpoint
+from engine.run.checkpoint import CheckpointStore
 
 
 def fill(text: str) -> Callable[[Path], None]:
@@ -33,13 +33,17 @@ class Warnings(list[tuple[str, str]]):
         self.append((code, text))
 
 
+def store(run: RunDir, warn: Warnings | None = None) -> CheckpointStore:
+    return CheckpointStore(run, Warnings() if warn is None else warn)
+
+
 def test_a_published_checkpoint_is_found_with_its_state(run: RunDir) -> None:
     """Newest first, files hashed, marker last."""
-    checkpoint.publish(run, 1, fill("one"), {"at": 1})
-    checkpoint.publish(run, 2, fill("two"), {"at": 2})
+    store(run).publish(1, fill("one"), {"at": 1})
+    store(run).publish(2, fill("two"), {"at": 2})
     warnings = Warnings()
 
-    found = checkpoint.load_newest(run, warnings)
+    found = store(run, warnings).newest()
 
     assert found is not None
     assert (found.step, found.state) == (2, {"at": 2})
@@ -49,7 +53,7 @@ def test_a_published_checkpoint_is_found_with_its_state(run: RunDir) -> None:
 
 def test_an_empty_run_has_no_checkpoint(run: RunDir) -> None:
     """Nothing found is no error."""
-    assert checkpoint.load_newest(run, Warnings()) is None
+    assert store(run).newest() is None
 
 
 def test_a_writer_that_dies_leaves_no_checkpoint(run: RunDir) -> None:
@@ -60,10 +64,10 @@ def test_a_writer_that_dies_leaves_no_checkpoint(run: RunDir) -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        checkpoint.publish(run, 1, dies, {})
+        store(run).publish(1, dies, {})
     assert complete_checkpoints(run) == []
 
-    checkpoint.publish(run, 1, fill("whole"), {})
+    store(run).publish(1, fill("whole"), {})
 
     assert [entry.name for entry in run.checkpoints.iterdir()] == ["step-000001"]
     assert not (run.checkpoint(1) / "half").exists()
@@ -82,12 +86,12 @@ def test_an_incomplete_or_harmed_checkpoint_gives_way_to_the_one_before(
     damage: Callable[[Path], None], code: str, run: RunDir
 ) -> None:
     """It is ignored, and said."""
-    checkpoint.publish(run, 1, fill("one"), {})
-    checkpoint.publish(run, 2, fill("two"), {})
+    store(run).publish(1, fill("one"), {})
+    store(run).publish(2, fill("two"), {})
     damage(run.checkpoint(2))
     warnings = Warnings()
 
-    found = checkpoint.load_newest(run, warnings)
+    found = store(run, warnings).newest()
 
     assert found is not None
     assert found.step == 1
@@ -97,11 +101,11 @@ def test_an_incomplete_or_harmed_checkpoint_gives_way_to_the_one_before(
 
 def test_publishing_a_step_again_replaces_it(run: RunDir) -> None:
     """A resumed run computes a lost step anew."""
-    checkpoint.publish(run, 1, fill("first"), {"at": 1})
+    store(run).publish(1, fill("first"), {"at": 1})
 
-    checkpoint.publish(run, 1, fill("second"), {"at": 2})
+    store(run).publish(1, fill("second"), {"at": 2})
 
-    found = checkpoint.load_newest(run, Warnings())
+    found = store(run).newest()
     assert found is not None
     assert (found.path / "model" / "weights").read_text() == "second"
     assert found.state == {"at": 2}
@@ -116,9 +120,9 @@ def test_retention_keeps_the_last_ones_and_those_it_must(
 ) -> None:
     """Step 0 is the reference and the selected one is the product."""
     for step in range(6):
-        checkpoint.publish(run, step, fill(str(step)), {})
+        store(run).publish(step, fill(str(step)), {})
 
-    checkpoint.retain(run, keep=keep, always=always)
+    store(run).retain(keep=keep, always=always)
 
     assert [step for step, _ in complete_checkpoints(run)] == left
 
@@ -126,8 +130,8 @@ def test_retention_keeps_the_last_ones_and_those_it_must(
 def test_the_selected_link_is_relative_and_moves(run: RunDir) -> None:
     """The run directory can be carried to another box."""
     for step in (1, 2):
-        checkpoint.publish(run, step, fill(str(step)), {})
-        checkpoint.select(run, step)
+        store(run).publish(step, fill(str(step)), {})
+        store(run).select(step)
 
         assert run.selected.resolve() == run.checkpoint(step)
     assert str(run.selected.readlink()) == "checkpoints/step-000002"

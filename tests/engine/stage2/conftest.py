@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 
+from engine.contract.run_dir import RunDir
 from engine.contract.sources.records import Record, read_records
 from engine.models.qwen3_vl import VisionModel, load
 from engine.stage2.channel_a import build_segment
@@ -122,3 +123,8 @@ def changed(recipe: dict[str, Any], **settings: Any) -> dict[str, Any]:
             section = section.setdefault(part, {})
         section[last] = value
     return found
+
+
+def folder_of(run: RunDir, step: int) -> Path:
+    """Where the Trainer saves a step."""
+    return run.checkpoints / f"checkpoint-{step}"

@@ -18,12 +18,11 @@ from safetensors.torch import load_file
 
 from engine.contract.events import Event
 from engine.contract.run_dir import RunDir
-from engine.stage2 import checkpoints
 from engine.stage2.ranks import Ranks, share
 from engine.stage2.stage2_ab import run as stage2_run
 from tests.deadline import eventually
 from tests.engine.conftest import add_attempt, opened
-from tests.engine.stage2.conftest import changed
+from tests.engine.stage2.conftest import changed, folder_of
 
 Recipe = dict[str, Any]
 Events = Callable[..., list[Event]]
@@ -62,7 +61,7 @@ def two_passes(ab_recipe: Recipe) -> Recipe:
 
 
 def final_weights(run: RunDir, step: int = 2) -> dict[str, torch.Tensor]:
-    return load_file(checkpoints.folder_of(run, step) / "model.safetensors")
+    return load_file(folder_of(run, step) / "model.safetensors")
 
 
 def test_shares_add_up_and_the_first_ranks_take_what_is_left() -> None:

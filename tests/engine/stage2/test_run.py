@@ -20,23 +20,24 @@ from engine.contract.documents import parse_yaml
 from engine.contract.errors import ConfigError
 from engine.contract.events import Event
 from engine.contract.registry import cautions, validate
-from engine.contract.run_dir import Abort, ExitCode, RunDir
+from engine.contract.run_dir import Abort, ExitCode, RunDir, complete_checkpoints
 from engine.contract.sources.records import Record
 from engine.contract.stage2.config import Stage2Config
 from engine.models.qwen3_vl import forward, load
+from engine.run import report
 from engine.run.session import Attempt
 from engine.run.stop import Aborted, rl_hooks
-from engine.stage2 import checkpoints, export
+from engine.stage2 import export
 from engine.stage2.adapters import older_names
 from engine.stage2.bridge import RunBridge
 from engine.stage2.embedded import shapes, tiny_vl
 from engine.stage2.evaluation import Evaluation, RolloutEval
 from engine.stage2.parse.pieces import TokenizerError
-from engine.stage2.stage2_ab import _Run, report_fields
+from engine.stage2.stage2_ab import report_fields
 from engine.stage2.stage2_ab import run as stage2_run
 from engine.stage2.warmup import Warmup, WarmupReport
 from tests.engine.conftest import add_attempt, opened
-from tests.engine.stage2.conftest import changed
+from tests.engine.stage2.conftest import changed, folder_of
 from tests.engine.stage2.target.test_desc_gate import model_folder
 
 OpenNewest = Callable[[RunDir], Attempt]
@@ -56,7 +57,7 @@ NewRun = Callable[..., RunDir]
 
 
 def weights(run: RunDir, step: int) -> dict[str, torch.Tensor]:
-    return load_file(checkpoints.folder_of(run, step) / "model.safetensors")
+    return load_file(folder_of(run, step) / "model.safetensors")
 
 
 def same(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> bool:
@@ -137,14 +138,14 @@ def test_checkpoints_keep_the_trainers_form_and_carry_our_marker(
     """checkpoint-N/ with weights, optimizer, schedule, random state and trainer state."""
     run, _ = unbroken
 
-    steps = [step for step, _ in checkpoints.complete(run)]
+    steps = [step for step, _ in complete_checkpoints(run)]
     assert steps[-1] == 6
-    names = {path.name for path in checkpoints.folder_of(run, 6).iterdir()}
+    names = {path.name for path in folder_of(run, 6).iterdir()}
     assert names >= {
         *("model.safetensors", "optimizer.pt", "scheduler.pt", "rng_state.pth"),
         *("trainer_state.json", "tokenizer.json", "config.json", "complete.json"),
     }
-    load(str(checkpoints.folder_of(run, 6)), dtype="float32", attn_implementation="sdpa")
+    load(str(folder_of(run, 6)), dtype="float32", attn_implementation="sdpa")
     written = [e["path"] for e in events(run, "checkpoint")]
     assert written[-1] == "checkpoints/checkpoint-6"
 
@@ -161,7 +162,7 @@ def test_gates_score_by_rollout_f1_and_the_best_is_published(
     assert list(values(events(run), "eval_rollout_f1")) == [0, 3, 6]
     best = min(gates, key=lambda gate: (-gate["score"], gate["step"]))
     assert result["selected_step"] == best["step"]
-    assert run.selected.resolve() == checkpoints.folder_of(run, best["step"]).resolve()
+    assert run.selected.resolve() == folder_of(run, best["step"]).resolve()
 
 
 @pytest.mark.requirement("UI-08")
@@ -323,7 +324,7 @@ def test_a_run_that_would_train_or_score_nothing_is_refused_before_its_first_ste
     with pytest.raises(ConfigError, match=message), opened(run) as attempt:
         stage2_run(attempt)
 
-    assert checkpoints.complete(run) == []
+    assert complete_checkpoints(run) == []
 
 
 def test_the_sentinel_stops_a_run_at_the_end_of_its_step(
@@ -338,7 +339,7 @@ def test_the_sentinel_stops_a_run_at_the_end_of_its_step(
             stage2_run(attempt)
 
     assert stopped.value.result["steps"] == 1
-    assert [step for step, _ in checkpoints.complete(run)] == [0, 1]
+    assert [step for step, _ in complete_checkpoints(run)] == [0, 1]
     assert [trial["kind"] for trial in stopped.value.result["lineage_card"]["trials"]][-1] == (
         "aborted"
     )
@@ -356,7 +357,7 @@ def test_a_checkpoint_that_is_half_written_is_ignored_and_done_again(
     shutil.copytree(whole.root, tmp_path / "run", symlinks=True)
     run = new_run(ab_recipe)
     expected = weights(run, 6)
-    (checkpoints.folder_of(run, 6) / "complete.json").unlink()
+    (folder_of(run, 6) / "complete.json").unlink()
 
     with opened(run) as attempt:
         stage2_run(attempt)
@@ -449,12 +450,10 @@ def test_an_adapter_trains_the_language_tower_alone(
     with opened(run) as attempt:
         stage2_run(attempt)
 
-    first, last = (
-        load_file(checkpoints.folder_of(run, step) / "adapter_model.safetensors") for step in (0, 2)
-    )
+    first, last = (load_file(folder_of(run, step) / "adapter_model.safetensors") for step in (0, 2))
     assert all("language_model" in name for name in last)
     assert any(not torch.equal(first[name], last[name]) for name in last)
-    assert_export_answers_like(checkpoints.folder_of(run, 2), raw["model"]["path"], run.root)
+    assert_export_answers_like(folder_of(run, 2), raw["model"]["path"], run.root)
 
 
 def assert_export_answers_like(checkpoint: Path, base: str, folder: Path) -> None:
@@ -518,7 +517,7 @@ def test_what_the_report_publishes_is_what_the_link_points_at(
         result = stage2_run(attempt)
 
     assert (result["selected_step"], result["published_step"]) == (3, published)
-    assert run.selected.resolve() == checkpoints.folder_of(run, published).resolve()
+    assert run.selected.resolve() == folder_of(run, published).resolve()
 
 
 @pytest.mark.parametrize(
@@ -561,12 +560,12 @@ def test_what_is_no_number_ends_the_run_with_the_weights_before_it(
         )
         assert f"step 2: not a number: {what}" in result["error"]
         assert result["diagnosis"]["rule"] == "not a number"
-    assert [step for step, _ in checkpoints.complete(run)] == [0, 1]
+    assert [step for step, _ in complete_checkpoints(run)] == [0, 1]
     assert list(values(events(run), "train/loss")) == [1]
 
 
 def spoil(run: RunDir, step: int) -> None:
-    path = checkpoints.folder_of(run, step) / "model.safetensors"
+    path = folder_of(run, step) / "model.safetensors"
     path.write_bytes(path.read_bytes()[:-1] + b"\x01")
 
 
@@ -597,7 +596,7 @@ def test_a_lost_step_0_is_made_anew_before_a_run_goes_on(
     with opened(run) as attempt:
         assert run_aborting_at(attempt, 25)
     if harm == "gone":
-        shutil.rmtree(checkpoints.folder_of(run, 0))
+        shutil.rmtree(folder_of(run, 0))
     else:
         spoil(run, 0)
     new_run(raw)
@@ -624,11 +623,11 @@ def test_no_run_goes_on_from_weights_that_were_only_made_to_be_scored(
     run = new_run(raw)
     with opened(run) as attempt:
         assert run_aborting_at(attempt, 25)
-    shutil.rmtree(checkpoints.folder_of(run, 0))
+    shutil.rmtree(folder_of(run, 0))
     new_run(raw)
     with opened(run) as attempt:
         assert run_aborting_at(attempt, 1)
-    for step, _ in checkpoints.complete(run):
+    for step, _ in complete_checkpoints(run):
         if step:
             spoil(run, step)
     new_run(raw)
@@ -650,13 +649,13 @@ def test_a_picked_checkpoint_that_is_damaged_is_never_scored(
     run = new_run(changed(raw, training__eval_steps=1, training__max_steps=3))
     newest = property(lambda bridge: max(bridge.scores, default=None))
     monkeypatch.setattr(RunBridge, "best_step", newest)
-    scored = _Run._scored
+    report_once = report.report_once
 
-    def harmed(running: _Run, *given: Any) -> dict[str, Any]:
+    def harmed(*given: Any, **named: Any) -> Any:
         spoil(run, 3)
-        return scored(running, *given)
+        return report_once(*given, **named)
 
-    monkeypatch.setattr(_Run, "_scored", harmed)
+    monkeypatch.setattr("engine.stage2.stage2_ab.report_once", harmed)
 
     with opened(run) as attempt:
         result = stage2_run(attempt)

@@ -20,12 +20,12 @@ from engine.contract.run_dir import RunDir
 from engine.contract.sources.records import Record
 from engine.models.qwen3_vl import VisionModel, forward, load
 from engine.run.stop import Aborted, rl_hooks
-from engine.stage2 import checkpoints, export
+from engine.stage2 import export
 from engine.stage2 import stage2_ab as stage2
 from engine.stage2.adapters import older_names, with_adapter
 from engine.stage2.warmup import Warmup, WarmupReport
 from tests.engine.conftest import add_attempt, opened
-from tests.engine.stage2.conftest import changed
+from tests.engine.stage2.conftest import changed, folder_of
 
 Events = Callable[..., list[Event]]
 Recipe = dict[str, Any]
@@ -68,7 +68,7 @@ def done(root: Path, recipe: Recipe, name: str = "run") -> RunDir:
 def stopped(root: Path, recipe: Recipe, name: str = "run", step: int = 1) -> RunDir:
     """A run of one attempt that was stopped behind a step."""
     run = add_attempt(root, recipe, name=name, kind="stage2_ab")
-    standing = checkpoints.folder_of(run, step) / "complete.json"
+    standing = folder_of(run, step) / "complete.json"
     with (
         opened(run) as attempt,
         pytest.raises(Aborted),
@@ -79,7 +79,7 @@ def stopped(root: Path, recipe: Recipe, name: str = "run", step: int = 1) -> Run
 
 
 def adapter(run: RunDir, step: int = LAST) -> dict[str, Tensor]:
-    return load_file(checkpoints.folder_of(run, step) / "adapter_model.safetensors")
+    return load_file(folder_of(run, step) / "adapter_model.safetensors")
 
 
 def losses(events: list[Event]) -> dict[int, float]:
@@ -147,7 +147,7 @@ def test_a_published_adapter_names_the_model_it_was_trained_on(
 
     run = done(tmp_path, recipe)
 
-    last = checkpoints.folder_of(run, LAST)
+    last = folder_of(run, LAST)
     assert base_named_by(last) == str(run.base)
     assert torch.equal(logits(on_its_base(last)), logits(trained[0].model))
     assert not torch.equal(
@@ -160,11 +160,11 @@ def test_a_run_that_was_moved_is_merged_with_the_model_beside_its_adapter(
 ) -> None:
     """Of the place it was trained at nothing may be left, or something else by now."""
     run = done(tmp_path, recipe)
-    expected = logits(on_its_base(checkpoints.folder_of(run, LAST)))
+    expected = logits(on_its_base(folder_of(run, LAST)))
     run.root.rename(tmp_path / "moved")
     moved = RunDir(tmp_path / "moved")
 
-    assert export.main([str(checkpoints.folder_of(moved, LAST)), str(tmp_path / "merged")]) == 0
+    assert export.main([str(folder_of(moved, LAST)), str(tmp_path / "merged")]) == 0
 
     apart = logits(plain(str(tmp_path / "merged")).model) - expected
     assert float(apart.abs().max()) <= 1e-4
@@ -177,7 +177,7 @@ def test_an_adapter_is_not_merged_with_a_damaged_model(
     run = done(tmp_path, recipe)
     spoil(run.base / "model.safetensors")
 
-    assert export.main([str(checkpoints.folder_of(run, LAST)), str(tmp_path / "merged")]) == 2
+    assert export.main([str(folder_of(run, LAST)), str(tmp_path / "merged")]) == 2
 
     assert f"{run.base} is damaged" in capsys.readouterr().err
     assert not (tmp_path / "merged").exists()
@@ -216,7 +216,7 @@ def test_a_run_whose_warmed_up_model_is_lost_for_good_is_refused(
         with pytest.raises(ConfigError, match=r"warmed-up model .* cockpit retry 1 --fresh"):
             done(tmp_path, recipe)
 
-    assert (checkpoints.folder_of(run, 1) / "complete.json").exists()
+    assert (folder_of(run, 1) / "complete.json").exists()
 
 
 def test_a_run_that_trains_every_weight_keeps_no_second_model(

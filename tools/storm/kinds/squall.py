@@ -52,14 +52,15 @@ def chain(seed: int, steps: int) -> str:
 
 def run(attempt: Attempt) -> dict[str, Any]:
     """One attempt: bring-up, then sampling, training and a checkpoint for each step."""
-    from engine.run.checkpoint import load_newest, publish  # noqa: PLC0415 - the cockpit imports this file too
+    from engine.run.checkpoint import CheckpointStore  # noqa: PLC0415 - the cockpit imports this file too
 
     config = attempt.config
     assert isinstance(config, Config)
     notes = Path(config.notes)
     with _alone(notes, attempt):
         _send_away(notes, attempt)
-        found = load_newest(attempt.run, lambda code, text: _warn(attempt, code, text))
+        store = CheckpointStore(attempt.run, attempt.warn)
+        found = store.newest()
         value = (found.path / "chain").read_text() if found else str(config.seed)
         first = found.step if found else 0
         attempt.events.write("started", resumed_from=first or None)
@@ -68,7 +69,7 @@ def run(attempt: Attempt) -> dict[str, Any]:
             _phase(attempt, "training", step, config.pace_s)
             value = link(value, step)
             attempt.events.write("progress", phase="checkpoint-write", step=step)
-            publish(attempt.run, step, partial(_write, value), {})
+            store.publish(step, partial(_write, value), {})
             attempt.events.write("metric", step=step, values={"chain/length": float(step)})
             attempt.events.sync()
         return {"kind": "squall", "chain": value}
@@ -91,10 +92,6 @@ def _phase(attempt: Attempt, name: str, step: int, seconds: float) -> None:
     while time.monotonic() < deadline:
         check_abort()
         time.sleep(0.002)
-
-
-def _warn(attempt: Attempt, code: str, text: str) -> None:
-    attempt.events.write("note", level="warning", code=code, text=text)
 
 
 def _send_away(notes: Path, attempt: Attempt) -> None:

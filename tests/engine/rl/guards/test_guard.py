@@ -12,7 +12,8 @@ from engine.contract.rl.guard import GuardConfig
 from engine.data.rows import Question
 from engine.rewards.adapter import Reason, Verdict
 from engine.rl.buffer import JudgedGroup
-from engine.rl.guards.guard import Collapsed, CollapseGuard, Diagnosis, GuardMemory
+from engine.rl.guards.guard import CollapseGuard, GuardMemory
+from engine.run.stop import Collapsed, Diagnosis
 from engine.sampling.base import Rollout
 
 HEALTHY = {

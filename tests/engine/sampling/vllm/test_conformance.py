@@ -60,10 +60,10 @@ def lane(
 
 
 @pytest.fixture
-def synced(lane: ServingLane) -> list[Synced]:
+def synced(lane: ServingLane, monkeypatch: pytest.MonkeyPatch) -> list[Synced]:
     """What the lane tells of its syncs."""
     heard: list[Synced] = []
-    lane.listener = heard.append
+    monkeypatch.setattr(lane, "_listen", heard.append)
     return heard
 
 

@@ -68,7 +68,7 @@ def test_a_run_that_was_killed_goes_on_with_a_server_of_its_own(
     recipe = served_recipe | {"vllm_pin": pin}
     run = add_attempt(tmp_path, recipe, serving=serving)
 
-    killed = killing.attempt(run.root, Point("engine.rl.recorder:Recorder.stepped", 3))
+    killed = killing.attempt(run.root, Point("engine.rl.recorder:LoopRecorder.stepped", 3))
     _gone(api)
     add_attempt(tmp_path, recipe, serving=serving)
     ended = killing.attempt(run.root)

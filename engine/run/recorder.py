@@ -1,0 +1,154 @@
+"""What every kind writes down while it runs: held-out gates, checkpoints, the run card.
+
+A gate is one event, however often a killed run comes by it again; its rows are written before it.
+A checkpoint is complete only when every event before it is durable. Decides nothing.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from engine.contract.events import usable
+from engine.contract.jsonl import write_rows
+from engine.contract.run_dir import write_json
+from engine.run.checkpoint import Checkpoint, CheckpointStore
+from engine.run.lineage import snapshot
+from engine.run.session import Attempt
+
+
+class GateKey(NamedTuple):
+    """One point of a held-out curve."""
+
+    split: str
+    step: int
+
+
+class Gated(NamedTuple):
+    """What a held-out gate came to."""
+
+    score: float
+    n: int
+    ci95: tuple[float, float]
+    temp: float
+
+
+def recorded_gates(path: Path, last_step: int | None) -> dict[GateKey, float]:
+    """Gates of earlier attempts that still count for a run resumed after `last_step`."""
+    found: dict[GateKey, float] = {}
+    for event in usable(path):
+        if event["type"] == "started":
+            kept = event["resumed_from"]
+            found = {k: v for k, v in found.items() if kept is not None and k.step <= kept}
+        elif event["type"] == "gate":
+            found[GateKey(event["split"], event["step"])] = event["score"]
+    return {k: v for k, v in found.items() if last_step is not None and k.step <= last_step}
+
+
+class Recorder:
+    """`facts` go into every checkpoint's complete.json, `card` onto the run card.
+
+    Of several ranks only the first one `writes`; the others know the same gates.
+    """
+
+    def __init__(
+        self,
+        attempt: Attempt,
+        store: CheckpointStore,
+        *,
+        resumed: Checkpoint | None,
+        keep: int,
+        facts: Mapping[str, Any] | None = None,
+        card: Mapping[str, Any] | None = None,
+        writes: bool = True,
+    ) -> None:
+        self.attempt = attempt
+        self.store = store
+        self.writes = writes
+        self._events = attempt.events
+        self._keep = keep
+        self._facts = dict(facts or {})
+        self._card = dict(card or {})
+        self._gates = recorded_gates(attempt.run.events, None if resumed is None else resumed.step)
+
+    def gates(self, split: str) -> dict[int, float]:
+        """Score by step of what counts of one split."""
+        return {gate.step: score for gate, score in self._gates.items() if gate.split == split}
+
+    def gate(
+        self,
+        split: str,
+        step: int,
+        found: Gated,
+        rows: Callable[[], Sequence[Mapping[str, Any]]],
+        *,
+        selected: bool,
+    ) -> None:
+        """One point of a held-out curve, with its scored rows; `selected`: the best so far."""
+        key = GateKey(split, step)
+        known = key in self._gates
+        self._gates.setdefault(key, found.score)
+        if not self.writes:
+            return
+        write_rows(self.attempt.run.rollouts / f"heldout-{split}-{step:06d}.jsonl", rows())
+        if known:
+            return
+        self._events.write(
+            "gate",
+            step=step,
+            split=split,
+            score=found.score,
+            n=found.n,
+            ci95=list(found.ci95),
+            temp=found.temp,
+            selected=selected,
+        )
+
+    def forget_after(self, step: int) -> None:
+        """The run goes back to a step: gates and checkpoints of later ones are void."""
+        self._gates = {key: score for key, score in self._gates.items() if key.step <= step}
+        self.store.discard_after(step)
+
+    def checkpoint(
+        self, step: int, state: Mapping[str, Any], write: Callable[[Path], None] | None = None
+    ) -> Checkpoint:
+        """Complete the step's checkpoint, durable with all events before it.
+
+        `write(folder)` fills it; without it a trainer of its own has filled the store's folder.
+        """
+        began = time.monotonic()
+        self._events.sync()
+        known = {**state, **self._facts}
+        if write is None:
+            made = self.store.seal(step, known)
+        else:
+            made = self.store.publish(step, write, known)
+        path = str(made.path.relative_to(self.attempt.run.root))
+        seconds = time.monotonic() - began
+        self._events.write("checkpoint", step=step, path=path, seconds=seconds)
+        self._events.sync()
+        return made
+
+    def keep_selected(self, best: int | None) -> None:
+        """Point `selected` at the best step where its checkpoint stands; let older ones go."""
+        self.link(best)
+        self.store.retain(keep=self._keep, always={0, best or 0})
+
+    def link(self, best: int | None) -> None:
+        """Point `selected` at the best step where its checkpoint stands."""
+        if best is not None and self.writes and best in self.store.complete():
+            self.store.select(best)
+
+    def card(
+        self,
+        heldout_scores: Mapping[int, float],
+        pool_scores: Mapping[int, float | None],
+        stopped_after: Collection[int],
+    ) -> dict[str, Any]:
+        """The run card, also written down."""
+        found = snapshot(heldout_scores, pool_scores, stopped_after).as_dict() | self._card
+        if self.writes:
+            write_json(self.attempt.run.lineage, found)
+        return found
