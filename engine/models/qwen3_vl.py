@@ -62,6 +62,13 @@ class VisionModel:
         """Patches that become one image token."""
         return int(self.core.config.vision_config.spatial_merge_size) ** 2
 
+    def save(self, folder: Path) -> None:
+        """A folder that loads as a whole model: weights (or the adapter), tokenizer, images."""
+        model: Any = self.model
+        model.save_pretrained(folder)
+        self.tokenizer.save_pretrained(folder)
+        self.image_processor.save_pretrained(folder)
+
     def embed(self, ids: Tensor) -> Tensor:
         """The embedding module called on ids, [..., H]: its hooks and adapters apply."""
         found: Tensor = self.model.get_input_embeddings()(ids)  # type: ignore[operator]

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from engine.contract.events import usable
+from engine.contract.events import Event, EventType, usable
 from engine.contract.jsonl import write_rows
 from engine.contract.run_dir import write_json
 from engine.run.checkpoint import Checkpoint, CheckpointStore
@@ -37,14 +37,28 @@ class Gated(NamedTuple):
 
 def recorded_gates(path: Path, last_step: int | None) -> dict[GateKey, float]:
     """Gates of earlier attempts that still count for a run resumed after `last_step`."""
-    found: dict[GateKey, float] = {}
+    found = _counting(path, last_step, "gate")
+    return {GateKey(event["split"], event["step"]): event["score"] for event in found}
+
+
+def recorded_series(path: Path, last_step: int | None, name: str) -> dict[int, float]:
+    """A series by step, of earlier attempts as far as they still count."""
+    found = _counting(path, last_step, "metric")
+    return {e["step"]: e["values"][name] for e in found if name in e["values"]}
+
+
+def _counting(path: Path, last_step: int | None, type_: EventType) -> list[Event]:
+    """Events of a type that no resume has made void; none for a run that begins anew."""
+    if last_step is None:
+        return []
+    found: list[Event] = []
     for event in usable(path):
         if event["type"] == "started":
             kept = event["resumed_from"]
-            found = {k: v for k, v in found.items() if kept is not None and k.step <= kept}
-        elif event["type"] == "gate":
-            found[GateKey(event["split"], event["step"])] = event["score"]
-    return {k: v for k, v in found.items() if last_step is not None and k.step <= last_step}
+            found = [one for one in found if kept is not None and one["step"] <= kept]
+        elif event["type"] == type_:
+            found.append(event)
+    return [one for one in found if one["step"] <= last_step]
 
 
 class Recorder:
@@ -71,11 +85,18 @@ class Recorder:
         self._keep = keep
         self._facts = dict(facts or {})
         self._card = dict(card or {})
-        self._gates = recorded_gates(attempt.run.events, None if resumed is None else resumed.step)
+        self.resumed = resumed
+        """What the run goes on from; None for one that begins anew."""
+        self._last_step = None if resumed is None else resumed.step
+        self._gates = recorded_gates(attempt.run.events, self._last_step)
 
     def gates(self, split: str) -> dict[int, float]:
         """Score by step of what counts of one split."""
         return {gate.step: score for gate, score in self._gates.items() if gate.split == split}
+
+    def series(self, name: str) -> dict[int, float]:
+        """A series that earlier attempts wrote down, by step, as far as it still counts."""
+        return recorded_series(self.attempt.run.events, self._last_step, name)
 
     def gate(
         self,

@@ -76,8 +76,8 @@ class WarmupCache:
     """One entry of the cache; `save` and `load` write and read the weights in a folder."""
 
     folder: Path
-    save: Callable[[Path], None]
-    load: Callable[[Path], None]
+    save: Callable[[Path], object]
+    load: Callable[[Path], object]
     warn: Warn
 
     def load_kept(self) -> dict[str, Any] | None:

@@ -6,8 +6,9 @@ schedule without its settings. Knows no record and trains nothing.
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,10 @@ from transformers.integrations.integration_utils import get_reporting_integratio
 from engine.contract.errors import ConfigError, ConfigProblem
 from engine.contract.stage2.config import Stage2Config
 from engine.contract.stage2.training_arguments import schedule_settings
+from engine.run.checkpoint import Checkpoint
 
+TRAINER_STATE = "trainer_state.json"
+"""What the Trainer leaves in a checkpoint that training can go on from."""
 SAVE_STEPS = 100
 """Steps between two checkpoints, and evaluations, where the config says nothing."""
 _REFUSALS = (ImportError, KeyError, OSError, RuntimeError, TypeError, ValueError)
@@ -56,6 +60,23 @@ def training_arguments(
         use_cpu=not torch.cuda.is_available(),
         **given,
     )
+
+
+def score_is_missing(
+    config: Stage2Config, resumed: Checkpoint | None, scores: Collection[int]
+) -> bool:
+    """Whether the step that a run goes on from should have been scored, and a stop came first.
+
+    `scores`: the steps that have a score.
+    """
+    step = 0 if resumed is None else resumed.step
+    if resumed is None or step == 0:
+        return step not in scores
+    # what the Trainer made of epochs and shares of a run
+    state = json.loads((resumed.path / TRAINER_STATE).read_bytes())
+    due = step == state["max_steps"] or step % state["eval_steps"] == 0
+    delay = config.training.passed_on.get("eval_delay", 0)
+    return due and step >= delay and step not in scores
 
 
 def require_arguments(config: Stage2Config, model: Any, output_dir: Path) -> None:

@@ -10,6 +10,7 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -43,15 +44,13 @@ def export(checkpoint: Path, target: Path) -> None:
         raise ModelError(f"{target} exists already; name a folder that does not")
     base = _base_of(checkpoint)
     vlm = load(str(base or checkpoint), dtype="auto", attn_implementation="sdpa")
-    model: Any = vlm.model
     if base is not None:
         from peft import PeftModel  # noqa: PLC0415 - seconds to import
 
         with older_names():
-            model = PeftModel.from_pretrained(model, str(checkpoint)).merge_and_unload()
-    model.save_pretrained(target)
-    vlm.tokenizer.save_pretrained(target)
-    vlm.image_processor.save_pretrained(target)
+            wrapped: Any = PeftModel.from_pretrained(vlm.model, str(checkpoint))
+            vlm = replace(vlm, model=wrapped.merge_and_unload())
+    vlm.save(target)
 
 
 def _base_of(checkpoint: Path) -> str | None:

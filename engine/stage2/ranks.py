@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import datetime
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -90,6 +90,21 @@ class Ranks:
     def wait(self) -> None:
         """Until every rank is here."""
         self.gather([None])
+
+    def first_alone(self, make: Callable[[], Item]) -> Item:
+        """What is kept on disk is made by the first rank and found there by the others."""
+        if not self.is_first:
+            self.wait()
+        made = make()
+        if self.is_first:
+            self.wait()
+        return made
+
+    def part(self, items: Sequence[Item]) -> Sequence[Item]:
+        """This rank's stretch, in the order of the ranks."""
+        return items[
+            len(items) * self.rank // self.size : len(items) * (self.rank + 1) // self.size
+        ]
 
     @contextmanager
     def _together(self) -> Iterator[None]:

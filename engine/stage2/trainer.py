@@ -12,17 +12,17 @@ from __future__ import annotations
 import math
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import Trainer
+from transformers import Trainer, TrainerCallback
 
 from engine.contract.sources.records import Record
-from engine.run.stop import Declined
+from engine.run.stop import Collapsed, Diagnosis
 from engine.stage2.channel_a import build_segment
 from engine.stage2.channel_b import ChannelB, RolledOut, Taught
 from engine.stage2.evaluation import Evaluation, RolloutEval
@@ -36,25 +36,7 @@ from engine.stage2.schedule import Channel, channel_of
 from engine.stage2.target.judge import JudgedRollout, judge_metrics
 from engine.stage2.target.match import match_metrics
 
-
-class NonFiniteError(Declined):
-    """A loss or a gradient was NaN or infinite; the weights did not take it."""
-
-    _REMEDY = "lower training.learning_rate, or raise training.warmup_steps"
-
-    def __init__(self, step: int, what: str, value: float) -> None:
-        text = f"{what} is {value}; the weights are those of the step before"
-        super().__init__("COLLAPSED", f"step {step}: not a number: {text}; {self._REMEDY}")
-        self.diagnosis = {
-            "rule": "not a number",
-            "step": step,
-            "value": None,
-            "limit": None,
-            "text": text,
-            "remedy": self._REMEDY,
-            "samples": [],
-        }
-        """As the result has it."""
+_NOT_FINITE_REMEDY = "lower training.learning_rate, or raise training.warmup_steps"
 
 
 @dataclass(frozen=True)
@@ -88,28 +70,28 @@ class StepLog:
     """The samples this rank learnt from."""
 
 
+class StepCallback(TrainerCallback):
+    """Hears of each step once its gradients stand, before the optimizer moves."""
+
+    def on_learnt(self, log: StepLog) -> None:
+        """The same on every rank, but for the rank's own rollouts."""
+
+
 def identity(samples: list[Record]) -> list[Record]:
     """Collation: the raw samples as they are; rollouts are built from them."""
     return samples
 
 
 class Stage2Trainer(Trainer):
-    """`on_learnt` hears each step once its gradients stand, before the optimizer moves.
+    """`train` raises Collapsed before the optimizer takes what is no number."""
 
-    `train` raises NonFiniteError before the optimizer takes what is no number.
-    """
-
-    def __init__(self, *, parts: Stage2Parts, on_learnt: Callable[[StepLog], None], **given: Any):
+    def __init__(self, *, parts: Stage2Parts, **given: Any):
         super().__init__(data_collator=identity, **given)  # type: ignore[arg-type]
         self.parts = parts
-        self._on_learnt = on_learnt
         self._window: list[Record] = []
         self._pending: dict[str, float] = {}
         self.last_evaluation: Evaluation | None = None
-        self.first_step = 0
-        """Updates that earlier attempts had made."""
-        self.random_state = RandomState.take()
-        """After the last whole step: what a checkpoint of it must hold."""
+        self._random_state = RandomState.take()
 
     # --- the Trainer's open places ---
 
@@ -161,9 +143,13 @@ class Stage2Trainer(Trainer):
         """A checkpoint's weights alone, to score them."""
         self._load_from_checkpoint(str(folder), self.model)
 
+    def end_of_step(self) -> None:
+        """A step is whole: a checkpoint of it must hold the random numbers as they are now."""
+        self._random_state = RandomState.take()
+
     def save_now(self) -> None:
         """A checkpoint of the last whole step, when the one after it was given up half-way."""
-        self.random_state.restore()
+        self._random_state.restore()
         assert self.model is not None
         self._save_checkpoint(self.model, trial=None)
         self.control = self.callback_handler.on_save(self.args, self.state, self.control)
@@ -190,7 +176,10 @@ class Stage2Trainer(Trainer):
         _require_finite(step + 1, values["train/loss"], parameters)
         values["time/step_s"] = time.perf_counter() - began
         self._pending = values
-        self._on_learnt(StepLog(step + 1, channel, values, rolled_out, records))
+        log = StepLog(step + 1, channel, values, rolled_out, records)
+        for callback in self.callback_handler.callbacks:
+            if isinstance(callback, StepCallback):
+                callback.on_learnt(log)
         return values["train/loss"]
 
     def _taught(self, record: Record) -> Taught:
@@ -262,11 +251,11 @@ class Stage2Trainer(Trainer):
 
 
 def _require_finite(step: int, loss: float, parameters: Sequence[torch.nn.Parameter]) -> None:
-    """Raises NonFiniteError. Every rank has the same loss and the same gradients by now."""
+    """Raises Collapsed. Every rank has the same loss and the same gradients by now."""
     norm = torch.nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None])
     for what, value in (("the loss", loss), ("the gradient's norm", float(norm))):
         if not math.isfinite(value):
-            raise NonFiniteError(step, what, value)
+            raise Collapsed(Diagnosis.not_a_number(step, what, value, _NOT_FINITE_REMEDY))
 
 
 @dataclass(frozen=True, slots=True)

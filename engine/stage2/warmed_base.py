@@ -10,7 +10,6 @@ from __future__ import annotations
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from engine.contract.run_dir import COMPLETE, RunDir, fsync_directory
 from engine.models.qwen3_vl import VisionModel
@@ -22,10 +21,7 @@ def keep(run: RunDir, vlm: VisionModel) -> Mapping[str, str]:
     """Write the model as it is now, durable and whole under its name; its `weights_of`."""
     temporary = run.base.with_name(f".{run.base.name}.tmp")
     shutil.rmtree(temporary, ignore_errors=True)
-    model: Any = vlm.model
-    model.save_pretrained(temporary)
-    vlm.tokenizer.save_pretrained(temporary)
-    vlm.image_processor.save_pretrained(temporary)
+    vlm.save(temporary)
     checkpoint.seal(temporary, {})
     if run.base.exists():
         (run.base / COMPLETE).unlink(missing_ok=True)  # half of it is gone: it is not whole

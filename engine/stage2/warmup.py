@@ -14,9 +14,8 @@ import hashlib
 import json
 import math
 import random
-import shutil
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -30,11 +29,13 @@ from engine.contract.sources.records import Record
 from engine.contract.stage2 import coords
 from engine.contract.stage2.config import Stage2Config, WarmupConfig
 from engine.models.qwen3_vl import VisionModel, forward
-from engine.run import checkpoint
-from engine.run.checkpoint import Checkpoint, Warn
-from engine.run.stop import Declined, check_abort
+from engine.run.session import Attempt
+from engine.run.warmup import Course, WarmupCache, WarmupError, teach
 from engine.stage2.channel_a import build_segment, slot_places
+from engine.stage2.corpus import Corpus
 from engine.stage2.learn.layout import Layout, Shown, padded
+from engine.stage2.parts import build_evaluation
+from engine.stage2.ranks import Ranks
 from engine.stage2.rollout.prompts import PromptReader
 from engine.stage2.target.segments import Segment
 
@@ -50,13 +51,6 @@ _RAMP = 20
 """Steps over which the learning rate rises."""
 
 
-class WarmupError(Declined):
-    """The warm-up did not get the model to where AB training can begin."""
-
-    def __init__(self, message: str) -> None:
-        super().__init__("WARMUP_SHORT", message)
-
-
 @dataclass(frozen=True, slots=True)
 class WarmupReport:
     """What the warm-up came to."""
@@ -68,66 +62,51 @@ class WarmupReport:
     cached: bool = False
 
 
-@dataclass(frozen=True)
 class Warmup:
-    """The parts; `evaluate` gives the rollout F1 on the validation records."""
+    """`(step) → loss`: one supervised update on a batch of records.
 
-    vlm: VisionModel
-    reader: PromptReader
-    config: WarmupConfig
-    coord_ids_K: Tensor  # noqa: N815 - shape suffix
-    pad_id: int
-    evaluate: Callable[[], float]
-    on_step: Callable[[int, float], None]
-    on_score: Callable[[int, float], None]
+    Raises WarmupError for a loss or a gradient that is no number.
+    """
 
-    def __call__(self, records: Sequence[Record], seed: int) -> WarmupReport:
-        """Train until the target. Raises WarmupError when `max_steps` do not reach it, and for a
-        loss or a gradient that is no number.
-        """
-        began = time.monotonic()
-        optimizer = torch.optim.AdamW(self.vlm.model.parameters(), lr=self.config.lr)
-        order = random.Random(f"warmup:{seed}")
-        score = 0.0
-        for step in range(1, self.config.max_steps + 1):
-            check_abort()
-            for group in optimizer.param_groups:
-                group["lr"] = self.config.lr * min(1.0, step / _RAMP)
-            batch = order.choices(records, k=self.config.batch_size)
-            self.on_step(step, self._update(batch, optimizer))
-            if step % self.config.eval_every == 0:
-                score = self.evaluate()
-                self.on_score(step, score)
-                if score >= self.config.target_f1:
-                    return WarmupReport(step, score, round(time.monotonic() - began, 3))
-        raise WarmupError(
-            f"the warm-up reached F1 {score:.2f} in {self.config.max_steps} steps, short of "
-            f"warmup.target_f1 {self.config.target_f1}; raise max_steps, or lower the target"
-        )
+    def __init__(
+        self, reader: PromptReader, config: WarmupConfig, records: Sequence[Record], seed: int
+    ) -> None:
+        self._vlm = reader.vlm
+        self._reader = reader
+        self._config = config
+        self._records = records
+        self._order = random.Random(f"warmup:{seed}")
+        self._optimizer = torch.optim.AdamW(reader.vlm.model.parameters(), lr=config.lr)
 
-    def _update(self, records: Sequence[Record], optimizer: torch.optim.Optimizer) -> float:
+    def __call__(self, step: int) -> float:
+        """The loss before the update."""
+        for group in self._optimizer.param_groups:
+            group["lr"] = self._config.lr * min(1.0, step / _RAMP)
+        return self._update(self._order.choices(self._records, k=self._config.batch_size))
+
+    def _update(self, records: Sequence[Record]) -> float:
         segments, layout = self._batch(records)
-        self.vlm.model.train()
-        logits_BTV = forward(self.vlm.model, layout.inputs() | {"input_ids": layout.ids_BT})
+        self._vlm.model.train()
+        logits_BTV = forward(self._vlm.model, layout.inputs() | {"input_ids": layout.ids_BT})
         loss = self._loss(logits_BTV, segments, layout)
-        optimizer.zero_grad(set_to_none=True)
+        self._optimizer.zero_grad(set_to_none=True)
         loss.backward()  # type: ignore[no-untyped-call]
-        norm = torch.nn.utils.clip_grad_norm_(self.vlm.model.parameters(), 1.0)
+        norm = torch.nn.utils.clip_grad_norm_(self._vlm.model.parameters(), 1.0)
         found = float(loss.detach())
         for what, value in (("loss", found), ("gradient's norm", float(norm))):
             if not math.isfinite(value):
                 raise WarmupError(f"the warm-up's {what} is {value}; lower warmup.lr")
-        optimizer.step()
+        self._optimizer.step()
         return found
 
     def _batch(self, records: Sequence[Record]) -> tuple[list[Segment], Layout]:
         segments, shown = [], []
         for record in records:
-            prompt = self.reader(record)
-            segment = build_segment(prompt.ids, record.objects, 1.0, self.reader.pieces)
+            prompt = self._reader(record)
+            segment = build_segment(prompt.ids, record.objects, 1.0, self._reader.pieces)
             segments.append(segment)
             shown.append(Shown(segment.ids, prompt.pictures))
-        return segments, padded(shown, self.vlm, self.pad_id)
+        return segments, padded(shown, self._vlm, self._reader.pad_id)
 
     def _loss(self, logits_BTV: Tensor, segments: Sequence[Segment], layout: Layout) -> Tensor:
         text = _text_ce(logits_BTV, segments, layout)
@@ -137,13 +116,13 @@ class Warmup:
             device=logits_BTV.device,
         )
         logits_SV = logits_BTV[slots_S2[:, 0], slots_S2[:, 1] - 1].float()
-        log_p_SK = logits_SV.log_softmax(-1)[:, self.coord_ids_K]
-        soft_SK = softened(bins_S, self.config.coord_sigma)
+        log_p_SK = logits_SV.log_softmax(-1)[:, self._reader.coord_ids_K]
+        soft_SK = softened(bins_S, self._config.coord_sigma)
         coord_ce = -(soft_SK * log_p_SK).sum(-1)
         expected_S = log_p_SK.softmax(-1) @ _bins(log_p_SK)
         distance = F.smooth_l1_loss(expected_S, coords.decode_tensor(bins_S).to(expected_S))
         token_ce = torch.cat([text, coord_ce]).mean()
-        return token_ce + self.config.bbox_smoothl1_weight * distance
+        return token_ce + self._config.bbox_smoothl1_weight * distance
 
 
 def softened(bins_S: Tensor, sigma: float) -> Tensor:
@@ -201,33 +180,52 @@ def _content(records: Sequence[Record]) -> str:
     return found.hexdigest()
 
 
-def load_kept(folder: Path, vlm: VisionModel, warn: Warn) -> Checkpoint | None:
-    """Give the model what an equal recipe came to; None, and it stays as it is, without a whole
-    entry.
+def warm_up(
+    attempt: Attempt, config: Stage2Config, reader: PromptReader, corpus: Corpus, ranks: Ranks
+) -> dict[str, Any]:
+    """Teach the model that was loaded, or give it what an equal recipe came to.
+
+    What it came to, as the result has it. Raises WarmupError and Aborted.
     """
-    found = checkpoint.verified(folder, warn) if folder.is_dir() else None
-    if found is not None:
-        load_model(vlm.model, str(folder / _WEIGHTS))
-    return found
+    settings = config.warmup
+    assert settings is not None
+    evaluation = build_evaluation(config, reader, Ranks())
 
+    def learn() -> dict[str, Any]:
+        began = time.monotonic()
+        steps, score = teach(
+            Course(
+                name="warmup",
+                setting="warmup.target_f1",
+                series=("warmup/loss", "warmup/heldout"),
+                target=settings.target_f1,
+                max_steps=settings.max_steps,
+                eval_every=settings.eval_every,
+            ),
+            Warmup(reader, settings, corpus.train, config.training.seed),
+            evaluate=lambda: evaluation(corpus.val).f1,
+            listen=lambda step, series, value: attempt.metric(step, {series: value}),
+        )
+        return asdict(WarmupReport(steps, score, round(time.monotonic() - began, 3)))
 
-def cached(
-    folder: Path, vlm: VisionModel, train: Callable[[], WarmupReport], warn: Warn
-) -> WarmupReport:
-    """Load what an equal recipe came to, else train and keep it."""
-    found = load_kept(folder, vlm, warn)
-    if found is not None:
-        return WarmupReport(**{**found.state, "cached": True})
-    report = train()
-    temporary = folder.with_name(f".{folder.name}.tmp")
-    shutil.rmtree(temporary, ignore_errors=True)
-    temporary.mkdir(parents=True)
-    save_model(vlm.model, str(temporary / _WEIGHTS))
-    checkpoint.seal(temporary, _plain(report))
-    shutil.rmtree(folder, ignore_errors=True)
-    temporary.rename(folder)
+    with attempt.warming_up():
+        cache = warmup_cache(attempt, config, reader.vlm, corpus)
+        report = ranks.first_alone(lambda: cache.kept_or(learn))
+    how = "taken from the cache" if report["cached"] else f"done in {report['seconds']:.0f} s"
+    text = f"warm-up {how}: {report['steps']} steps, held-out F1 {report['f1']:.3f}"
+    attempt.note("WARMUP", text)
     return report
 
 
-def _plain(report: WarmupReport) -> dict[str, Any]:
-    return asdict(report)
+def warmup_cache(
+    attempt: Attempt, config: Stage2Config, vlm: VisionModel, corpus: Corpus
+) -> WarmupCache:
+    """Where what this recipe's warm-up came to is kept."""
+    model = attempt.content(config.model.path)
+    name = recipe_hash(config, model, corpus.train, corpus.val)
+    return WarmupCache(
+        Path(attempt.job.cache_dir) / f"stage2-warmup-{name}",
+        save=lambda folder: save_model(vlm.model, str(folder / _WEIGHTS)),
+        load=lambda folder: load_model(vlm.model, str(folder / _WEIGHTS)),
+        warn=attempt.warn,
+    )

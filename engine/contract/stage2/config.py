@@ -329,6 +329,12 @@ class Stage2Config(StrictSection):
         """The run's, for whoever asks a config of any kind."""
         return self.training.seed
 
+    @property
+    def ab(self) -> Stage2ABConfig:
+        """Section `stage2_ab`, which every `stage2_ab_training` has."""
+        assert self.stage2_ab is not None
+        return self.stage2_ab
+
     def rollouts_per_step(self, world_size: int) -> int:
         """Raw rollouts of one Channel-B step over all ranks, the default resolved."""
         own = self.stage2_ab.channel_b.rollouts_per_step if self.stage2_ab else None

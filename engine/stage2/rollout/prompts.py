@@ -48,6 +48,16 @@ class PromptReader:
     pieces: TokenPieces
     question: str
 
+    @property
+    def pad_id(self) -> int:
+        found = self.vlm.tokenizer.pad_token_id
+        return self.pieces.end_id if found is None else int(found)
+
+    @property
+    def coord_ids_K(self) -> Tensor:  # noqa: N802 - shape suffix
+        """The 1000 coord tokens, in the order of their bins."""
+        return torch.tensor(self.pieces.coord_ids, device=self.vlm.device)
+
     def __call__(self, record: Record) -> Prompt:
         """Raises GroundTruthError for a picture that cannot be read, or one too many or too few."""
         pictures = self._pictures(record)

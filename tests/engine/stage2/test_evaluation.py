@@ -18,10 +18,10 @@ from engine.stage2.evaluation import (
     summarise,
 )
 from engine.stage2.ranks import Ranks
+from engine.stage2.report import report_fields
 from engine.stage2.rollout.base import Response
 from engine.stage2.rollout.hf import HFSampler
 from engine.stage2.rollout.prompts import Prompt, PromptReader
-from engine.stage2.stage2_ab import report_fields
 from engine.stage2.target.desc_gate import DescGate
 from engine.stage2.target.judge import judge
 from engine.stage2.target.payload import encode

@@ -20,22 +20,22 @@ from engine.contract.documents import parse_yaml
 from engine.contract.errors import ConfigError
 from engine.contract.events import Event
 from engine.contract.registry import cautions, validate
-from engine.contract.run_dir import Abort, ExitCode, RunDir, complete_checkpoints
+from engine.contract.run_dir import Abort, AbortReason, ExitCode, RunDir, complete_checkpoints
 from engine.contract.sources.records import Record
 from engine.contract.stage2.config import Stage2Config
 from engine.models.qwen3_vl import forward, load
 from engine.run import report
 from engine.run.session import Attempt
 from engine.run.stop import Aborted, rl_hooks
+from engine.run.warmup import Course
 from engine.stage2 import export
 from engine.stage2.adapters import older_names
-from engine.stage2.bridge import RunBridge
+from engine.stage2.callback import RunCallback
 from engine.stage2.embedded import shapes, tiny_vl
 from engine.stage2.evaluation import Evaluation, RolloutEval
 from engine.stage2.parse.pieces import TokenizerError
-from engine.stage2.stage2_ab import report_fields
+from engine.stage2.report import report_fields
 from engine.stage2.stage2_ab import run as stage2_run
-from engine.stage2.warmup import Warmup, WarmupReport
 from tests.engine.conftest import add_attempt, opened
 from tests.engine.stage2.conftest import changed, folder_of
 from tests.engine.stage2.target.test_desc_gate import model_folder
@@ -256,14 +256,14 @@ def test_a_run_that_was_stopped_and_resumed_equals_an_unbroken_one(
 
 def stopping_after(step: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Somebody asks for a stop while so many steps are made."""
-    ends = RunBridge.on_step_end
+    ends = RunCallback.on_step_end
 
-    def asked(self: RunBridge, args: Any, state: Any, control: Any, **more: Any) -> Any:
+    def asked(self: RunCallback, args: Any, state: Any, control: Any, **more: Any) -> Any:
         if state.global_step == step:
-            self._should_abort = lambda: True
+            self.attempt.dir.request_abort(Abort(reason=AbortReason.OPERATOR))
         return ends(self, args, state, control, **more)
 
-    monkeypatch.setattr(RunBridge, "on_step_end", asked)
+    monkeypatch.setattr(RunCallback, "on_step_end", asked)
 
 
 @pytest.mark.parametrize(
@@ -505,12 +505,12 @@ def test_what_the_report_publishes_is_what_the_link_points_at(
     """Until then the best gate; with a verdict that proves no gain the base, as in an `rl_run`."""
     raw = changed(ab_recipe, data__report_jsonl=str(drawn(tmp_path, "report", 5)))
     run = new_run(changed(raw, training__max_steps=3))
-    newest = property(lambda bridge: max(bridge.scores, default=None))
-    monkeypatch.setattr(RunBridge, "best_step", newest)
+    newest = property(lambda callback: max(callback.scores, default=None))
+    monkeypatch.setattr(RunCallback, "best_step", newest)
     if published:  # five pictures prove nothing
         gain = {"verdict": "gain", "published_step": published}
         monkeypatch.setattr(
-            "engine.stage2.stage2_ab.report_fields", lambda *a: report_fields(*a) | gain
+            "engine.stage2.report.report_fields", lambda *a: report_fields(*a) | gain
         )
 
     with opened(run) as attempt:
@@ -588,7 +588,7 @@ def test_a_lost_step_0_is_made_anew_before_a_run_goes_on(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """No training that is done is thrown away for it, and the report is that of an unbroken run."""
-    monkeypatch.setattr(Warmup, "__call__", one_update)
+    monkeypatch.setattr("engine.stage2.warmup.teach", one_update)
     report = str(drawn(tmp_path, "report", 5))
     raw = changed(ab_recipe, data__report_jsonl=report, training__max_steps=3, warmup=warmup)
     expected = reported(new_run(raw, "whole"))
@@ -609,10 +609,9 @@ def test_a_lost_step_0_is_made_anew_before_a_run_goes_on(
     assert same(weights(run, 3), weights(RunDir(tmp_path / "whole"), 3))
 
 
-def one_update(warmup: Warmup, records: list[Record], _seed: int) -> WarmupReport:
-    """A warm-up that moves every weight; what it is worth is not asked here."""
-    warmup._update(records[:4], torch.optim.AdamW(warmup.vlm.model.parameters(), lr=1e-3))
-    return WarmupReport(1, 0.5, 0.0)
+def one_update(_course: Course, update: Callable[[int], float], **_: Any) -> tuple[int, float]:
+    update(1)
+    return 1, 0.5
 
 
 def test_no_run_goes_on_from_weights_that_were_only_made_to_be_scored(
@@ -647,15 +646,15 @@ def test_a_picked_checkpoint_that_is_damaged_is_never_scored(
     """The best gate whose checkpoint is whole stands in for it, and the result says so."""
     raw = changed(ab_recipe, data__report_jsonl=str(drawn(tmp_path, "report", 5)))
     run = new_run(changed(raw, training__eval_steps=1, training__max_steps=3))
-    newest = property(lambda bridge: max(bridge.scores, default=None))
-    monkeypatch.setattr(RunBridge, "best_step", newest)
+    newest = property(lambda callback: max(callback.scores, default=None))
+    monkeypatch.setattr(RunCallback, "best_step", newest)
     report_once = report.report_once
 
     def harmed(*given: Any, **named: Any) -> Any:
         spoil(run, 3)
         return report_once(*given, **named)
 
-    monkeypatch.setattr("engine.stage2.stage2_ab.report_once", harmed)
+    monkeypatch.setattr("engine.stage2.report.report_once", harmed)
 
     with opened(run) as attempt:
         result = stage2_run(attempt)

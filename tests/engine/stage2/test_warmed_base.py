@@ -17,13 +17,12 @@ from torch import Tensor
 from engine.contract.errors import ConfigError
 from engine.contract.events import Event
 from engine.contract.run_dir import RunDir
-from engine.contract.sources.records import Record
 from engine.models.qwen3_vl import VisionModel, forward, load
 from engine.run.stop import Aborted, rl_hooks
+from engine.run.warmup import Course
 from engine.stage2 import export
 from engine.stage2 import stage2_ab as stage2
 from engine.stage2.adapters import older_names, with_adapter
-from engine.stage2.warmup import Warmup, WarmupReport
 from tests.engine.conftest import add_attempt, opened
 from tests.engine.stage2.conftest import changed, folder_of
 
@@ -36,13 +35,12 @@ LAST = 3
 def short_warm_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two updates that move every weight: what they are worth is not asked here."""
 
-    def warm_up(warmup: Warmup, records: list[Record], _seed: int) -> WarmupReport:
-        optimizer = torch.optim.AdamW(warmup.vlm.model.parameters(), lr=1e-3)
-        for _ in range(2):
-            warmup._update(records[:4], optimizer)
-        return WarmupReport(2, 0.5, 0.0)
+    def two_updates(_course: Course, update: Callable[[int], float], **_: Any) -> tuple[int, float]:
+        update(20)  # beyond the ramp
+        update(21)
+        return 2, 0.5
 
-    monkeypatch.setattr(Warmup, "__call__", warm_up)
+    monkeypatch.setattr("engine.stage2.warmup.teach", two_updates)
 
 
 @pytest.fixture(params=["lora", "dora"])

@@ -14,29 +14,29 @@ import torch
 from engine.contract.sources.records import Record
 from engine.contract.stage2.config import WarmupConfig, read_config
 from engine.models.qwen3_vl import VisionModel
+from engine.run.warmup import Course, WarmupError, teach
 from engine.stage2.rollout.prompts import PromptReader
-from engine.stage2.warmup import Warmup, WarmupError, WarmupReport, cached, recipe_hash, softened
+from engine.stage2.warmup import Warmup, recipe_hash, softened
 from tests.engine.stage2.conftest import changed
 
-NewWarmup = Callable[..., Warmup]
+Taught = Callable[..., tuple[int, float]]
 
 
 @pytest.fixture
-def new_warmup(vlm: VisionModel, reader: PromptReader, coord_ids: torch.Tensor) -> NewWarmup:
-    def make(scores: list[float], losses: list[float]) -> Warmup:
+def taught(reader: PromptReader, records: list[Record]) -> Taught:
+    """Teach with scores that are written down in advance."""
+
+    def teach_with(scores: list[float], losses: list[float]) -> tuple[int, float]:
         config = WarmupConfig(target_f1=0.5, max_steps=4, batch_size=4, eval_every=2)
-        return Warmup(
-            vlm,
-            reader,
-            config,
-            coord_ids,
-            0,
+        course = Course("warmup", "warmup.target_f1", ("loss", "score"), 0.5, 4, 2)
+        return teach(
+            course,
+            Warmup(reader, config, records, seed=1),
             evaluate=lambda: scores.pop(0),
-            on_step=lambda _, loss: losses.append(loss),
-            on_score=lambda *_: None,
+            listen=lambda _, name, value: losses.append(value) if name == "loss" else None,
         )
 
-    return make
+    return teach_with
 
 
 def test_a_softened_target_is_a_gaussian_over_the_bins() -> None:
@@ -50,34 +50,34 @@ def test_a_softened_target_is_a_gaussian_over_the_bins() -> None:
 
 
 def test_it_ends_at_its_target_and_lowers_its_loss(
-    new_warmup: NewWarmup, records: list[Record]
+    taught: Taught,
 ) -> None:
     """Looks at the validation records every eval_every steps."""
     losses: list[float] = []
 
-    report = new_warmup([0.1, 0.6], losses)(records, seed=1)
+    reached = taught([0.1, 0.6], losses)
 
-    assert (report.steps, report.f1) == (4, 0.6)
+    assert reached == (4, 0.6)
     assert losses[-1] < losses[0]
 
 
 def test_a_target_that_is_not_reached_fails_with_what_to_do(
-    new_warmup: NewWarmup, records: list[Record]
+    taught: Taught,
 ) -> None:
     """AB training of a model that cannot write a box would learn nothing."""
-    with pytest.raises(WarmupError, match="raise max_steps, or lower the target"):
-        new_warmup([0.1, 0.2], [])(records, seed=1)
+    with pytest.raises(
+        WarmupError, match=r"reached 0\.20 .*raise warmup\.max_steps or lower the target"
+    ):
+        taught([0.2, 0.1], [])
 
 
-def test_a_warm_up_that_is_no_number_ends_at_once(
-    new_warmup: NewWarmup, records: list[Record], vlm: VisionModel
-) -> None:
+def test_a_warm_up_that_is_no_number_ends_at_once(taught: Taught, vlm: VisionModel) -> None:
     """No weight takes it, and the remaining steps would be in vain."""
     losses: list[float] = []
     next(vlm.model.parameters()).data.fill_(math.nan)
 
     with pytest.raises(WarmupError, match=r"warm-up's loss is nan; lower warmup\.lr"):
-        new_warmup([], losses)(records, seed=1)
+        taught([], losses)
 
     assert losses == []
 
@@ -149,24 +149,3 @@ def test_an_overwritten_picture_is_another_recipe(
     picture.write_bytes(records[1].images[0].read_bytes() + b"\n")
 
     assert recipe_hash(config, "model", own, own) != before
-
-
-def test_an_equal_recipe_is_trained_once(vlm: VisionModel, tmp_path: Path) -> None:
-    """Later runs load its weights, bit for bit, and say so."""
-    weight = vlm.model.get_input_embeddings().weight  # type: ignore[operator]
-
-    def train() -> WarmupReport:
-        with torch.no_grad():
-            weight.add_(1.0)
-        return WarmupReport(7, 0.5, 1.0)
-
-    folder = tmp_path / "warmup-x"
-    assert not cached(folder, vlm, train, lambda *_: None).cached
-    trained = weight.detach().clone()
-    with torch.no_grad():
-        weight.zero_()
-
-    again = cached(folder, vlm, train, lambda *_: None)
-
-    assert again == WarmupReport(7, 0.5, 1.0, cached=True)
-    assert torch.equal(weight, trained)

@@ -1,0 +1,150 @@
+"""The model that a run begins with or goes on from: the named one, or the warmed-up base that a
+low-rank run keeps beside its checkpoints.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from engine.contract.errors import ConfigError, ConfigProblem
+from engine.contract.stage2.config import EMBEDDED_MODELS, Stage2Config
+from engine.models.qwen3_vl import VisionModel, add_coord_tokens_command, load
+from engine.run.checkpoint import Checkpoint, weights_of
+from engine.run.recorder import Recorder
+from engine.run.session import Attempt
+from engine.stage2 import warmed_base
+from engine.stage2.corpus import Corpus
+from engine.stage2.embedded import files
+from engine.stage2.parse.pieces import TokenizerError, TokenPieces
+from engine.stage2.ranks import Ranks
+from engine.stage2.rollout.prompts import PromptReader
+from engine.stage2.warmup import warm_up, warmup_cache
+from engine.verdict.verdicts import best_step
+
+
+def keeps_base(config: Stage2Config) -> bool:
+    """Whether checkpoints belong to a model that only the warm-up of this run made."""
+    return config.warmup is not None and config.model.tuning != "full"
+
+
+def open_model(
+    attempt: Attempt,
+    config: Stage2Config,
+    corpus: Corpus,
+    ranks: Ranks,
+    resumed: Checkpoint | None,
+) -> VisionModel:
+    """On the GPU when there is one. Raises ModelError, and ConfigError for a base that is gone."""
+    if resumed is None or not keeps_base(config):
+        return _load(config, _named_folder(attempt, config, ranks))
+    weights: Mapping[str, str] = resumed.state.get("base", {})
+
+    def stands() -> bool:
+        if warmed_base.is_whole(attempt.run, weights, attempt.warn):
+            return True
+        return bool(weights) and ranks.is_first and _rebuilt(attempt, config, corpus, weights)
+
+    if ranks.first_alone(stands):
+        return _load(config, str(attempt.run.base))
+    problem = "does not hold the warmed-up model that this run's adapter was trained on"
+    remedy = (
+        "bring it back from a copy, or run it again from the beginning: "
+        f"cockpit retry {attempt.job.job_id} --fresh"
+    )
+    raise ConfigError([ConfigProblem("base", str(attempt.run.base), problem, remedy)])
+
+
+def keep_base(
+    attempt: Attempt,
+    config: Stage2Config,
+    vlm: VisionModel,
+    ranks: Ranks,
+    *,
+    is_new: bool,
+) -> dict[str, Any]:
+    """What a checkpoint says of the model it belongs to; it stands before the first of them."""
+    if not keeps_base(config):
+        return {}
+    if is_new:
+        if ranks.is_first:
+            warmed_base.keep(attempt.run, vlm)
+        ranks.wait()
+    model: Any = vlm.model
+    model.name_or_path = str(attempt.run.base)  # PEFT writes it into each adapter's config
+    return {"base": weights_of(attempt.run.base)}
+
+
+def restore_step_zero(
+    recorder: Recorder, config: Stage2Config, reader: PromptReader, corpus: Corpus, ranks: Ranks
+) -> None:
+    """The report compares with step 0. A prune or a damage may have taken it meanwhile, and model
+    and warm-up give it again; said if they prove no longer the same.
+    """
+    attempt, store = recorder.attempt, recorder.store
+    if recorder.resumed is None or not corpus.report or attempt.run.report.exists():
+        return
+    if store.verified(0) is not None:
+        return
+    if config.warmup is not None and not keeps_base(config):
+        warm_up(attempt, config, reader, corpus, ranks)
+
+    def make() -> None:
+        folder = store.folder(0)
+        shutil.rmtree(folder, ignore_errors=True)
+        reader.vlm.save(folder)
+        scores = recorder.gates("select")
+        state = {"heldout": scores.get(0), "selected_step": best_step(scores)}
+        recorder.checkpoint(0, state)
+
+    if ranks.is_first:
+        store.make_anew(0, make)
+    ranks.wait()
+
+
+def token_pieces(vlm: VisionModel, config: Stage2Config) -> TokenPieces:
+    """Raises TokenizerError without coord tokens, with the command that adds them."""
+    try:
+        return TokenPieces(vlm.tokenizer)
+    except TokenizerError as error:
+        command = add_coord_tokens_command(config.model.path or "")
+        raise TokenizerError(f"model.path: {error}: {command}") from None
+
+
+def _load(config: Stage2Config, path: str) -> VisionModel:
+    found = load(
+        path,
+        dtype=config.model.dtype,
+        attn_implementation=config.model.attn_implementation,
+    )
+    found.model.to("cuda" if torch.cuda.is_available() else "cpu")
+    return found
+
+
+def _named_folder(attempt: Attempt, config: Stage2Config, ranks: Ranks) -> str:
+    path = config.model.path
+    assert path is not None, "the kind asks for a model"
+    if path not in EMBEDDED_MODELS:
+        return path
+    cache = Path(attempt.job.cache_dir)
+    return str(ranks.first_alone(lambda: files.model_folder(cache, config.training.seed)))
+
+
+def _rebuilt(
+    attempt: Attempt, config: Stage2Config, corpus: Corpus, weights: Mapping[str, str]
+) -> bool:
+    """Whether the cache of warm-ups still had these weights; then they are kept again."""
+    vlm = _load(config, _named_folder(attempt, config, Ranks()))
+    if warmup_cache(attempt, config, vlm, corpus).load_kept() is None:
+        return False
+    if warmed_base.keep(attempt.run, vlm) != weights:
+        return False
+    attempt.warn(
+        "BASE_RESTORED",
+        f"{attempt.run.base} was gone or damaged and is taken from the cache of warm-ups",
+    )
+    return True

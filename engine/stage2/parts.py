@@ -1,0 +1,126 @@
+"""The parts of a run, built from its config: learner, channels, samplers, evaluation."""
+
+from __future__ import annotations
+
+import json
+
+from transformers import PrinterCallback
+
+from engine.contract.stage2.config import Stage2Config
+from engine.contract.stage2.rollout_matching import DecodingConfig
+from engine.run.recorder import Recorder
+from engine.run.session import Attempt
+from engine.stage2.arguments import score_is_missing, training_arguments
+from engine.stage2.channel_a import SoftContext
+from engine.stage2.channel_b import ChannelB
+from engine.stage2.corpus import Corpus
+from engine.stage2.evaluation import RolloutEval
+from engine.stage2.learn.learner import Learner, PackPlan
+from engine.stage2.learn.objective import LossWeights
+from engine.stage2.ranks import Ranks
+from engine.stage2.rollout.hf import HFSampler
+from engine.stage2.rollout.prompts import PromptReader
+from engine.stage2.target.desc_gate import DescGate
+from engine.stage2.target.segments import CEWeights
+from engine.stage2.trainer import Stage2Parts, Stage2Trainer
+
+
+def build_trainer(
+    config: Stage2Config, recorder: Recorder, reader: PromptReader, corpus: Corpus, ranks: Ranks
+) -> Stage2Trainer:
+    """Scores the step that it goes on from first, where that has no score and should."""
+    attempt, scores = recorder.attempt, recorder.gates("select")
+    arguments = training_arguments(
+        config,
+        output_dir=attempt.run.checkpoints,
+        evaluates=bool(corpus.val),
+        eval_at_start=score_is_missing(config, recorder.resumed, scores),
+    )
+    reader.vlm.model.to(arguments.device)
+    trainer = Stage2Trainer(
+        parts=build_parts(attempt, config, reader, ranks),
+        model=reader.vlm.model,
+        args=arguments,
+        train_dataset=corpus.train,
+        eval_dataset=corpus.val or None,
+        processing_class=reader.vlm.tokenizer,
+    )
+    trainer.remove_callback(PrinterCallback)  # events are written instead
+    return trainer
+
+
+def build_parts(
+    attempt: Attempt, config: Stage2Config, reader: PromptReader, ranks: Ranks
+) -> Stage2Parts:
+    """What the trainer is wired from; how rollouts are decoded is said once."""
+    ab, training = config.ab, config.training
+    rollouts = config.custom.extra.rollout_matching
+    scope = rollouts.post_rollout_pack_scope
+    return Stage2Parts(
+        learner=Learner(
+            reader.vlm,
+            reader.coord_ids_K,
+            reader.pad_id,
+            SoftContext(ab.n_softctx_iter, ab.softctx_grad_mode, ab.softctx_temperature),
+            LossWeights(ab.bbox_smoothl1_weight, ab.bbox_ciou_weight, ab.coord_mass_weight),
+            PackPlan.of(training, config.global_max_length, scope),
+            training.per_device_train_batch_size,
+        ),
+        channel_b=ChannelB(
+            _sampler(attempt, config, reader),
+            reader,
+            reader.pieces,
+            rollouts,
+            CEWeights(
+                ab.desc_ce_weight,
+                ab.desc_ce_weight_matched,
+                ab.channel_b.drop_invalid_struct_ce_multiplier,
+            ),
+            _desc_gate(attempt, config),
+        ),
+        evaluation=build_evaluation(config, reader, ranks),
+        ranks=ranks,
+        b_ratio=ab.schedule.b_ratio,
+        rollouts_per_step=config.rollouts_per_step(ranks.size),
+        desc_weight=ab.desc_ce_weight,
+        max_length=config.global_max_length,
+    )
+
+
+def build_evaluation(config: Stage2Config, reader: PromptReader, ranks: Ranks) -> RolloutEval:
+    """Greedy, whatever training rollouts do; the desc gate has no part in a score."""
+    rollouts = config.custom.extra.rollout_matching
+    greedy = rollouts.model_copy(
+        update={
+            "decoding": DecodingConfig(),
+            "decode_batch_size": config.eval_decode_batch_size,
+        }
+    )
+    silent = DescGate(enabled=False, threshold=0.0, model_name_or_path="", revision=None)
+    sampler = HFSampler(reader.vlm, reader.pieces, greedy)
+    return RolloutEval(sampler, reader, reader.pieces, rollouts, silent, ranks)
+
+
+def _sampler(attempt: Attempt, config: Stage2Config, reader: PromptReader) -> HFSampler:
+    """Said once: how training rollouts are decoded."""
+    rollouts = config.custom.extra.rollout_matching
+    sampler = HFSampler(reader.vlm, reader.pieces, rollouts)
+    told = json.dumps(sampler.decoding(), sort_keys=True)
+    attempt.note("DECODING", f"rollouts are decoded with {told}")
+    return sampler
+
+
+def _desc_gate(attempt: Attempt, config: Stage2Config) -> DescGate:
+    """Said once: what it was resolved to, or that it cannot be loaded."""
+    settings = config.ab.channel_b.semantic_desc_gate
+    gate = DescGate(**settings.model_dump())
+    if gate.is_active:
+        text = f"the semantic desc gate uses {json.dumps(gate.identity, sort_keys=True)}"
+        attempt.note("DESC_GATE", text)
+    elif settings.enabled:
+        attempt.warn(
+            "DESC_GATE_INACTIVE",
+            f"the semantic desc gate is disabled: {settings.model_name_or_path} cannot be "
+            "loaded here; every matched description is trained at its own weight",
+        )
+    return gate

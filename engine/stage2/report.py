@@ -1,0 +1,72 @@
+"""What a run showed on its report records: F1 of step 0 and of the picked step, and the verdict."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from engine.contract.intervals import compare
+from engine.run.report import report_once, to_score
+from engine.stage2.callback import RunCallback
+from engine.stage2.corpus import Corpus
+from engine.stage2.evaluation import Evaluation, lift_interval
+from engine.stage2.trainer import Stage2Trainer
+from engine.verdict.verdicts import Verdict, published_step
+
+
+def final_report(
+    callback: RunCallback, trainer: Stage2Trainer, corpus: Corpus, report_min: int
+) -> tuple[dict[str, Any], dict[str, Any] | None]:
+    """The report records, once: step 0 against the selected step, picture by picture. Then publish.
+
+    With the alert where another step stands in for the selected one; ({}, None) without records.
+    """
+    if not corpus.report:
+        return {}, None
+    recorder = callback.recorder
+    attempt, store = recorder.attempt, recorder.store
+
+    def score(step: int, picked: int) -> Evaluation:
+        trainer.load_weights(to_score(attempt, store, step).path)
+        found = trainer.parts.evaluation(corpus.report)
+        callback.gate("report", step, found, corpus.report, selected=step == picked)
+        return found
+
+    def make(picked: int) -> dict[str, Any]:
+        callback.phase("heldout-gate", trainer.state.global_step, trainer.state.max_steps)
+        before = score(0, picked)
+        after = before if picked == 0 else score(picked, picked)
+        return report_fields(before, after, report_min, picked)
+
+    best, scores = callback.best_step or 0, callback.scores
+    return report_once(store, best=best, scores=scores, make=make, writes=recorder.writes)
+
+
+def report_fields(
+    before: Evaluation, after: Evaluation, report_min: int, picked: int
+) -> dict[str, Any]:
+    """F1 of step 0 and of the picked step, the interval of their difference, whether pictures
+    agree with it, and what is published.
+    """
+    solved = compare(before.solved, after.solved)
+    low, high = lift_interval(before.counts, after.counts)
+    verdict: Verdict
+    if solved.n < report_min:
+        verdict = "no verdict"
+    elif low > 0 and solved.p_value < 0.05 and solved.lift > 0:
+        verdict = "gain"
+    elif high < 0 and solved.p_value < 0.05 and solved.lift < 0:
+        verdict = "loss"
+    else:
+        verdict = "no gain proven"
+    return {
+        "heldout_before": before.f1,
+        "heldout_after": after.f1,
+        "lift": after.f1 - before.f1,
+        "lift_ci95": [low, high],
+        "p_value": solved.p_value,
+        "gained": solved.gained,
+        "lost": solved.lost,
+        "report_n": solved.n,
+        "verdict": verdict,
+        "published_step": published_step(verdict, picked),
+    }
