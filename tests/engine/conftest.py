@@ -12,13 +12,14 @@ from typing import Any
 
 import pytest
 
-from engine.contract.events import Event, EventLog, EventReader
-from engine.contract.registry import validate
-from engine.contract.run_dir import JobFile, RunDir
-from engine.contract.serving import Serving
+from engine.contract.events import Event, EventLog
+from engine.contract.run_dir import RunDir
 from engine.models import tiny
 from engine.models.policy import Policy, build
 from engine.run.session import Attempt, open_attempt, read_newest_job
+from tools.run_outcome import add_attempt, events_of
+
+__all__ = ["add_attempt", "events_of"]
 
 OpenNewest = Callable[[RunDir], Attempt]
 
@@ -95,37 +96,6 @@ def events() -> Callable[..., list[Event]]:
     return events_of
 
 
-def add_attempt(
-    root: Path,
-    raw: dict[str, Any],
-    *,
-    name: str = "run",
-    kind: str = "rl_run",
-    valid: bool = True,
-    supervisor_pid: int | None = None,
-    serving: Serving | None = None,
-) -> RunDir:
-    """Add an attempt to a run directory, as a drain would."""
-    run = RunDir(root / name)
-    number = run.latest_attempt() + 1
-    config = validate(kind, raw).model_dump(mode="json") if valid else raw
-    job = JobFile(
-        job_id=1,
-        kind=kind,
-        config=config,
-        seed=config.get("seed", 0),
-        attempt=number,
-        fence=number,
-        cache_dir=str(root / "cache"),
-        supervisor_pid=supervisor_pid,
-        serving=serving,
-    )
-    path = run.attempt(number).job_file
-    path.parent.mkdir(parents=True)
-    path.write_text(job.model_dump_json(), "utf-8")
-    return run
-
-
 @contextmanager
 def opened(run: RunDir) -> Iterator[Attempt]:
     """The newest attempt with its event log open."""
@@ -135,8 +105,3 @@ def opened(run: RunDir) -> Iterator[Attempt]:
         yield open_attempt(run, directory, job, events)
     finally:
         events.close()
-
-
-def events_of(run: RunDir, type_: str | None = None) -> list[Event]:
-    """Events of a run, all or of one type."""
-    return [e for e, _ in EventReader(run.events).read() if type_ in {None, e["type"]}]

@@ -17,6 +17,12 @@ from functools import wraps
 from pathlib import Path
 from typing import Any, Literal
 
+from engine.contract.registry import kinds
+from engine.contract.run_dir import RunDir
+from tools.run_outcome import add_attempt, outcome
+
+LONG_FORM = bool(os.environ.get("NIGHTLANE_LONG"))
+"""`make test-resume` kills at all points, everybody else at one for each phase."""
 When = Literal["before", "after", "torn"]
 DEADLINE_S = 240
 
@@ -34,10 +40,26 @@ class Point:
         return f"{self.when} call {self.nth} of {self.target.rpartition(':')[2]}"
 
 
+def killed_and_resumed(kind: str, recipe: dict[str, Any], root: Path, point: Point) -> RunDir:
+    """A run that was killed at a point, and the attempt after it, which is done."""
+    run = add_attempt(root, recipe, kind=kind)
+    assert attempt(run.root, point) == -signal.SIGKILL, f"never reached: {point}"
+    again = add_attempt(root, recipe, kind=kind)
+    assert attempt(again.root) == 0
+    return again
+
+
+def unbroken_outcome(kind: str, recipe: dict[str, Any], root: Path) -> dict[str, Any]:
+    """What the same recipe comes to in one piece."""
+    run = add_attempt(root, recipe, kind=kind)
+    assert attempt(run.root) == 0
+    return outcome(run)
+
+
 def attempt(run: Path, point: Point | None = None) -> int:
     """Run the newest attempt of a run directory in a child; its exit code, −9 when killed."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["engine.rl.rl_run"])
+    context.set_forkserver_preload([kind.entry.partition(":")[0] for kind in kinds().values()])
     child = context.Process(target=_run, args=(run, point))
     child.start()
     child.join(DEADLINE_S)

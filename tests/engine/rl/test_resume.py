@@ -2,22 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
-import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from engine.contract.run_dir import RunDir
-from tests.engine.conftest import add_attempt, events_of
-from tests.engine.killing import Point, attempt
-
-NewAttempt = Callable[..., RunDir]
-
-LAST = 6
+from tests.engine.killing import LONG_FORM, Point, killed_and_resumed, unbroken_outcome
+from tools.run_outcome import differences, outcome
 
 SAMPLER = "engine.sampling.hf:HFSampler"
 LOOP = "engine.rl.loop:RLLoop"
@@ -72,7 +63,7 @@ LONG = [
     Point("engine.rl.rl_run:final_report", 1, "after"),
 ]
 
-POINTS = SHORT + LONG if os.environ.get("NIGHTLANE_LONG") else SHORT
+POINTS = SHORT + LONG if LONG_FORM else SHORT
 """`make test-resume` kills at all of them."""
 
 
@@ -80,7 +71,7 @@ POINTS = SHORT + LONG if os.environ.get("NIGHTLANE_LONG") else SHORT
 def killed_recipe(base_recipe: dict[str, Any]) -> dict[str, Any]:
     """Checkpoints after steps 0, 2, 3, 4 and 6, so that a kill costs whole steps too."""
     return base_recipe | {
-        "max_steps": LAST,
+        "max_steps": 6,
         "save_every": 2,
         "heldout_every": 3,
         "keep_checkpoints": 1,
@@ -95,81 +86,7 @@ def unbroken(
     killed_recipe: dict[str, Any], tmp_path_factory: pytest.TempPathFactory
 ) -> dict[str, Any]:
     """What the same recipe comes to in one piece."""
-    run = add_attempt(tmp_path_factory.mktemp("whole"), killed_recipe)
-    assert attempt(run.root) == 0
-    return outcome(run)
-
-
-def outcome(run: RunDir) -> dict[str, Any]:
-    """All that must not depend on when a run was killed."""
-    last = run.checkpoint(LAST)
-    state = json.loads((last / "loop.json").read_bytes())
-    return {
-        "weights": sha256(last / "model" / "model.safetensors"),
-        "optimizer": sha256(last / "optimizer.pt"),
-        "state": without_time(state),
-        "metrics": metrics_of(run),
-        "gates": [(e["split"], e["step"], e["score"], e["ci95"]) for e in gates_of(run)],
-        "rollouts": {path.name: sha256(path) for path in sorted(run.rollouts.glob("*.jsonl"))},
-        "report": without_time(json.loads(run.report.read_bytes())),
-        "selected": run.selected.resolve().name,
-        "split": run.split.read_bytes(),
-        "checkpoints": sorted(path.name for path in run.checkpoints.iterdir()),
-    }
-
-
-def differences(found: Any, expected: Any, name: str = "") -> list[str]:
-    """What differs, leaf by leaf."""
-    if isinstance(found, dict) and isinstance(expected, dict):
-        return [
-            line
-            for key in sorted({*found, *expected})
-            for line in differences(found.get(key), expected.get(key), f"{name}.{key}")
-        ]
-    return [] if found == expected else [f"{name}: {found!r} is not {expected!r}"]
-
-
-def sha256(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
-
-
-def without_time(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {k: without_time(v) for k, v in value.items() if not k.startswith("seconds")}
-    return [without_time(item) for item in value] if isinstance(value, list) else value
-
-
-def gates_of(run: RunDir) -> list[dict[str, Any]]:
-    """Gates that still count, in the order of their steps."""
-    kept: list[dict[str, Any]] = []
-    for event in events_of(run):
-        if event["type"] == "started":
-            resumed = event["resumed_from"]
-            kept = [e for e in kept if resumed is not None and e["step"] <= resumed]
-        elif event["type"] == "gate":
-            kept.append(event)
-    return sorted(kept, key=lambda e: (e["split"], e["step"]))
-
-
-def metrics_of(run: RunDir) -> dict[str, float]:
-    """Series by step, as the worker folds them; wall-clock time and memory left out."""
-    found: dict[str, float] = {}
-    for event in events_of(run):
-        if event["type"] == "started":
-            resumed = event["resumed_from"] or 0
-            found = {k: v for k, v in found.items() if int(k.rpartition("@")[2]) <= resumed}
-        elif event["type"] == "metric":
-            for series, value in event["values"].items():
-                if not series.startswith(("time/", "mem/", "rollout/tokens_per_s")):
-                    found[f"{series}@{event['step']}"] = value
-    return found
-
-
-def killed_and_resumed(run: RunDir, point: Point, recipe: dict[str, Any], root: Path) -> RunDir:
-    assert attempt(run.root, point) == -9, f"never reached: {point}"
-    again = add_attempt(root, recipe, name=run.root.name)
-    assert attempt(again.root) == 0
-    return again
+    return unbroken_outcome("rl_run", killed_recipe, tmp_path_factory.mktemp("whole"))
 
 
 @pytest.mark.requirement("RL-15")
@@ -178,8 +95,6 @@ def test_a_run_killed_in_any_phase_ends_with_the_same_bits(
     point: Point, killed_recipe: dict[str, Any], unbroken: dict[str, Any], tmp_path: Path
 ) -> None:
     """Weights, moments, metrics, gates, rollouts, report: equal to the unbroken run's."""
-    run = add_attempt(tmp_path, killed_recipe)
-
-    again = killed_and_resumed(run, point, killed_recipe, tmp_path)
+    again = killed_and_resumed("rl_run", killed_recipe, tmp_path, point)
 
     assert differences(outcome(again), unbroken) == []
