@@ -6,6 +6,8 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parent.parent
 ROOMS = ("engine", "worker", "app")
 LONG_LINE = 160
@@ -59,3 +61,26 @@ def test_no_more_template_lines_are_too_long() -> None:
     ]
 
     assert len(long) <= MOST_LONG_LINES
+
+
+@pytest.mark.parametrize(
+    ("root", "lines"),
+    [
+        ("engine/rl/rl_run.py", 150),
+        ("engine/stage2/stage2_ab.py", 150),
+        ("tests/engine/conformance/kinds/counting.py", 80),
+    ],
+)
+def test_the_root_of_a_kind_reads_like_a_page(root: str, lines: int) -> None:
+    """What every kind needs is in `engine/run`; what one needs is in modules beside its root."""
+    text = (ROOT / root).read_text("utf-8")
+    methods = [
+        node
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.ClassDef)
+        for node in node.body
+        if isinstance(node, ast.FunctionDef)
+    ]
+
+    assert len(text.splitlines()) <= lines
+    assert len(methods) <= 12

@@ -14,14 +14,21 @@ import pytest
 from engine.__main__ import main
 from engine.contract.events import Event
 from engine.contract.registry import kinds
-from engine.contract.run_dir import COMPLETE, Abort, AbortReason, ExitCode, RunDir
+from engine.contract.run_dir import (
+    COMPLETE,
+    Abort,
+    AbortReason,
+    ExitCode,
+    RunDir,
+    complete_checkpoints,
+)
 from engine.run import checkpoint
 from tests.engine.conftest import add_attempt
 
 Events = Callable[..., list[Event]]
 NewAttempt = Callable[[], RunDir]
 
-_RECIPES = {"rl_run": "recipe", "stage2_ab": "ab_recipe"}
+_RECIPES = {"counting": "counting_recipe", "rl_run": "recipe", "stage2_ab": "ab_recipe"}
 
 
 @pytest.fixture(params=sorted(_RECIPES))
@@ -44,17 +51,18 @@ Own = Callable[[], tuple[NewAttempt, Path, Path]]
 def own(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> Own:
     """Attempts of a run on a model and data of its own, and the weights and rows it reads."""
     recipe: dict[str, Any] = copy.deepcopy(request.getfixturevalue(_RECIPES[kind]))
-    data = recipe["data"]
-    if kind == "rl_run":
-        model = Path(recipe["base"])
+    if kind == "counting":
+        model, rows = Path(recipe["model"]), Path(recipe["rows"])
+        recipe |= {"model": str(tmp_path / "model"), "rows": str(tmp_path / "data" / rows.name)}
+    elif kind == "rl_run":
+        model, rows = Path(recipe["base"]), Path(recipe["data"]["source"])
         recipe["base"] = str(tmp_path / "model")
-        rows = Path(data["source"])
-        data["source"] = str(tmp_path / "data" / rows.name)
+        recipe["data"]["source"] = str(tmp_path / "data" / rows.name)
     else:
-        model = Path(recipe["model"]["path"])
+        model, rows = Path(recipe["model"]["path"]), Path(recipe["data"]["train_jsonl"])
         recipe["model"]["path"] = str(tmp_path / "model")
-        rows = Path(data["train_jsonl"])
-        data["train_jsonl"] = data["val_jsonl"] = str(tmp_path / "data" / rows.name)
+        copied = str(tmp_path / "data" / rows.name)
+        recipe["data"]["train_jsonl"] = recipe["data"]["val_jsonl"] = copied
     shutil.copytree(model, tmp_path / "model")
     shutil.copytree(rows.parent, tmp_path / "data")
     return lambda: (
@@ -167,6 +175,38 @@ def test_a_stopped_run_says_so_and_goes_on_where_it_was(
     (whole.attempt(1).abort).unlink()
     assert start(whole) == ExitCode.DONE
     assert series(broken) == series(events(whole))
+
+
+def test_no_more_checkpoints_stand_than_are_kept(
+    kind: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    """The last ones, the first and the best; `selected` never points at one that went."""
+    recipe: dict[str, Any] = request.getfixturevalue(_RECIPES[kind]) | {"keep_checkpoints": 1}
+    run = add_attempt(tmp_path, recipe, kind=kind)
+
+    assert start(run) == ExitCode.DONE
+
+    standing = {step: folder.resolve() for step, folder in complete_checkpoints(run)}
+    assert 0 in standing
+    assert len(standing) <= 3
+    assert run.selected.resolve() in standing.values()
+
+
+def test_a_damaged_checkpoint_is_said_and_passed_over(
+    next_attempt: NewAttempt, events: Events
+) -> None:
+    """The run goes on from the one before it, or from the beginning, and comes to its end."""
+    run = next_attempt()
+    run.attempt(1).request_abort(Abort(reason=AbortReason.OPERATOR))
+    assert start(run) == ExitCode.ABORTED
+    _, newest = complete_checkpoints(run)[-1]
+    harmed = next(path for path in sorted(newest.rglob("*.*")) if path.name != COMPLETE)
+    harmed.write_bytes(b"harmed")
+
+    next_attempt()
+
+    assert start(run) == ExitCode.DONE
+    assert "CHECKPOINT_CORRUPT" in {note["code"] for note in events(run, "note")}
 
 
 @pytest.mark.parametrize("changed", ["model", "data"])
