@@ -82,7 +82,7 @@ test-looks: $(VENV)/.installed system ## every page and view in all four looks, 
 	NIGHTLANE_LONG=1 $(BIN)/pytest tests/browser/test_every_page.py $(PYTEST_ARGS)
 
 test-vllm: $(VENV)/.installed .venv-vllm/.installed ## the serving lane's tests against the real vLLM on the CPU
-	NIGHTLANE_TEST_VLLM=$(CURDIR)/.venv-vllm/bin/python $(BIN)/pytest tests/engine/sampling/vllm -k '[vllm' --timeout 1800 $(PYTEST_ARGS)
+	NIGHTLANE_TEST_VLLM=$(CURDIR)/.venv-vllm/bin/python $(BIN)/pytest tests/engine/sampling -k '[vllm' --timeout 1800 $(PYTEST_ARGS)
 
 # vLLM wants other versions of torch's and transformers' company: it never meets our environment.
 .venv-vllm/.installed:

@@ -20,10 +20,10 @@ from engine.models.policy import Policy, Snapshot, build
 from engine.rewards.adapter import RewardAdapter, scheduled_reward
 from engine.rl.trainer import Trainer
 from engine.run.session import Attempt
-from engine.sampling.base import Sampler
-from engine.sampling.begun import Begun
+from engine.sampling.base import OwnWeights, Sampler
 from engine.sampling.hf import HFSampler
 from engine.sampling.prompts import PromptBuilder, fading_examples
+from engine.sampling.rollouts import Rollouts
 from engine.sampling.vllm.launch import ServingLane
 from engine.sampling.vllm.sampler import VLLMServerSampler
 
@@ -125,7 +125,7 @@ def build_sampler(
             encode=encode,
             pin_version=not training,
         )
-        return Begun(served, encode.begins)
+        return Rollouts(served, lane, encode.begins)
     own = HFSampler(
         policy=policy,
         seed=config.seed,
@@ -137,7 +137,7 @@ def build_sampler(
         sampling=config.sampling,
         encode=encode,
     )
-    return Begun(own, encode.begins)
+    return Rollouts(own, OwnWeights(), encode.begins)
 
 
 def build_reward(config: RLRunConfig) -> RewardAdapter:

@@ -1,4 +1,4 @@
-"""Rollouts: what a policy answered, and the seam that makes it answer.
+"""Rollouts: what a policy answered, and the two protocols of a backend that makes it answer.
 
 Torch-free: the samplers live in modules of their own.
 """
@@ -42,8 +42,26 @@ Groups = Sequence[Sequence[Rollout]]
 
 
 class Sampler(Protocol):
-    """The rollout seam of the loop."""
+    """Draws. What every backend promises: `tests/engine/sampling/conformance`."""
 
     def __call__(self, tasks: Sequence[Question], k: int) -> Groups:
         """k completions of each task under the current policy."""
         ...
+
+
+class WeightSync(Protocol):
+    """Brings the trainer's weights to whoever draws."""
+
+    def bring(self) -> None:
+        """What is drawn after this is drawn by the policy's weights of now.
+
+        Nothing to do where they are in use already. Raises ServerError when they do not arrive.
+        """
+        ...
+
+
+class OwnWeights:
+    """The policy that is trained draws by itself: its weights are there."""
+
+    def bring(self) -> None:
+        """Nothing to do."""

@@ -1,6 +1,6 @@
 """The sampler over a serving lane: token ids to a vLLM server, ids and log-probabilities back.
 
-The weights are brought to the server before anything is drawn. A question's k completions go out as
+It draws by the weights that were brought to the server last. A question's k completions go out as
 one request with one seed, of which the server makes one for each sample; the seed depends on who it
 is for and never on what else is drawn. Batches round differently, so a draw may differ in a rare
 token between two runs; what was drawn is written down, and a resumed run reads it there.
@@ -38,7 +38,6 @@ class VLLMServerSampler:
 
     def __call__(self, tasks: Sequence[Question], k: int) -> Groups:
         """k completions of each task, in the tasks' order."""
-        self.lane.bring()
         requests = [self._request(task, k) for task in tasks]
         groups = self.lane.complete(requests) if requests else []
         return [

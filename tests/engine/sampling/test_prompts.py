@@ -19,9 +19,9 @@ from engine.contract.rl.prompting import TEMPLATE_ARGUMENTS, PromptingConfig
 from engine.data.rows import Question
 from engine.models.policy import Policy, build
 from engine.rewards.adapter import RewardAdapter, load_verifier
-from engine.sampling.base import Groups, Rollout
-from engine.sampling.begun import Begun
+from engine.sampling.base import Groups, OwnWeights, Rollout
 from engine.sampling.prompts import PromptBuilder, fading_examples
+from engine.sampling.rollouts import Rollouts
 from tests.engine.chat_model import save_chat_model
 
 ASKED = Question("q", "What is 2 + 3?", "5", solution="2 + 3 = 5. The answer is 5.")
@@ -167,7 +167,7 @@ def test_a_thought_that_the_template_opens_is_judged_as_a_thought(chat: Policy) 
             for t, p in zip(tasks, ids, strict=True)
         ]
 
-    [[within, behind]] = Begun(drawn, prompts.begins)([ASKED], 2)
+    [[within, behind]] = Rollouts(drawn, OwnWeights(), prompts.begins)([ASKED], 2)
     reward = RewardAdapter(load_verifier("gsm8k_last_number"))
 
     assert (within.text, within.begun) == ("<think>\nit may be 5", "<think>\n")

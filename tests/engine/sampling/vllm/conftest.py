@@ -35,12 +35,18 @@ def lane_of(command: str, *, timeout_s: float = 180.0) -> Serving:
     return Serving(url=url, serve_cmd=command, timeout_s=timeout_s)
 
 
-@pytest.fixture(scope="session", params=["stand-in", *(["vllm"] if REAL else [])])
+SERVERS = ["stand-in", *(["vllm"] if REAL else [])]
+
+
+def serving_by(server: str) -> Serving:
+    """Settings of a lane that starts this server."""
+    return lane_of(VLLM, timeout_s=900) if server == "vllm" else lane_of(STAND_IN)
+
+
+@pytest.fixture(scope="session", params=SERVERS)
 def serving(request: pytest.FixtureRequest) -> Serving:
     """Settings of a lane that starts the one or the other."""
-    if request.param == "vllm":
-        return lane_of(VLLM, timeout_s=900)
-    return lane_of(STAND_IN)
+    return serving_by(request.param)
 
 
 @pytest.fixture(scope="session")

@@ -1,0 +1,109 @@
+"""The backends that draw, for the suite that asks all of them and the tests that ask one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from engine.contract.serving import Serving
+from engine.data import word_problems
+from engine.data.rows import Question
+from engine.models import lora
+from engine.models.policy import Policy, build
+from engine.rl.scoring import Batch, score
+from engine.sampling.base import OwnWeights, Rollout, Sampler, WeightSync
+from engine.sampling.hf import HFSampler
+from engine.sampling.rollouts import Rollouts
+from engine.sampling.vllm.launch import Needs, ServingLane
+from engine.sampling.vllm.sampler import VLLMServerSampler
+
+Backend = Callable[..., Rollouts]
+"""`backend(temp=0.2)`: the policy's rollouts with these settings."""
+
+TASKS = [Question(*row) for row in word_problems.rows()[:6]]
+TEMP = 0.9
+SAME = 2e-4
+"""Nats between two exact programs in fp32."""
+
+
+@pytest.fixture(scope="module")
+def policy(chat_base: Path) -> Policy:
+    """With an adapter that changes something already."""
+    policy = build(str(chat_base), 0)
+    policy.model = lora.attach_zero(policy.model, base=str(chat_base), rank=4, alpha=8, seed=1)
+    move(policy, 0.05)
+    return policy
+
+
+@pytest.fixture(scope="module")
+def lane(
+    serving: Serving, policy: Policy, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[ServingLane]:
+    """Up for all tests of a server."""
+    with new_lane(serving, policy, tmp_path_factory.mktemp("lane")) as lane:
+        yield lane
+
+
+def new_lane(serving: Serving, policy: Policy, place: Path) -> ServingLane:
+    """Not up yet; its files lie in `place`."""
+    return ServingLane(
+        serving,
+        Needs(policy.model.get_base_model().config._name_or_path, "float32", 120, 64, 4, 1, None),
+        policy,
+        contexts=[policy.encode(task.prompt) for task in TASKS],
+        folder=place / "serving",
+        log=place / "serving.log",
+        tolerance=0.001,
+        say=lambda *_: None,
+    )
+
+
+def move(policy: Policy, size: float, seed: int = 0) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in policy.trainable().values():
+            parameter.add_(size * torch.randn(parameter.shape, generator=generator))
+
+
+def backend_of(policy: Policy, lane: ServingLane | None) -> Backend:
+    """Of a serving lane, or of the policy itself."""
+
+    def make(**settings: Any) -> Rollouts:
+        known: dict[str, Any] = {
+            "policy": policy,
+            "seed": 4,
+            "purpose": "train",
+            "temp": TEMP,
+            "max_new_tokens": 12,
+            "encode": lambda task: policy.encode(task.prompt),
+        }
+        sampler: Sampler
+        sync: WeightSync
+        if lane is None:
+            sampler, sync = HFSampler(batch_size=64, **(known | settings)), OwnWeights()
+        else:
+            sampler, sync = VLLMServerSampler(lane=lane, **(known | settings)), lane
+        return Rollouts(sampler, sync, lambda _: "")
+
+    return make
+
+
+def flat(groups: Any) -> list[Rollout]:
+    return [rollout for group in groups for rollout in group]
+
+
+def gap(policy: Policy, rollouts: list[Rollout], temp: float) -> float:
+    """Largest difference of a token's log-probability between sampler and trainer."""
+    with torch.no_grad():
+        batch = Batch.of(rollouts, policy.device)
+        scores = score(policy.model, batch, temp)
+    largest = 0.0
+    for row, rollout in enumerate(rollouts):
+        theirs = scores.logprobs_BT[row][batch.mask_BT[row] > 0].tolist()
+        pairs = zip(rollout.logprobs, theirs, strict=True)
+        largest = max(largest, *(abs(ours - other) for ours, other in pairs))
+    return largest
