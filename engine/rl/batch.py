@@ -11,13 +11,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from engine.contract.kinds.rl_run import GRPOConfig, RLRunConfig
-from engine.contract.rl.buffer import BufferConfig
+from engine.contract.kinds.rl_run import RLRunConfig
 from engine.data.curriculum import Curriculum
 from engine.data.refill import more_prompts
 from engine.data.rows import Question
 from engine.rewards.adapter import Reason, RewardAdapter, Verdict
-from engine.rl.advantages import USED, group_advantages, has_signal, step_advantages, tied
+from engine.rl.advantages import USED, has_signal, step_advantages, tied
 from engine.rl.buffer import FATES, Entry, JudgedGroup, RolloutBuffer
 from engine.rl.journal import Journal, Recalled
 from engine.rl.observer import LoopObserver
@@ -50,14 +49,11 @@ class Batch:
 
 
 class BatchSource:
-    """`gather(step, train)` → the batch of a step.
-
-    A plain GRPOConfig has neither objective nor buffer: advantages by group, on-policy, no refill.
-    """
+    """`gather(step, train)` → the batch of a step."""
 
     def __init__(
         self,
-        config: GRPOConfig,
+        config: RLRunConfig,
         sampler: Sampler,
         reward: RewardAdapter,
         *,
@@ -66,7 +62,6 @@ class BatchSource:
         journal: Journal | None,
     ) -> None:
         self._config = config
-        self._full = config if isinstance(config, RLRunConfig) else None
         self._sampler = sampler
         self._reward = reward
         self._state = state
@@ -74,11 +69,12 @@ class BatchSource:
         self._journal = journal
         self.drawn = state.drawn
         """Rows that the curriculum has given, those of the step that is gathered among them."""
-        limits = self._full.buffer if self._full else BufferConfig()
+        self._recalled = False
+        """Whether rollouts of the step that is gathered came from the journal."""
         self.buffer = RolloutBuffer(
             capacity=config.tasks_per_step,
-            max_staleness=limits.max_staleness,
-            max_reads=limits.max_reads,
+            max_staleness=config.buffer.max_staleness,
+            max_reads=config.buffer.max_reads,
             version=state.version,
         )
 
@@ -86,15 +82,12 @@ class BatchSource:
         """Raises Aborted while sampling or judging."""
         before = self.buffer.totals()
         self.buffer.advance(self._state.version)
+        self._recalled = False
         sampled = self._sample_missing(step, train)
         if sampled:
-            self._observer.sampled(
-                step,
-                [group.task for group in sampled],
-                [group.rollouts for group in sampled],
-                [group.verdicts for group in sampled],
-                [group.advantages for group in sampled],
-            )
+            if self._journal is not None and not self._recalled:
+                self._journal.write(step, sampled)
+            self._observer.sampled(step, sampled, recalled=self._recalled)
         waiting = min(self._config.tasks_per_step, len(self.buffer))
         popped = [self.buffer.pop(timeout_s=0) for _ in range(waiting)]
         after = self.buffer.totals()
@@ -130,9 +123,9 @@ class BatchSource:
         self.buffer.restore(entries)
 
     def _sample_missing(self, step: int, train: Sequence[Question]) -> list[JudgedGroup]:
-        objective = self._full.objective if self._full else None
-        zero_signal = objective.zero_signal_used if objective else "keep"
-        rounds = 1 + (objective.refill_max if objective and zero_signal == "refill" else 0)
+        objective = self._config.objective
+        zero_signal = objective.zero_signal_used
+        rounds = 1 + (objective.refill_max if zero_signal == "refill" else 0)
         sampled: list[JudgedGroup] = []
         for round_ in range(rounds):
             missing = self._config.tasks_per_step - len(self.buffer)
@@ -183,10 +176,10 @@ class BatchSource:
         found = self._recall(step, tasks, version)
         if found is None:
             groups = self._sampler(tasks, self._config.group_k)
-            self._observer.judging(step)
+            self._observer.judging()
             found = Recalled(groups, self._judge(step, tasks, groups))
         else:
-            self._observer.recalled(step)
+            self._recalled = True
         return self._judged(step, version, tasks, found)
 
     def _recall(self, step: int, tasks: Sequence[Question], version: int) -> Recalled | None:
@@ -211,11 +204,8 @@ class BatchSource:
         self, step: int, version: int, tasks: Sequence[Question], found: Recalled
     ) -> list[JudgedGroup]:
         rewards_PG = [[v.reward for v in verdicts_G] for verdicts_G in found.verdicts]
-        if self._full is None:
-            advantages_PG = group_advantages(rewards_PG)
-        else:
-            limit = self._full.max_new_tokens
-            advantages_PG = step_advantages(rewards_PG, found.groups, self._full.objective, limit)
+        limit = self._config.max_new_tokens
+        advantages_PG = step_advantages(rewards_PG, found.groups, self._config.objective, limit)
         rows = zip(tasks, found.groups, found.verdicts, advantages_PG, strict=True)
         return [JudgedGroup(*row, version=version, step=step) for row in rows]
 

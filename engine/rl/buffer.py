@@ -11,7 +11,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -35,6 +35,10 @@ class JudgedGroup:
     """Trainer version of the weights that sampled it."""
     step: int
     """The step that sampled it."""
+
+    def rows(self) -> Iterator[tuple[Rollout, Verdict, float]]:
+        """Each rollout with its verdict and its advantage."""
+        return zip(self.rollouts, self.verdicts, self.advantages, strict=True)
 
 
 @dataclass

@@ -16,6 +16,7 @@ from typing import Any
 from engine.contract.jsonl import write_rows
 from engine.data.rows import Question
 from engine.rewards.adapter import Reason, Verdict
+from engine.rl.buffer import JudgedGroup
 from engine.sampling.base import Groups, Rollout
 
 
@@ -58,8 +59,13 @@ class Journal:
             [[verdict for _, verdict in group] for group in judged],
         )
 
-    def write(self, step: int, rows: Sequence[Mapping[str, Any]]) -> None:
-        """The completions of a step, whole: one that is sampled again replaces its rows."""
+    def write(self, step: int, groups: Sequence[JudgedGroup]) -> None:
+        """All that a step sampled, before anything is trained on it."""
+        rows = [
+            record(rollout, verdict) | {"prompt": group.task.prompt, "advantage": advantage}
+            for group in groups
+            for rollout, verdict, advantage in group.rows()
+        ]
         write_rows(self.path(step), rows)
 
     def forget_after(self, step: int) -> None:

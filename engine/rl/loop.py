@@ -16,7 +16,7 @@ from dataclasses import asdict
 from typing import Any, Protocol, SupportsFloat, runtime_checkable
 
 from engine.contract.errors import RLLoopError
-from engine.contract.kinds.rl_run import GRPOConfig, RLRunConfig, corpus_problems
+from engine.contract.kinds.rl_run import GRPOConfig, as_run, corpus_problems
 from engine.data.rows import Question
 from engine.data.split import Split, carve
 from engine.rewards.adapter import RewardAdapter
@@ -38,6 +38,7 @@ from engine.run.stop import (
     check_abort,
     current_rl_hooks,
     rl_hooks,
+    stuck_after,
 )
 from engine.sampling.base import Groups, Sampler
 from engine.verdict.inversion import find_inversion
@@ -71,8 +72,8 @@ class RLLoop:
     """Construct with config, reward and bench; inject the seams; `run()`.
 
     A split given here must be carved by `engine.data.split.carve`; without one the loop carves it.
-    Explicit `progress_cb` and `should_abort` win over the ambient `rl_hooks`. The settings of a
-    plain GRPOConfig are those of the loop alone: no guard, no refill, advantages by group.
+    Explicit `progress_cb` and `should_abort` win over the ambient `rl_hooks`. A plain GRPOConfig
+    runs without guard, headroom check and refill (`as_run`).
     """
 
     def __init__(
@@ -91,7 +92,7 @@ class RLLoop:
         state: LoopState | None = None,
         journal: Journal | None = None,
     ) -> None:
-        self.config = config
+        self.config = as_run(config)
         self.reward = reward
         self.bench = bench
         self.sampler = sampler
@@ -103,8 +104,7 @@ class RLLoop:
         self.split = split
         self.state = state or LoopState()
         self.journal = journal
-        """Where a resumed run finds rollouts that were sampled already."""
-        self._full = config if isinstance(config, RLRunConfig) else None
+        """Where a step's rollouts are kept, and found again by a resumed run."""
         self._guard = self._guarding()
         self._source: BatchSource | None = None
         self._saved = state is not None
@@ -112,8 +112,6 @@ class RLLoop:
         self._aborted = False
         self._truncated = 0.0
         """Share of the last gate's completions that were cut off."""
-        self._overdue_at: tuple[float, float, int] | None = None
-        """When the running step counts as stuck: (moment, seconds allowed, step)."""
 
     @property
     def heldout_scores(self) -> Mapping[int, float]:
@@ -147,8 +145,8 @@ class RLLoop:
         self.split = self.split or carve(
             self.bench.questions,
             heldout_frac=config.heldout_frac,
-            select_frac=getattr(config, "select_frac", 0.5),
-            seed=config.seed,
+            select_frac=config.select_frac,
+            seed=config.split_seed,
         )
         self._source = self._open_source(self.split)
         with self._hooks():
@@ -165,14 +163,12 @@ class RLLoop:
                 self._saved = False
                 self._save_whole_step()
                 raise
-            finally:
-                self._overdue_at = None
         return self.lineage()
 
     @property
     def rollbacks_allowed(self) -> int:
         """How many collapses may go back to an earlier state."""
-        return self._full.guard.rollbacks if self._full else 0
+        return self.config.guard.rollbacks
 
     def go_back(self, state: LoopState) -> None:
         """Go on from an earlier state, whose checkpoint stands, at the next `run()`."""
@@ -180,10 +176,8 @@ class RLLoop:
         self._guard = self._guarding()
         self._progress(step=state.step, alerts=state.alerts)
 
-    def _guarding(self) -> CollapseGuard | None:
-        if self._full is None:
-            return None
-        return CollapseGuard(self._full.guard, GuardMemory(**self.state.guard))
+    def _guarding(self) -> CollapseGuard:
+        return CollapseGuard(self.config.guard, GuardMemory(**self.state.guard))
 
     def lineage(self) -> LineageSnapshot:
         """The run card so far."""
@@ -214,15 +208,14 @@ class RLLoop:
         assert self.trainer is not None
         assert self._source is not None
         batch = self._source.gather(index, train)
-        if self._guard:
-            self._guard.sampled(batch.measured)
+        self._guard.sampled(batch.measured)
         metrics = batch_metrics(batch)
         used = batch.used()
         if used:
             self.observer.phase("training", index)
-            advantages_PG = [group.advantages for group in batch.groups]
+            groups = batch.groups
             metrics |= self.trainer(
-                [group.rollouts for group in batch.groups], advantages_PG, index
+                [group.rollouts for group in groups], [group.advantages for group in groups], index
             )
         return StepReport(
             step=index,
@@ -243,18 +236,23 @@ class RLLoop:
         if not self._saved:
             self._checkpoint(gate=False)
         self._gate_if_due(split)
-        if self.state.step == 0 and self._full and not self._full.force_headroom:
+        if self.state.step == 0 and not self.config.force_headroom:
             score = self.state.heldout_scores[0]
-            check_headroom(Baseline(score, self._truncated, self._failure), self._full)
+            check_headroom(Baseline(score, self._truncated, self._failure), self.config)
         while self.state.step < self.config.max_steps and not self._out_of_patience():
             check_abort()
             started = time.monotonic()
             index = self.state.step + 1
-            with self._watched(index):
-                report = self.step(index, split.train)
+            report = self._step_in_time(index, split.train)
             self._take_over(report, time.monotonic() - started)
             gated = self._gate_if_due(split)
             self._checkpoint(gate=gated)
+
+    def _step_in_time(self, index: int, train: Sequence[Question]) -> StepReport:
+        """Raises Collapsed where the step takes far longer than this run's steps do."""
+        limit = self._guard.stuck_after()
+        with stuck_after(limit, lambda: self._guard.stuck(index, limit or 0.0)):
+            return self.step(index, train)
 
     def _give_up_again(self) -> None:
         """A collapse lies in the weights and stays; a step that was stuck may go through now."""
@@ -282,7 +280,10 @@ class RLLoop:
         entry = {k: v for k, v in asdict(report).items() if k not in {"metrics", "fates"}}
         state.history.append({**entry, "seconds": round(seconds, 3)})
         self._saved = False
-        diagnosis = self._diagnose(report, seconds)
+        diagnosis = self._guard.stepped(
+            report.step, report.metrics, ranked=report.n_used > 0, seconds=seconds
+        )
+        state.guard = asdict(self._guard.memory)
         self.observer.stepped(report, state)
         self._progress(
             step=report.step,
@@ -296,27 +297,6 @@ class RLLoop:
         )
         if diagnosis is not None:
             raise Collapsed(diagnosis)
-
-    def _diagnose(self, report: StepReport, seconds: float) -> Diagnosis | None:
-        """What the collapse guard says to the step; its memory goes into the state."""
-        if self._guard is None:
-            return None
-        found = self._guard.stepped(
-            report.step, report.metrics, ranked=report.n_used > 0, seconds=seconds
-        )
-        self.state.guard = asdict(self._guard.memory)
-        return found
-
-    @contextmanager
-    def _watched(self, step: int) -> Iterator[None]:
-        """Inside, a step that takes far longer than this run's steps do ends as stuck."""
-        allowed = self._guard.stuck_after() if self._guard else None
-        if allowed is not None:
-            self._overdue_at = (time.monotonic() + allowed, allowed, step)
-        try:
-            yield
-        finally:
-            self._overdue_at = None
 
     def alert(self, code: str, text: str, step: int | None = None) -> None:
         """Say it in the events, on the page and in the result; of the state's step if not said."""
@@ -362,10 +342,10 @@ class RLLoop:
 
     def _look_for_inversion(self) -> None:
         """Say once for each best gate that the run fell from it while the pool rose."""
-        if self._full is None or not self.state.heldout_solved:
-            return
         state = self.state
-        found = find_inversion(state.outcomes(), state.pool_scores, self._full.guard)
+        if not state.heldout_solved:
+            return
+        found = find_inversion(state.outcomes(), state.pool_scores, self.config.guard)
         if found is None:
             return
         known = state.inversion and state.inversion["best"] == found.best
@@ -405,15 +385,9 @@ class RLLoop:
     def _hooks(self) -> Iterator[None]:
         """Explicit hooks win; a hook that was not given stays the ambient one."""
         ambient = current_rl_hooks()
-        should_abort = self.should_abort or ambient.should_abort
-
-        def asked() -> bool:
-            if self._overdue_at is not None and time.monotonic() > self._overdue_at[0]:
-                assert self._guard is not None
-                raise Collapsed(self._guard.stuck(self._overdue_at[2], self._overdue_at[1]))
-            return should_abort is not None and should_abort()
-
-        with rl_hooks(self.progress_cb or ambient.progress_cb, asked):
+        with rl_hooks(
+            self.progress_cb or ambient.progress_cb, self.should_abort or ambient.should_abort
+        ):
             yield
 
     def _open_source(self, split: Split) -> BatchSource:

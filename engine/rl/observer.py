@@ -1,37 +1,28 @@
-"""Who listens to a loop. Decides nothing in it."""
+"""Who writes a loop down. Decides nothing in it."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import SupportsFloat
 
-from engine.data.rows import Question
-from engine.rewards.adapter import Verdict
+from engine.rl.buffer import JudgedGroup
 from engine.rl.state import LoopState, StepReport
-from engine.sampling.base import Groups
 
 
 class LoopObserver:
-    """Listens to a loop; this one does nothing. Called in the order of the methods."""
+    """Hears what a loop does, in the order of the methods; this one writes nothing down."""
 
     def phase(self, name: str, step: int) -> None:
         """A phase of `engine.contract.events.PHASES` begins."""
 
-    def sampled(
-        self,
-        step: int,
-        tasks: Sequence[Question],
-        groups: Groups,
-        verdicts: Sequence[Sequence[Verdict]],
-        advantages: Sequence[Sequence[float]],
-    ) -> None:
-        """Rollouts of a step are judged; nothing has been trained on them."""
-
-    def judging(self, step: int) -> None:
+    def judging(self) -> None:
         """The verifiers begin with the rollouts that were sampled last."""
 
-    def recalled(self, step: int) -> None:
-        """The step's rollouts were sampled before, by an attempt that was killed."""
+    def sampled(self, step: int, groups: Sequence[JudgedGroup], *, recalled: bool) -> None:
+        """Rollouts of a step are judged; nothing has been trained on them.
+
+        `recalled`: they were sampled by an attempt that was killed.
+        """
 
     def stepped(self, report: StepReport, state: LoopState) -> None:
         """A step is over."""

@@ -16,6 +16,7 @@ from engine.contract.trace import TraceWriter
 from engine.data.rows import Question
 from engine.evaluate.gate import GateResult
 from engine.rewards.adapter import Verdict
+from engine.rl.buffer import JudgedGroup
 from engine.rl.journal import Journal, record
 from engine.rl.observer import LoopObserver
 from engine.rl.state import LoopState, StepReport
@@ -23,7 +24,7 @@ from engine.run import memory
 from engine.run.checkpoint import Checkpoint
 from engine.run.recorder import Gated, Recorder
 from engine.run.session import Attempt
-from engine.sampling.base import Groups, Rollout
+from engine.sampling.base import Rollout
 from engine.sampling.measures import duplicates_warning
 
 LOOP_STATE = "loop.json"
@@ -68,45 +69,29 @@ class LoopRecorder(LoopObserver):
     # --- what the loop says ---
 
     def phase(self, name: str, step: int) -> None:
-        """Progress at once; the phase before it becomes a span."""
+        """The phase before it becomes a span."""
         self._close_phase(step)
         self._phase, self._phase_began = name, time.monotonic()
         if name in _OF_A_STEP and self._step_began is None:
             self._step_began = self._phase_began
         self._peaks.begin()
-        self._events.write("progress", phase=name, step=step, max_steps=self._config.max_steps)
+        self._attempt.progress(phase=name, step=step, max_steps=self._config.max_steps)
 
-    def judging(self, step: int) -> None:  # noqa: ARG002 - the observer's signature
+    def judging(self) -> None:
         """Sampling ends here; what follows within its phase is the verifiers'."""
         self._judging_since = time.monotonic()
 
-    def recalled(self, step: int) -> None:
-        """Said, so that nobody wonders at a step that sampled in no time."""
-        self._recalled = True
-        text = f"step {step}: its rollouts were sampled before; taken from {self._run.rollouts}"
-        self._attempt.note("RECALLED", text)
-
-    def sampled(
-        self,
-        step: int,
-        tasks: Sequence[Question],
-        groups: Groups,
-        verdicts: Sequence[Sequence[Verdict]],
-        advantages: Sequence[Sequence[float]],
-    ) -> None:
-        """Every completion to its file, a few to the event log."""
+    def sampled(self, step: int, groups: Sequence[JudgedGroup], *, recalled: bool) -> None:
+        """A few completions for people to see at once."""
         self._close_phase(step)
-        judged = [
-            (task, rollout, verdict, advantage)
-            for task, *rows in zip(tasks, groups, verdicts, advantages, strict=True)
-            for rollout, verdict, advantage in zip(*rows, strict=True)
-        ]
+        self._recalled = recalled
+        if recalled:  # said, so that nobody wonders at a step that sampled in no time
+            text = f"step {step}: its rollouts were sampled before; taken from {self._run.rollouts}"
+            self._attempt.note("RECALLED", text)
+        judged = [(group.task, *row) for group in groups for row in group.rows()]
         self._tokens = sum(len(rollout.completion_ids) for _, rollout, _, _ in judged)
-        if not self._recalled:
-            rows = [record(r, v) | {"prompt": t.prompt, "advantage": a} for t, r, v, a in judged]
-            Journal(self._run.rollouts).write(step, rows)
         stride = max(1, len(judged) // _SAMPLES)
-        items = [_sample(t, r, v, a) for t, r, v, a in judged[::stride][:_SAMPLES]]
+        items = [_sample(*one) for one in judged[::stride][:_SAMPLES]]
         self._events.write("sample", step=step, split="train", items=items)
 
     def stepped(self, report: StepReport, state: LoopState) -> None:

@@ -133,7 +133,7 @@ class _Run:
             observer=recorder,
             split=split,
             state=self.state,
-            journal=self.journal if self.resumed else None,
+            journal=self.journal,
         )
         for text in () if self.resumed else seen_before(self.config, split):
             loop.alert(HELDOUT_SEEN, text)

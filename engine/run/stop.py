@@ -8,6 +8,7 @@ loop handing it down. Unset hooks cost one lookup. Knows no sentinel file and no
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -122,10 +123,34 @@ def stop_asked() -> bool:
     return should_abort is not None and should_abort()
 
 
+class _Deadline(NamedTuple):
+    at: float
+    """On the monotonic clock."""
+    diagnose: Callable[[], Diagnosis]
+
+
+_DEADLINE: ContextVar[_Deadline | None] = ContextVar("deadline", default=None)
+
+
+@contextmanager
+def stuck_after(seconds: float | None, diagnose: Callable[[], Diagnosis]) -> Iterator[None]:
+    """Inside, `check_abort` gives the run up once so many seconds are over; None: never."""
+    token = _DEADLINE.set(
+        None if seconds is None else _Deadline(time.monotonic() + seconds, diagnose)
+    )
+    try:
+        yield
+    finally:
+        _DEADLINE.reset(token)
+
+
 def check_abort() -> None:
-    """Raises Aborted when the ambient hooks ask for it.
+    """Raises Aborted when the ambient hooks ask for it, Collapsed beyond `stuck_after`.
 
     Called before each decode step, micro-batch, verifier batch, warm-up step and held-out batch.
     """
+    deadline = _DEADLINE.get()
+    if deadline is not None and time.monotonic() > deadline.at:
+        raise Collapsed(deadline.diagnose())
     if stop_asked():
         raise Aborted

@@ -473,6 +473,20 @@ def _corpus(config: RLRunConfig) -> Corpus:
     return Corpus(min(rows, data.limit) if data.limit else rows, None)
 
 
+def as_run(config: GRPOConfig) -> RLRunConfig:
+    """A plain loop's config as that of a run that takes every group as it comes: no collapse guard,
+    no headroom check, no group left out or refilled.
+    """
+    if isinstance(config, RLRunConfig):
+        return config
+    return RLRunConfig(
+        **config.model_dump(),
+        force_headroom=True,
+        guard=GuardConfig(collapse=False),
+        objective=ObjectiveConfig(zero_signal="keep"),
+    )
+
+
 def corpus_problems(rows: int, config: GRPOConfig) -> Sequence[ConfigProblem]:
     """The corpus floor (RL-05), asked at enqueue and again by the loop."""
     if rows >= config.corpus_min:

@@ -15,6 +15,7 @@ from engine.data.rows import Bench, Question
 from engine.data.split import carve
 from engine.rewards.adapter import RewardAdapter, load_verifier
 from engine.rl import GRPOConfig, RLLoop, RLLoopError
+from engine.rl.buffer import JudgedGroup
 from engine.rl.observer import LoopObserver
 from engine.rl.state import LoopState
 from engine.run.stop import Aborted, rl_hooks
@@ -237,8 +238,8 @@ def test_a_partial_batch_at_an_epochs_end_is_trained() -> None:
     sizes: list[int] = []
 
     class Sizes(LoopObserver):
-        def sampled(self, *said: Any) -> None:
-            sizes.append(len(said[1]))
+        def sampled(self, step: int, groups: Sequence[JudgedGroup], *, recalled: bool) -> None:  # noqa: ARG002 - the observer's signature
+            sizes.append(len(groups))
 
     seams = Seams([0.0] * 7)
 
