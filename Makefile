@@ -100,7 +100,7 @@ storm: $(VENV)/.installed ## 1,000 kills at named moments: what was lost? (at mo
 faults-long: $(VENV)/.installed ## the tests of a held write lock, with 30 seconds of it
 	NIGHTLANE_TEST_HELD_LOCK_S=30 $(BIN)/pytest tests/worker/faults -k lock
 
-bench-queue: $(VENV)/.installed .venv-peers/.installed system ## ours beside huey, procrastinate and DBOS; a long history
+bench-queue: $(VENV)/.installed .venv-peers/.installed system ## ours beside huey, procrastinate and DBOS, one worker each; a long history
 	$(BIN)/python bench/queues.py $(BENCH_ARGS)
 
 # The queues that ours is held against have wishes of their own: they never meet our environment.

@@ -45,14 +45,11 @@ def huey(place: str, warm: int, count: int) -> dict[str, float]:
     return _rates(count, began, middle, time.perf_counter())
 
 
-def procrastinate(url: str, warm: int, count: int, concurrency: int) -> dict[str, float]:
-    """Its asynchronous connector with a pool as large as the concurrency."""
+def procrastinate(url: str, warm: int, count: int) -> dict[str, float]:
+    """Its asynchronous connector, one worker."""
     import procrastinate as library  # noqa: PLC0415 - each peer is imported only where it runs
 
-    connector = library.PsycopgConnector(
-        conninfo=url, min_size=concurrency, max_size=concurrency + 2
-    )
-    app = library.App(connector=connector)
+    app = library.App(connector=library.PsycopgConnector(conninfo=url, min_size=1, max_size=3))
 
     @app.task(name="noop")
     async def noop(number: int, text: str) -> None:
@@ -64,18 +61,11 @@ def procrastinate(url: str, warm: int, count: int, concurrency: int) -> dict[str
                 await app.schema_manager.apply_schema_async()
 
             async def put(jobs: int) -> None:
-                numbers = iter(range(jobs))
-
-                async def one_of_many() -> None:
-                    for number in numbers:
-                        await noop.defer_async(number=number, text="text")
-
-                await asyncio.gather(*(one_of_many() for _ in range(concurrency)))
+                for number in range(jobs):
+                    await noop.defer_async(number=number, text="text")
 
             async def work() -> None:
-                await app.run_worker_async(
-                    concurrency=concurrency, wait=False, install_signal_handlers=False
-                )
+                await app.run_worker_async(concurrency=1, wait=False, install_signal_handlers=False)
 
             await put(warm)
             await work()
@@ -124,14 +114,11 @@ def _rates(count: int, began: float, put: float, end: float) -> dict[str, float]
 
 
 def main() -> None:
-    """`WARM PEER PLACE COUNT [CONCURRENCY]`."""
+    """`WARM PEER PLACE COUNT`."""
     logging.disable(logging.CRITICAL)
-    warm, peer, place, count, *rest = sys.argv[1:]
-    if peer == "procrastinate":
-        figures = procrastinate(place, int(warm), int(count), int(rest[0]))
-    else:
-        figures = {"huey": huey, "dbos": dbos}[peer](place, int(warm), int(count))
-    print(json.dumps(figures))
+    warm, peer, place, count = sys.argv[1:]
+    run = {"huey": huey, "procrastinate": procrastinate, "dbos": dbos}[peer]
+    print(json.dumps(run(place, int(warm), int(count))))
 
 
 if __name__ == "__main__":

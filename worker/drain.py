@@ -73,7 +73,7 @@ def drain(
             with Admission(lease, scheduled=scheduled, clock=clock) as admission:
                 require_accelerator(settings.lane)
                 while not stop() and not (until and until()) and admission.open():
-                    job = _claim_next(db, lease, report, admission, clock)
+                    job = claim_next(db, lease, report, admission, clock)
                     if job:
                         report.ran.append(Supervisor(lease, job, stop, admission.brake(job)).run())
                         admission.after(report.ran[-1])
@@ -97,7 +97,7 @@ def drain(
     return report
 
 
-def _claim_next(
+def claim_next(
     db: Database,
     lease: Lease,
     report: DrainReport,
