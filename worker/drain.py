@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
 from types import FrameType
 
 from sqlalchemy import Connection
@@ -120,7 +119,8 @@ def claim_next(
         admitted = admission.admit(not_now)
         if admitted is None:
             return None
-        job = db.write(partial(_claim, lease, admission, admitted, clock()))
+        with db.write_tx() as conn:
+            job = _claim(conn, lease, admission, admitted, clock())
         if job:
             lease.fence = job.fence
             return job
@@ -128,7 +128,7 @@ def claim_next(
 
 
 def _claim(
-    lease: Lease, admission: Admission, admitted: int, now: float, conn: Connection
+    conn: Connection, lease: Lease, admission: Admission, admitted: int, now: float
 ) -> Claim | None:
     fence = lease.fence + 1
     job = claim(conn, lane=lease.lane, fence=fence, actor=actor(), only=admitted, now=now)

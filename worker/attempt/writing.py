@@ -49,8 +49,7 @@ def write_verdict(
     `last_sign`: the job's row as its dead supervisor left it; then it is charged up to the last
     heartbeat. Raises LeaseLostError, and nothing is written, when the lane was taken over.
     """
-
-    def settle(conn: Connection) -> Settled:
+    with lease.db.write_tx() as conn:
         told, who = verdict, actor()
         if verdict.to is State.QUEUED and _cancel_asked(conn, job_id):
             # What was to become of it is not so any more; how its attempt ended still is.
@@ -74,8 +73,6 @@ def write_verdict(
             conclude(conn, moved, actor=who)
         lease.clear_job(conn)
         return Settled(job_id, number, told.to, told.cause, told.error, told.later)
-
-    return lease.db.write(settle)
 
 
 def _bound(columns: Mapping[str, Any]) -> dict[str, Any]:

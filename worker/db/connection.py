@@ -9,12 +9,9 @@ import fcntl
 import os
 import threading
 import time
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import cached_property
 from pathlib import Path
-from typing import NoReturn
 
 import sqlalchemy as sa
 from sqlalchemy import Connection, Engine
@@ -22,14 +19,10 @@ from sqlalchemy import Connection, Engine
 from engine.contract.errors import NightlaneError
 from worker.db import dialects
 from worker.db.numbers import reserve
-from worker.db.turns import Answer, NotCommittedError, NoTurnError, Turns
 from worker.settings import WorkerSettings
 
-_KEPT = 8
-"""Connections to SQLite that stay open while nobody uses them."""
-
-_GLANCE_S = 0.02
-"""Seconds between two glances of who waits for a write."""
+_LOOK_S = 0.02
+"""Seconds between two looks of who waits for a write."""
 
 
 class DatabaseError(NightlaneError):
@@ -47,136 +40,56 @@ class Database:
     def __init__(self, engine: Engine, settings: WorkerSettings) -> None:
         self.settings = settings
         self._engine = engine
+        self._reader = dialects.for_reading(engine)
         self.dialect = engine.dialect.name
         """`sqlite` or `postgresql`."""
-        self._idle: deque[Connection] = deque()
-        self._turns = Turns(self._begun, self._keep)
+        self._writing = threading.Lock()
+        self._watching = threading.Lock()
         self._watch: Connection | None = None
         self._seen: int | None = None
-        self._stamped: Connection | None = None
-        self._stamping = threading.Lock()
 
     @contextmanager
     def read(self) -> Iterator[Connection]:
         """A consistent look: everything read in it is of one moment. Raises DatabaseError."""
-        try:
-            if self.dialect == "sqlite":
-                conn = self._kept() or self._engine.connect()
-                try:
-                    dialects.begin_reading(conn)
-                    yield conn
-                    dialects.commit(conn)
-                except BaseException:
-                    conn.close()
-                    raise
-                self._keep(conn)
-            else:
-                with self._reader.connect() as conn, conn.begin():
-                    yield conn
-        except _TROUBLE as error:
-            if not _is_trouble(error):
-                raise
-            raise _in_words(self.settings, error) from error
-
-    def glance(self, look: Callable[[Connection], Answer]) -> Answer:
-        """`read` for a look of a single statement, which sees one moment by itself: on SQLite it
-        needs no transaction around it. Raises DatabaseError.
-        """
-        if self.dialect == "sqlite":
-            conn = self._kept() or self._engine.connect()
-            try:
-                answer = look(conn)
-            except _TROUBLE:
-                conn.close()  # below again, with a reader's patience
-            except BaseException:
-                conn.close()
-                raise
-            else:
-                self._keep(conn)
-                return answer
-        with self.read() as conn:
-            return look(conn)
+        with self._in_words(), self._reader.connect() as conn, conn.begin():
+            dialects.begin_reading(conn)
+            yield conn
 
     @contextmanager
-    def write_tx(
-        self, *, patience_s: float | None = None, alone: bool = False
-    ) -> Iterator[Connection]:
-        """All or nothing, and the only writer from its first statement on.
+    def write_tx(self, *, patience_s: float | None = None) -> Iterator[Connection]:
+        """All or nothing, the only writer from its first statement on, and on the disk at its end.
 
-        `patience_s`: how long it waits for another writer, else `dialects.PATIENCE_S`. `alone`:
-        no other thread's step shares its commit; for one that takes long. Raises DatabaseError
-        when the disk is full or another writer does not end; nothing is written then.
+        `patience_s`: how long it waits for another writer, else `dialects.PATIENCE_S`. Raises
+        DatabaseError when the disk is full or another writer does not end; nothing is written then.
         """
         patience = dialects.PATIENCE_S if patience_s is None else patience_s
-        try:
-            if self.dialect == "sqlite":
-                with self._turns.step(patience, alone=alone) as conn:
-                    yield conn
-            else:
-                with self._engine.connect() as conn, conn.begin():
-                    dialects.begin_writing(conn, patience)
-                    yield conn
-        except _STEP_TROUBLE as error:
-            self._tell(error, patience)
+        with self._turn(patience), self._in_words(), self._engine.connect() as conn, conn.begin():
+            dialects.begin_writing(conn, patience)
+            yield conn
+            if not dialects.is_open(conn):
+                raise self._ended_by_itself()
 
-    def write(self, work: Callable[[Connection], Answer]) -> Answer:
-        """`write_tx` for a step that is one function, and returns what that returns.
-
-        For what many threads do at once: on SQLite the one that writes at the moment calls the
-        others' functions too, and none of them has to be woken for it. So a function relies on
-        nothing that belongs to a thread.
+    @contextmanager
+    def _turn(self, patience_s: float) -> Iterator[None]:
+        """Of this program's threads one writes at a time. The database's own wait is a blind one:
+        whoever comes at the right moment overtakes those that sleep.
         """
-        if self.dialect != "sqlite":
-            with self.write_tx() as conn:
-                return work(conn)
+        if not self._writing.acquire(timeout=patience_s):
+            raise DatabaseError(
+                f"{shown(self.settings)}: another thread of this program has kept it locked for "
+                f"{patience_s:g} s; {dialects.LOCKED.remedy}",
+                retryable=dialects.LOCKED.retryable,
+            )
         try:
-            return self._turns.run(work, dialects.PATIENCE_S)
-        except _STEP_TROUBLE as error:
-            self._tell(error, dialects.PATIENCE_S)
+            yield
+        finally:
+            self._writing.release()
 
-    def _tell(self, error: Exception, patience: float) -> NoReturn:
-        """Raise what a writing step raised, in words where they are not our own."""
-        if isinstance(error, NotCommittedError):
-            raise self._not_committed(error.cause) from error
-        if isinstance(error, NoTurnError):
-            raise self._locked(patience) from None
-        if isinstance(error, sa.exc.DBAPIError) and _is_trouble(error):
-            raise _in_words(self.settings, error) from error
-        raise error
-
-    def _begun(self, patience_s: float) -> Connection:
-        """A connection to SQLite that may write. To be called with the turn: the one that wrote
-        last knows the pages of now.
-        """
-        conn = self._kept() or self._engine.connect()
-        try:
-            dialects.begin_writing(conn, patience_s)
-        except BaseException:
-            conn.close()
-            raise
-        return conn
-
-    def _keep(self, conn: Connection) -> None:
-        """Open, while nobody uses it: to take one out of SQLAlchemy's pool and put it back costs
-        more than the transaction itself.
-        """
-        if len(self._idle) < _KEPT:
-            self._idle.append(conn)
-        else:
-            conn.close()
-
-    def _kept(self) -> Connection | None:
-        """One that nobody uses. Taken without a look: another thread may be faster."""
-        try:
-            return self._idle.pop()
-        except IndexError:
-            return None
-
-    def _locked(self, patience_s: float) -> DatabaseError:
+    def _ended_by_itself(self) -> DatabaseError:
         return DatabaseError(
-            f"{shown(self.settings)}: another thread of this program has kept it locked for "
-            f"{patience_s:g} s; {dialects.LOCKED.remedy}",
-            retryable=dialects.LOCKED.retryable,
+            f"{shown(self.settings)}: SQLite has ended the transaction by itself; "
+            "nothing of this step was written; make room on its disk and try again",
+            retryable=True,
         )
 
     @contextmanager
@@ -188,37 +101,18 @@ class Database:
                 raise
             raise _in_words(self.settings, error) from error
 
-    def _not_committed(self, cause: BaseException) -> DatabaseError:
-        """For a step whose transaction failed in another one's hands."""
-        if isinstance(cause, sa.exc.DBAPIError):
-            return _in_words(self.settings, cause)
-        return DatabaseError(
-            f"{shown(self.settings)}: the commit was interrupted ({cause}); "
-            "nothing of this step was written; try again",
-            retryable=True,
-        )
-
-    @cached_property
-    def _reader(self) -> Engine:
-        return dialects.for_reading(self._engine)
-
     def await_write(self, patience_s: float) -> None:
         """Sleep until somebody has written since the call before, and `patience_s` at most.
 
         For one thread. On PostgreSQL, which does not say, it always sleeps for so long. Raises
         DatabaseError.
         """
-        if self.dialect != "sqlite":
-            time.sleep(patience_s)
-            return
         deadline = time.monotonic() + patience_s
-        with self._in_words():
-            self._watch = self._watch or self._engine.connect()
-            while (left := deadline - time.monotonic()) > 0:
-                seen, self._seen = self._seen, dialects.writes_seen(self._watch)
-                if seen is not None and self._seen != seen:
-                    return
-                time.sleep(min(left, _GLANCE_S))
+        while (left := deadline - time.monotonic()) > 0:
+            before, self._seen = self._seen, self.stamp()
+            if before is not None and self._seen != before:
+                return
+            time.sleep(left if self._seen is None else min(left, _LOOK_S))
 
     def stamp(self) -> int | None:
         """A number that every write changes, whoever made it; it costs less than a look.
@@ -227,20 +121,16 @@ class Database:
         """
         if self.dialect != "sqlite":
             return None
-        with self._in_words(), self._stamping:
-            self._stamped = self._stamped or self._engine.connect()
-            return dialects.writes_seen(self._stamped)
+        with self._in_words(), self._watching:
+            self._watch = self._watch or self._engine.connect()
+            return dialects.writes_seen(self._watch)
 
     def close(self) -> None:
         """Close every connection that nobody uses; the next use opens new ones."""
-        while self._idle:
-            self._idle.pop().close()
-        if self._watch is not None:
-            self._watch.close()
-            self._watch = None
-        if self._stamped is not None:
-            self._stamped.close()
-            self._stamped = None
+        with self._watching:
+            if self._watch is not None:
+                self._watch.close()
+                self._watch = None
         self._engine.dispose()
 
     def __enter__(self) -> Database:
@@ -309,7 +199,6 @@ def shown(settings: WorkerSettings) -> str:
 
 
 _TROUBLE = (sa.exc.DatabaseError, sa.exc.InterfaceError)
-_STEP_TROUBLE = (*_TROUBLE, NotCommittedError, NoTurnError)
 
 
 def _is_trouble(error: sa.exc.DBAPIError) -> bool:
@@ -389,7 +278,7 @@ def _bring_forward(db: Database) -> None:
     with _migration_lock(db.settings):
         if db.dialect == "sqlite":
             _switch_to_wal(db)
-        with db.write_tx(alone=True) as conn:
+        with db.write_tx() as conn:
             version = _version(conn, db.settings)
             if version == newest:
                 return

@@ -180,11 +180,12 @@ def begin_writing(conn: Connection, patience_s: float) -> None:
         _postgresql_begin_writing(conn, patience_s)
 
 
-def commit(conn: Connection) -> None:
-    """End a transaction of SQLite that one of the two above began. Raises what `execute` raises."""
-    execute(conn, "COMMIT")
-    if conn.in_transaction():  # SQLAlchemy's own mark, set by its first statement
-        conn.commit()
+def is_open(conn: Connection) -> bool:
+    """Whether the transaction goes on: SQLite ends one by itself when its disk fails."""
+    if conn.dialect.name != "sqlite":
+        return True
+    driver: Any = conn.connection.dbapi_connection
+    return bool(driver.in_transaction)
 
 
 def execute(conn: Connection, sql: str, values: Sequence[Any] | dict[str, Any] = ()) -> Any:
@@ -258,7 +259,11 @@ def _sqlite(url: sa.URL) -> Engine:
             "timeout": PATIENCE_S,
             "cached_statements": _STATEMENTS_KEPT,
         },
-        max_overflow=-1,  # a thread that waits for a connection waits for nothing
+        # A thread that waits for a connection waits for nothing; the one that was used last has the
+        # newest pages in memory.
+        pool_size=8,
+        max_overflow=-1,
+        pool_use_lifo=True,
     )
     name = url.database or ":memory:"
     if name != ":memory:" and not name.startswith("file:"):

@@ -145,7 +145,7 @@ def _prune(db: Database, row: Row[Any], *, actor: str, dry_run: bool, selected_t
     found = Pruned(row.id, sum(file.lstat().st_size for file in files), len(files))
     if dry_run:
         return found
-    with db.write_tx(alone=True) as conn:
+    with db.write_tx() as conn:
         # First the word, then the deed: a job that somebody retries meanwhile is not touched.
         mine = update(job).where(job.c.id == row.id, job.c.state == row.state)
         if conn.execute(mine.values(pruned_at=time.time())).rowcount != 1:

@@ -110,7 +110,7 @@ def submit(db: Database, wanted: Submission, *, actor: str, key: str | None = No
     found = candidate(wanted.kind, wanted.config, wanted.name)
     not_before = start_time(wanted.not_before, time.time(), partial(lane_zone, db))
 
-    def put(conn: Connection) -> Submitted:
+    with db.write_tx() as conn:
         if key is not None and (repeated := _answer_of(conn, wanted, key)) is not None:
             return repeated
         terms = terms_of(conn, wanted, not_before)
@@ -120,8 +120,6 @@ def submit(db: Database, wanted: Submission, *, actor: str, key: str | None = No
         if key is not None:
             keys.remember(conn, key, wanted.body_hash(), Owner(job_id, None))
         return Submitted(job_id, repeated=False)
-
-    return db.write(put)
 
 
 def _answered(db: Database, wanted: Submission, key: str | None) -> Submitted | None:
@@ -206,11 +204,8 @@ class Ready(NamedTuple):
 def look(db: Database, *, skip: Sequence[int] = (), now: float | None = None) -> Ready:
     """A cheap look before a claim: a queue with nothing to do costs no write."""
     known = _but(skip) | {"now": _moment(now)}
-    if skip:
-        with db.read() as conn:
-            row = conn.execute(_LOOK_BUT, known).one()
-    else:
-        row = db.glance(lambda conn: _LOOK.one(conn, known))
+    with db.read() as conn:
+        row = conn.execute(_LOOK_BUT, known).one() if skip else _LOOK.one(conn, known)
     return Ready(bool(row.claimable), bool(row.due), bool(row.paused))
 
 

@@ -61,7 +61,7 @@ def submit_sweep(
             return before
     candidates = checked_candidates(wanted)
     not_before = start_time(wanted.not_before, time.time(), partial(lane_zone, db))
-    with db.write_tx(alone=True) as conn:
+    with db.write_tx() as conn:
         if key is not None and (before := _before(conn, key, body_hash)) is not None:
             return before
         terms = terms_of(conn, wanted, not_before)

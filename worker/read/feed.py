@@ -30,7 +30,8 @@ def changes_after(db: Database, last_id: int, limit: int = 500) -> list[ChangeVi
 
 def last_change_id(db: Database) -> int:
     """0 before the first change."""
-    newest = db.glance(lambda conn: _NEWEST_CHANGE.one_or_none(conn, {}))
+    with db.read() as conn:
+        newest = _NEWEST_CHANGE.one_or_none(conn, {})
     return newest.id if newest else 0
 
 

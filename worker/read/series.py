@@ -167,7 +167,8 @@ def tail(
     """The newest values of a series (up to a step) as (step, value), oldest first."""
     last = _MAX_STEP if up_to is None else up_to
     asked = {"job": job_id, "series": name, "last": last, "most": limit}
-    rows = db.glance(lambda conn: _TAIL.all(conn, asked))
+    with db.read() as conn:
+        rows = _TAIL.all(conn, asked)
     return [(row.step, row.value) for row in rows][::-1]
 
 

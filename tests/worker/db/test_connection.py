@@ -7,7 +7,6 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import pytest
 import sqlalchemy as sa
@@ -56,25 +55,6 @@ def test_sqlite_runs_in_wal_with_full_sync_and_foreign_keys(db: Database) -> Non
         ]
 
     assert found == ["wal", 2, 1, 10_000]
-
-
-def test_a_glance_that_finds_the_file_locked_waits_like_any_reader(db: Database) -> None:
-    """It takes a writer's connection, whose patience for other programs is short."""
-    found: list[tuple[int, bool]] = []
-    with db.write_tx():
-        pass  # leaves such a connection
-
-    def look(conn: sa.Connection) -> str:
-        patience = conn.exec_driver_sql("PRAGMA busy_timeout").scalar_one()
-        driver: Any = conn.connection.dbapi_connection
-        found.append((patience, driver.in_transaction))
-        if len(found) == 1:
-            trouble = dialects.sqlite_module().OperationalError("database is locked")
-            raise sa.exc.OperationalError("SELECT 1", None, trouble)
-        return "seen"
-
-    assert db.glance(look) == "seen"
-    assert found == [(3, False), (10_000, True)]
 
 
 def test_a_failed_write_leaves_nothing(db: Database) -> None:

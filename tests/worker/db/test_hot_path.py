@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-import pytest
-import sqlalchemy as sa
-
 from tests.worker.queue.verbs import by_hand
-from worker.attempt.settlement import Verdict
-from worker.attempt.writing import write_verdict
 from worker.db import dialects
 from worker.db.connection import Database, url_of
-from worker.lane.lease import hold_lane
 from worker.queue.states import State
-from worker.queue.submit import claim, enqueue, look
+from worker.queue.submit import enqueue
 from worker.settings import WorkerSettings
 
 FRAME = 24 + 4096
@@ -53,51 +46,6 @@ def test_the_commits_of_a_job_write_few_pages(db: Database) -> None:
 
         hand.settle(taken, State.SUCCEEDED)
         assert log.pages() == 14
-
-
-def test_the_steps_of_a_job_take_few_statements(
-    db: Database, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Each takes the interpreter's lock anew, which beside other threads costs more than the
-    statement itself. Begin and commit are counted.
-    """
-    run = dialects.execute
-    said: list[str] = []
-
-    def execute(conn: sa.Connection, sql: str, values: Any = ()) -> Any:
-        said.append(sql)
-        return run(conn, sql, values)
-
-    def statements(step: Callable[[], object]) -> int:
-        said.clear()
-        step()
-        return len(said)
-
-    put = partial(enqueue, db, "tally", {}, actor="test", force=True)
-    with hold_lane(db, db.settings) as lease:
-
-        def take(conn: sa.Connection) -> int:
-            taken = claim(conn, lane=lease.lane, fence=lease.fence + 1, actor="test")
-            assert taken is not None
-            lease.advance(conn, taken.job_id)
-            return taken.job_id
-
-        def settle(number: int) -> None:
-            write_verdict(lease, number, 1, Verdict(State.SUCCEEDED, "done"))
-
-        number = put()
-        db.write(take)  # what a connection sets once is set
-        lease.fence += 1
-        settle(number)
-        monkeypatch.setattr(dialects, "execute", execute)
-
-        assert statements(put) == 4
-        # The driver knows the new id; to ask for it takes as long as the INSERT itself.
-        assert not [sql for sql in said if "RETURNING" in sql]
-        assert statements(lambda: look(db)) == 1
-        assert statements(lambda: db.write(take)) == 5
-        lease.fence += 1
-        assert statements(lambda: settle(number + 1)) == 8
 
 
 def test_a_connection_keeps_more_statements_compiled_than_the_program_has(db: Database) -> None:
