@@ -62,8 +62,8 @@ STREAM_S, STREAM_SHARE = 5.0, 20.0
 SERIES = ("pool/score", "pool/reward_mean", "train/kl", "train/entropy", "rollout/length_mean")
 _WARM = 3
 DRAWS = 20
-LOOK_S, REST_S, LEFT_ALONE_S = 0.5, 0.5, 0.7
-"""So long somebody looks at the board, rests the pointer on a link, and a page is left to draw."""
+LOOK_S, LEFT_ALONE_S = 0.5, 0.7
+"""So long somebody looks at the board, and a page is left to draw."""
 
 
 @dataclass(frozen=True)
@@ -111,8 +111,7 @@ def measure(folder: Path, options: argparse.Namespace) -> list[Figure]:
     """Fill a directory, serve it, look at it from everywhere."""
     os.environ["NIGHTLANE_DATA_DIR"] = str(folder / "data")
     os.environ["NIGHTLANE_LOCK_DIR"] = str(folder / "locks")
-    # Nobody supervises the running job between its steps. It must not turn stale, and with that
-    # move what stands below it, while a pointer rests on a link.
+    # Nobody supervises the running job between its steps; it must not turn stale.
     os.environ["NIGHTLANE_LEASE_S"] = "3600"
     settings = WorkerSettings()
     with open_database(settings) as db:
@@ -410,7 +409,6 @@ def first_draws(url: str, long_run: int, setting: str) -> list[Figure]:
 
     Counted from the beginning of the navigation: in the tab that shows the board, as somebody goes
     there who has looked at it, and in a new tab, whose renderer the browser has to start first.
-    With a pointer, from the click: the browser makes the page while the pointer rests on its link.
     Told beside it are when that frame's pixels stood on the screen (the browser's first contentful
     paint), and when the browser's own charts, which can be zoomed and read by keys, have their
     lines on the canvas in place of the server's.
@@ -419,7 +417,7 @@ def first_draws(url: str, long_run: int, setting: str) -> list[Figure]:
     a page anything while it draws.
     """
     address = f"{url}/jobs/{long_run}"
-    from_board, new_tab, by_pointer = [], [], []
+    from_board, new_tab = [], []
     with tempfile.TemporaryDirectory() as profile, piped(Path(profile), ARGUMENTS) as tab:
         for _ in range(DRAWS + _WARM):
             _look_at(tab, url)
@@ -433,17 +431,12 @@ def first_draws(url: str, long_run: int, setting: str) -> list[Figure]:
                 time.sleep(LEFT_ALONE_S)
                 eventually(partial(ask, _DRAWN), "drawn in the new tab", within_s=PATIENCE_S)
                 new_tab.append(ask(_SINCE_BEGUN))
-        for _ in range(DRAWS + _WARM):
-            _look_at(tab, url)
-            by_pointer.append(_pointed(tab, long_run))
     name = f"100,000 points, {setting}: "
     told = []
     for way, moments in (("from the board", from_board), ("in a new tab", new_tab)):
         shown, *later = zip(*moments[_WARM:], strict=True)
         told.append(figure(name + way, shown, DRAWN_MS, "ms", _later(*later)))
-    ahead, shown, *later = zip(*by_pointer[_WARM:], strict=True)
-    more = f"{_later(*later)}, {sum(ahead)} made ahead"
-    return [*told, figure(name + "by pointer", shown, DRAWN_MS, "ms", more)]
+    return told
 
 
 def _later(painted: Sequence[float], drawn: Sequence[float]) -> str:
@@ -460,18 +453,6 @@ def _look_at(tab: Tab, address: str) -> None:
     time.sleep(LOOK_S)
 
 
-def _pointed(tab: Tab, long_run: int) -> tuple[bool, float, float, float]:
-    """Whether it was made ahead; ms from the click to each of `_MOMENTS`."""
-    tab.value(_NOTE_CLICK)
-    place = tab.point(f"a[href='/jobs/{long_run}']")
-    time.sleep(REST_S)
-    tab.press(*place)
-    time.sleep(LEFT_ALONE_S)
-    tab.until(f"location.pathname === '/jobs/{long_run}' && {_DRAWN}")
-    activated, *moments = tab.value(_SINCE_CLICK)
-    return activated > 0, *moments
-
-
 _DRAWN = "performance.getEntriesByName('charts-shown').length"
 _MOMENTS = ("stills-shown", "first-contentful-paint", "charts-drawn")
 """When the frame with the server's charts was made, when its pixels stood on the screen, and when
@@ -479,18 +460,6 @@ the lines of the browser's own charts stood on the canvas."""
 _SINCE_BEGUN = f"""{json.dumps(_MOMENTS)}.map(
   (name) => performance.getEntriesByName(name)[0].startTime
 )"""
-_NOTE_CLICK = """addEventListener("click", ({ timeStamp }) => {
-  localStorage.clicked = performance.timeOrigin + timeStamp;
-})"""
-_SINCE_CLICK = """(() => {
-  const { activationStart } = performance.getEntriesByType("navigation")[0];
-  const since = (name) => {
-    const at = performance.getEntriesByName(name)[0].startTime;
-    return performance.timeOrigin + Math.max(activationStart, at) - Number(localStorage.clicked);
-  };
-  return [activationStart, ...MOMENTS.map(since)];
-})()""".replace("MOMENTS", json.dumps(_MOMENTS))
-"""Of a page made ahead what counts is when it was there to be seen."""
 
 
 def first_load(url: str) -> Figure:

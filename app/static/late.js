@@ -19,7 +19,7 @@
     ? (task) => scheduler.postTask(task, { priority: "user-blocking" })
     : setTimeout;
 
-  const seen = document.visibilityState === "visible" && !document.prerendering;
+  const seen = document.visibilityState === "visible";
   if (!seen) go();
   requestAnimationFrame(() => next(() => {
     performance.mark("stills-shown"); // for who measures: the frame with the server's charts has been made

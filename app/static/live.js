@@ -108,11 +108,6 @@
         watch();
       }
     });
-    // Made while a pointer rested on its link, a page is hidden until it is visited: it follows nothing
-    // till then. What it does not know to have missed, or has by its age, it asks for.
-    document.addEventListener("prerenderingchange", () => {
-      if (seen === null || performance.now() > BEAT_MS) refreshAll("resync");
-    });
     addEventListener("pagehide", () => stream.rest());
     addEventListener("pageshow", (event) => {
       if (event.persisted) watch();

@@ -19,10 +19,8 @@ STATIC_FOLDER = Path(__file__).parents[1] / "static"
 TOKENS = tuple(f"vendor/open-props.{name}.min.css" for name in ("colors", "sizes", "borders"))
 SHEETS = (*TOKENS, "vendor/uPlot.min.css", "cockpit.css")
 """Of every page."""
-SCRIPTS = ("vendor/htmx.min.js", "stream.js", "live.js", "keys.js", "ahead.js")
-"""Of every page: what keeps it live, its keys, and which pages may be made before the click."""
-AHEAD = ("ahead.json",)
-"""Inside every page, for the last of these."""
+SCRIPTS = ("vendor/htmx.min.js", "stream.js", "live.js", "keys.js")
+"""Of every page: what keeps it live, and its keys."""
 CHARTS = ("vendor/uPlot.iife.min.js", "charts.js")
 """Of every page, and the last of it."""
 RUN_PAGE_STYLE = (*SHEETS, "run.css")

@@ -15,7 +15,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from app.web.assets import AHEAD, RUN_PAGE_SCRIPT, RUN_PAGE_STYLE, allowed
+from app.web.assets import RUN_PAGE_SCRIPT, RUN_PAGE_STYLE, allowed
 from app.web.problems import problem_response
 
 MAX_BODY_BYTES = 1024 * 1024
@@ -27,7 +27,7 @@ SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 CONTENT_SECURITY_POLICY = "; ".join(
     (
         "default-src 'none'",
-        f"script-src 'self' {allowed(RUN_PAGE_SCRIPT)} {allowed(AHEAD)}",
+        f"script-src 'self' {allowed(RUN_PAGE_SCRIPT)}",
         "worker-src 'self'",
         f"style-src 'self' {allowed(RUN_PAGE_STYLE)}",
         "img-src 'self' data:",

@@ -1,8 +1,7 @@
 """Chromium by its own pipe, as its developer tools speak to it.
 
-Playwright attaches to a page in a way that turns off pages made ahead of their visit (the browser
-says so: `PrerenderingDisabledByDevTools`). Here the tab is attached to, as the developer tools do,
-and the browser does what it does for a person. Knows a pointer and expressions, no selectors.
+Playwright's own scripts and emulation cost a page some 45 ms (docs/experiments.md). Here the tab is
+attached to, as the developer tools do. Knows expressions, no selectors.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ class Tab:
         self._rest = b""
         self._asked = 0
         self._pages: dict[str, dict[str, Any]] = {}
-        """Session → target, of the page in the tab and of those made ahead for it."""
+        """Session → target, of the page in the tab."""
         tab = next(found for found in self.targets() if found["type"] == "tab")
         whole = {"targetId": tab["targetId"], "flatten": True}
         session = self._call("Target.attachToTarget", whole)["sessionId"]
@@ -69,52 +68,29 @@ class Tab:
         finally:
             self._call("Target.closeTarget", {"targetId": target})
 
-    def value(self, expression: str, *, ahead: bool = False) -> Any:
-        """What it is in the page shown, or in the one made ahead; None without such a page."""
+    def value(self, expression: str) -> Any:
+        """What it is in the page shown; None between two pages."""
         wanted = {"expression": expression, "returnByValue": True}
         try:
-            session = self._session(ahead=ahead)
+            session = self._session()
             return self._call("Runtime.evaluate", wanted, session)["result"].get("value")
         except (LookupError, RuntimeError):
             self.targets()  # between two pages: with the answer comes word of the next one
             return None
 
-    def until(self, expression: str, *, ahead: bool = False) -> Any:
+    def until(self, expression: str) -> Any:
         """Ask until it holds. Raises TimeoutError."""
         ends = time.monotonic() + PATIENCE_S
-        while not (found := self.value(expression, ahead=ahead)):
+        while not (found := self.value(expression)):
             if time.monotonic() > ends:
                 raise TimeoutError(expression)
             time.sleep(0.02)
         return found
 
-    def point(self, selector: str) -> tuple[float, float]:
-        """The pointer to the middle of an element."""
-        x, y = self.until(
-            f"(() => {{ const found = document.querySelector({json.dumps(selector)});"
-            " found?.scrollIntoView({ block: 'center', behavior: 'instant' });"
-            " const box = found?.getBoundingClientRect();"
-            " return box && [box.x + box.width / 2, box.y + box.height / 2]; })()"
-        )
-        self._pointer("mouseMoved", x, y)
-        return x, y
-
-    def press(self, x: float, y: float) -> None:
-        """The left button, down and up."""
-        self._pointer("mousePressed", x, y, button="left", clickCount=1)
-        self._pointer("mouseReleased", x, y, button="left", clickCount=1)
-
-    def _pointer(self, kind: str, x: float, y: float, **more: Any) -> None:
-        # The answer to the click that leaves a page may never come: nobody waits for any of them.
-        self._send(
-            "Input.dispatchMouseEvent", {"type": kind, "x": x, "y": y, **more}, self._session()
-        )
-
-    def _session(self, *, ahead: bool = False) -> str:
-        """Of the page that is seen, or of the one made ahead. Raises LookupError."""
-        for session, target in self._pages.items():
-            if (target.get("subtype") == "prerender") is ahead:
-                return session
+    def _session(self) -> str:
+        """Of the page that is seen. Raises LookupError."""
+        for session in self._pages:
+            return session
         raise LookupError
 
     # --- the wire: JSON, each message ended by a zero ---

@@ -335,7 +335,7 @@ def test_no_page_and_no_asset_of_ours_asks_another_host() -> None:
 
 def test_nothing_in_a_file_inside_a_page_can_end_its_element() -> None:
     """It stands there unescaped."""
-    for names in (assets.RUN_PAGE_STYLE, assets.RUN_PAGE_SCRIPT, assets.AHEAD, report_file.SHEETS):
+    for names in (assets.RUN_PAGE_STYLE, assets.RUN_PAGE_SCRIPT, report_file.SHEETS):
         assert "</" not in assets.inside(names)
         assert "<!--" not in assets.inside(names)
 
