@@ -476,8 +476,6 @@ window.nightlaneCharts = (() => {
     palette.clear();
     redraw();
   });
-  // The script is the last thing in the page: the page stands.
-  performance.mark("charts-begin");
   mount();
   return { mount, refresh, reload, redraw };
 })();

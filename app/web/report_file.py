@@ -11,9 +11,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from markupsafe import Markup
+
 from app.charts.sparkline import sparkline
 from app.text.autonomy_words import numbers_in_words
-from app.web.assets import TOKENS, inside
+from app.web.assets import STATIC_FOLDER, TOKENS
 from app.web.templating import environment
 from worker.db.connection import Database
 from worker.report import choices, gains
@@ -54,11 +56,17 @@ def context_of(db: Database, report: Report) -> dict[str, Any]:
 
 def render_file(db: Database, report: Report, now: float) -> str:
     """The whole report as one HTML document."""
-    css = inside(SHEETS)
+    css = style()
     template = environment().get_template("report_file.html")
     return template.render(
         {**context_of(db, report), "css": css, "now": now, "path": "", "part": None, "live": False}
     )
+
+
+def style() -> Markup:
+    """The sheets as they stand in the file; none holds a `</`, which would end the element."""
+    sheets = (STATIC_FOLDER / name for name in SHEETS)
+    return Markup("\n".join(sheet.read_text("utf-8") for sheet in sheets))  # noqa: S704 - our own
 
 
 def file_name(report: Report) -> str:

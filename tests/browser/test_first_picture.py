@@ -80,52 +80,6 @@ def test_no_line_moves_when_the_browsers_chart_takes_its_place(
     assert abs(_top(page, "#series-h") - place) <= 12, "what is below moves by less than a line"
 
 
-@pytest.mark.requirement("UI-11")
-def test_scripts_are_asked_for_behind_the_first_frame(
-    visit: Visits, house: House, attempt: Attempt
-) -> None:
-    """The one that waits for the frame stands in the page."""
-    page = visit(house).open(f"/jobs/{attempt.job_id}")
-    expect(page.locator("#plot-learning canvas")).to_be_visible()
-
-    shown = page.evaluate("performance.getEntriesByName('stills-shown')[0].startTime")
-    asked = page.evaluate(_SCRIPTS)
-
-    assert all(at >= shown for at in asked.values()), asked
-    assert {"htmx.min.js", "uPlot.iife.min.js", "charts.js", "run.js", "live.js"} <= set(asked)
-
-
-@pytest.mark.requirement("UI-11")
-def test_no_frame_comes_before_the_whole_page(
-    visit: Visits, house: House, attempt: Attempt
-) -> None:
-    """A frame of its beginning would cost a new tab as much as the one with the charts."""
-    page = visit(house).page
-    page.add_init_script(_FIRST_FRAME)
-    slow = {"offline": False, "latency": 0, "downloadThroughput": 20_000, "uploadThroughput": -1}
-    page.context.new_cdp_session(page).send("Network.emulateNetworkConditions", slow)
-
-    page.goto(f"{house.server.url}/jobs/{attempt.job_id}")
-
-    page.wait_for_function("window.firstFrame")
-    first = page.evaluate("window.firstFrame")
-    drawn = page.locator(".plot.has-values").count()
-    assert first == {"charts": drawn, "whole": True}
-    assert drawn > 1
-
-
-_FIRST_FRAME = """requestAnimationFrame(() => {
-  window.firstFrame = {
-    charts: document.querySelectorAll(".still").length,
-    whole: document.querySelector("script[data-behind]") !== null,
-  };
-});"""
-
-_SCRIPTS = """Object.fromEntries(performance.getEntriesByType("resource")
-  .filter(({ initiatorType }) => initiatorType === "script")
-  .map(({ name, startTime }) => [new URL(name).pathname.split("/").at(-1), startTime]))"""
-
-
 def _lines(page: Page) -> list[Image.Image]:
     """Of the wide chart and of one with units at both sides, white where its first line is."""
     return [

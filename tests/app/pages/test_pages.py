@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from sqlalchemy import update
 from starlette.testclient import TestClient
 
-from app.web import assets, report_file
+from app.web import report_file
 from app.web.assets import STATIC_FOLDER
 from app.web.shipped import demo_recipe
 from app.web.templating import TEMPLATE_FOLDER
@@ -333,11 +333,19 @@ def test_no_page_and_no_asset_of_ours_asks_another_host() -> None:
         assert "@import" not in path.read_text()
 
 
-def test_nothing_in_a_file_inside_a_page_can_end_its_element() -> None:
-    """It stands there unescaped."""
-    for names in (assets.RUN_PAGE_STYLE, assets.RUN_PAGE_SCRIPT, report_file.SHEETS):
-        assert "</" not in assets.inside(names)
-        assert "<!--" not in assets.inside(names)
+def test_every_style_and_script_of_a_page_is_a_linked_file() -> None:
+    """So the policy can refuse all text inside a page; the report's one file is no page."""
+    for path in TEMPLATE_FOLDER.rglob("*.html"):
+        text = path.read_text("utf-8")
+        assert ("<style" in text) == (path.name == "report_file.html"), path.name
+        assert not re.search(r"\s(style|on[a-z]+)=", text), path.name
+        assert all(" src=" in tag for tag in re.findall("<script[^>]*>", text)), path.name
+
+
+def test_no_sheet_inside_the_report_file_can_end_its_element() -> None:
+    """They stand there unescaped."""
+    assert "</" not in report_file.style()
+    assert "<!--" not in report_file.style()
 
 
 def test_every_asset_of_a_page_is_served_with_its_own_hash(client: TestClient) -> None:

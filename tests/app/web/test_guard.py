@@ -66,6 +66,7 @@ def test_every_answer_forbids_inline_script_framing_sniffing_and_keeping(
     for answer in (client.get("/"), client.get("/nope"), client.get("/", headers={"host": "x"})):
         policy = answer.headers["content-security-policy"]
         assert "unsafe" not in policy
+        assert "sha256" not in policy, "nor one text by its hash: a page links what it needs"
         assert "frame-ancestors 'none'" in policy
         assert answer.headers["x-content-type-options"] == "nosniff"
         assert answer.headers["cache-control"] == "no-store"
