@@ -1,10 +1,7 @@
-"""One statement for a move of a job: audit, counters and feed; and a lane that announces itself.
+"""An audit row counts and announces itself, and so does a lane that changes its holder or its job.
 
-The statement is an INSERT into the view `job_move`. A program of before writes `job_event` itself,
-and the rest beside it: one that still runs while this comes counts its moves once, as ever.
-A later migration that builds `job_event`, `state_count` or `change` anew drops the view first and
-makes it again with its trigger; one that builds `lane` anew makes that one's again: SQLite drops a
-trigger with its table.
+A later migration that builds `job_event` or `lane` anew makes the trigger again: SQLite drops it
+with its table.
 """
 
 from alembic import op
@@ -14,24 +11,19 @@ down_revision = "0008"
 branch_labels = None
 depends_on = None
 
-_RECORD = """
-    INSERT INTO job_event (job_id, at, actor, from_state, to_state, why)
-    VALUES (NEW.job_id, NEW.at, NEW.actor, NEW.from_state, NEW.to_state, NEW.why);
+_RECORDED = """
     UPDATE state_count SET n = n - 1 WHERE state = NEW.from_state;
     UPDATE state_count SET n = n + 1 WHERE state = NEW.to_state;
     INSERT INTO change (topic, job_id) VALUES ('job', NEW.job_id), ('board', NEW.job_id);
 """
 _ANNOUNCE = "INSERT INTO change (topic, job_id) VALUES ('lane', NEW.job_id);"
 _TRIGGERS = (
-    ("job_move_recorded", "INSTEAD OF INSERT ON job_move", _RECORD),
+    ("job_event_recorded", "AFTER INSERT ON job_event", _RECORDED),
     ("lane_announced", "AFTER UPDATE OF holder, job_id ON lane", _ANNOUNCE),
 )
 
 
 def upgrade() -> None:
-    op.execute(
-        "CREATE VIEW job_move AS SELECT job_id, at, actor, from_state, to_state, why FROM job_event"
-    )
     for name, when, body in _TRIGGERS:
         if op.get_bind().dialect.name == "sqlite":
             op.execute(f"CREATE TRIGGER {name} {when} BEGIN {body} END")

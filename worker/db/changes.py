@@ -1,8 +1,8 @@
 """The change feed: what a live page must draw again.
 
-One row a change, written in the transaction that made it; moves of a job and of a lane are written
-down by the database itself (`job_move`, migration 0009). Only a tail is kept; a page that was away
-for longer than that draws itself anew.
+One row a change, written in the transaction that made it; those of an audit row and of a lane are
+written by the database itself, in triggers. Only a tail is kept; a page that was away for longer
+than that draws itself anew.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import JSON, Column, Index, MetaData, Table, Text, text
+from sqlalchemy import JSON, Index, Table, Text, text
 from sqlmodel import Field, SQLModel
 
 CLAIMABLE = "state = 'queued' AND defer_reason IS NULL"
@@ -193,7 +193,9 @@ class QueuePause(SQLModel, table=True):
 
 
 class JobEvent(SQLModel, table=True):
-    """The audit: who moved a job, when and why."""
+    """The audit: who moved a job, when and why. A trigger counts each row in `state_count` and
+    announces it in `change`; from a state to the same one it is a note, from none a creation.
+    """
 
     __tablename__ = "job_event"
     __table_args__ = (Index("ix_job_event_job_id", "job_id", "id"),)
@@ -296,12 +298,3 @@ metric_rollup: Table = _tables["metric_rollup"]
 change: Table = _tables["change"]
 lane: Table = _tables["lane"]
 state_count: Table = _tables["state_count"]
-
-job_move = Table(
-    "job_move",
-    MetaData(),
-    *(Column(column.name, column.type) for column in job_event.c if column.name != "id"),
-)
-"""A view of the audit. Each row that is put into it is written there, counted in `state_count`, and
-announced in `change`: one statement for each move of a job.
-"""

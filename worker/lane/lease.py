@@ -4,7 +4,7 @@ The lease and its fence decide: a holder whose fence is not the newest writes no
 machine-wide lock keeps two data directories off one accelerator; it is closed on exec, so no
 engine keeps it. A holder that is provably dead is replaced at once; one that is silent for longer
 than the lease is verified, killed and confirmed gone first, and so is what is left of its attempts.
-A change of holder or of job announces itself (a trigger of `lane`, migration 0009). Knows no job
+A change of holder or of job announces itself (a trigger of `lane`). Knows no job
 but the one that the lane runs, and starts nothing.
 """
 

@@ -31,7 +31,7 @@ from sqlalchemy.sql.dml import ReturningUpdate
 
 from worker.db import changes
 from worker.db.prepared import Prepared
-from worker.db.tables import job, job_move
+from worker.db.tables import job, job_event
 
 
 class State(StrEnum):
@@ -178,7 +178,7 @@ def apply(
     return moved
 
 
-_RECORD = Prepared(insert(job_move))
+_RECORD = Prepared(insert(job_event))
 
 
 def _record(

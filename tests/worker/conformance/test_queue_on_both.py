@@ -23,7 +23,7 @@ from worker.db.tables import job, lane
 from worker.drain import drain
 from worker.lane.lease import LaneHeldError, Lease, LeaseLostError, hold_lane
 from worker.lane.process_id import ProcessIdentity
-from worker.queue.states import State
+from worker.queue.states import State, note
 from worker.queue.submit import claim, enqueue
 from worker.read import feed
 from worker.read import jobs as views
@@ -67,6 +67,10 @@ def test_every_move_is_counted_and_announced_in_the_statement_that_records_it(
     moved: list[tuple[str, int | None]] = [("job", number), ("board", number)]
     assert news() == moved
     assert views.counts(db)[State.QUEUED] == 1
+    with db.write_tx() as conn:
+        note(conn, number, State.QUEUED, actor="ada", why="moved to the front")
+    assert news() == moved
+    assert views.counts(db)[State.QUEUED] == 1  # a note moves nothing
 
     with hold_lane(db, settings) as lease:
         assert news() == [("lane", None)]

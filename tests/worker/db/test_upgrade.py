@@ -87,28 +87,3 @@ def test_tables_that_are_built_anew_keep_their_rows_and_numbers(settings: Worker
     assert (second.n, second.outcome, second.cause) == (2, "succeeded", None)
     assert known == 41
     assert [(one.id, one.topic) for one in news] == [(42, "job"), (43, "board")]
-
-
-@pytest.mark.requirement("JB-01")
-def test_a_move_that_a_program_of_before_makes_is_counted_once(settings: WorkerSettings) -> None:
-    """A drain that was started before the upgrade goes on: it writes the audit row, the counter and
-    the change by itself, as its version did.
-    """
-    with _of_version(settings, "0008") as conn:
-        conn.execute(A_JOB_DONE)
-    with open_database(settings) as db:
-        before = views.counts(db), feed.last_change_id(db)
-        with db.write_tx() as conn:
-            for statement in (
-                "INSERT INTO job_event (job_id, at, actor, from_state, to_state, why) "
-                "VALUES (1, 5.0, 'drain:1', 'running', 'succeeded', 'the engine finished')",
-                "UPDATE state_count SET n = n + 1 WHERE state = 'succeeded'",
-                "INSERT INTO change (topic, job_id) VALUES ('job', 1), ('board', 1)",
-            ):
-                conn.exec_driver_sql(statement)
-
-        counted = views.counts(db)[State.SUCCEEDED] - before[0][State.SUCCEEDED]
-        news = feed.changes_after(db, before[1])
-        assert counted == 1
-        assert [one.topic for one in news] == ["job", "board"]
-        assert len(views.audit(db, 1)) == 1
