@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from engine.models import lora as adapters
+from engine.models import lora
 
 CHUNK_BYTES = 64 * 2**20
 """Default limit of one piece of fp32 logits."""
@@ -113,7 +113,7 @@ def halves(model: Any) -> Halves | None:
 
     Some families scale or cap their logits behind the head; that is tried, not looked up.
     """
-    causal = model.get_base_model() if adapters.adapted(model) else model
+    causal = model.get_base_model() if lora.adapted(model) else model
     body, head = causal.base_model, causal.get_output_embeddings()
     if body is causal or getattr(head, "weight", None) is None:
         return None

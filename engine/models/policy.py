@@ -20,9 +20,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenize
 from transformers.utils import logging as transformers_logging
 
 from engine.contract.errors import RLLoopError
-from engine.models import lora as adapters
+from engine.models import lora, tiny
 from engine.models import precision as precisions
-from engine.models import tiny
 from engine.models.precision import Precision
 from engine.models.vocabulary import readable
 
@@ -87,8 +86,8 @@ class Policy:
 
     def save(self, folder: Path) -> None:
         """A plain Hugging Face folder `model` inside `folder`, or a PEFT one `adapter`."""
-        if adapters.adapted(self.model):
-            adapters.save(self.model, folder / "adapter")
+        if lora.adapted(self.model):
+            lora.save(self.model, folder / "adapter")
             return
         target = folder / "model"
         target.mkdir()
@@ -106,8 +105,8 @@ class Policy:
     def load(self, folder: Path, version: int) -> None:
         """Take over the weights that `save(folder)` wrote; parameters keep their identity."""
         self.version = version
-        if adapters.adapted(self.model):
-            adapters.load(self.model, folder / "adapter")
+        if lora.adapted(self.model):
+            lora.load(self.model, folder / "adapter")
             return
         saved = load_file(folder / "model" / WEIGHTS)
         with torch.no_grad():

@@ -14,12 +14,12 @@ from typing import Any
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 from engine.contract.errors import RLLoopError
-from engine.models import lora as adapters
+from engine.models import lora
 
 
 def prepare(model: Any) -> None:
     """Raises RLLoopError for a model that cannot do it."""
-    causal = model.get_base_model() if adapters.adapted(model) else model
+    causal = model.get_base_model() if lora.adapted(model) else model
     if not causal.supports_gradient_checkpointing or not _layers(causal):
         raise RLLoopError.of(
             "optim.gradient_checkpointing",

@@ -9,10 +9,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from engine.contract.rl.objective import ObjectiveConfig
+from engine.contract.rl.objective import Aggregation, ObjectiveConfig
 from engine.contract.rl.optim import OptimConfig
 from engine.rl.advantages import USED, has_signal, lost
-from engine.rl.denominators import Denominators
 from engine.sampling.base import Groups, Rollout
 
 _Row = tuple[Rollout, float]
@@ -38,6 +37,33 @@ class MicroBatch:
     """Terms that pass through the model together."""
 
     terms: Sequence[Term]
+
+
+@dataclass(frozen=True)
+class Denominators:
+    """Sizes of an update's whole batch: what summed token losses are divided by.
+
+    Counted before the first micro-batch, so that each adds its share of the whole.
+    """
+
+    sequences: int
+    """Rollouts that count, whether or not they have a loss."""
+    tokens: int
+    """Their completion tokens."""
+    max_tokens: int
+    """Longest possible completion: dr_grpo's constant."""
+
+    def of(self, how: Aggregation) -> int:
+        """The number to divide by.
+
+        >>> Denominators(sequences=4, tokens=10, max_tokens=8).of("constant")
+        32
+        """
+        if how == "token_mean":
+            return self.tokens
+        if how == "constant":
+            return self.sequences * self.max_tokens
+        return self.sequences
 
 
 @dataclass(frozen=True)

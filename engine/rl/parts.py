@@ -14,8 +14,7 @@ from engine.data.overlong import fitted
 from engine.data.rows import Question
 from engine.data.split import Split, freeze
 from engine.evaluate.gate import Gate
-from engine.models import lora as adapters
-from engine.models import precision
+from engine.models import lora, precision
 from engine.models.policy import Policy, Snapshot, build
 from engine.rewards.adapter import RewardAdapter, scheduled_reward
 from engine.rl.trainer import Trainer
@@ -42,8 +41,8 @@ def build_policy(config: RLRunConfig) -> Policy:
 
 def _adapted(config: RLRunConfig, policy: Policy) -> Any:
     if config.adapter_init is not None:
-        return adapters.attach_folder(policy.model, config.adapter_init)
-    return adapters.attach_zero(
+        return lora.attach_folder(policy.model, config.adapter_init)
+    return lora.attach_zero(
         policy.model,
         base=config.base,
         rank=config.lora_rank,

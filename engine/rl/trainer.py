@@ -23,10 +23,7 @@ from engine.contract.rl.optim import OptimConfig
 from engine.models import recompute
 from engine.models.logprobs import halves
 from engine.models.policy import Policy, Snapshot
-from engine.rl.loss_terms.aggregation import masked_mean
-from engine.rl.loss_terms.combined import combined_loss
-from engine.rl.loss_terms.kl import k3
-from engine.rl.loss_terms.tokens import Tokens
+from engine.rl.loss_terms import Tokens, combined_loss, k3, masked_mean
 from engine.rl.minibatches import MicroBatch, Minibatch, plan
 from engine.rl.packing_probe import refuse_mixing
 from engine.rl.scoring import Batch, TokenScores, score

@@ -25,7 +25,7 @@ from engine.data.rows import Question
 from engine.data.split import Split
 from engine.evaluate.gate import Gate
 from engine.models.policy import Policy
-from engine.rl.loss_terms.aggregation import masked_mean
+from engine.rl.loss_terms import masked_mean
 from engine.rl.parts import Prompts
 from engine.rl.scoring import Batch, score
 from engine.run.checkpoint import Checkpoint

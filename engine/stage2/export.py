@@ -12,12 +12,11 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from engine.contract.errors import NightlaneError
+from engine.models import lora
 from engine.models.qwen3_vl import ModelError, load
 from engine.run.checkpoint import verified
-from engine.stage2.adapters import older_names
 from engine.stage2.warmed_base import base_beside
 
 _ADAPTER = "adapter_config.json"
@@ -45,11 +44,7 @@ def export(checkpoint: Path, target: Path) -> None:
     base = _base_of(checkpoint)
     vlm = load(str(base or checkpoint), dtype="auto", attn_implementation="sdpa")
     if base is not None:
-        from peft import PeftModel  # noqa: PLC0415 - seconds to import
-
-        with older_names():
-            wrapped: Any = PeftModel.from_pretrained(vlm.model, str(checkpoint))
-            vlm = replace(vlm, model=wrapped.merge_and_unload())
+        vlm = replace(vlm, model=lora.merged(vlm.model, checkpoint))
     vlm.save(target)
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,8 @@ import torch
 
 from engine.contract.errors import ConfigError, ConfigProblem
 from engine.contract.stage2.config import EMBEDDED_MODELS, Stage2Config
-from engine.models.qwen3_vl import VisionModel, add_coord_tokens_command, load
+from engine.models import lora
+from engine.models.qwen3_vl import ModelError, VisionModel, add_coord_tokens_command, load
 from engine.run.checkpoint import Checkpoint, weights_of
 from engine.run.recorder import Recorder
 from engine.run.session import Attempt
@@ -25,6 +27,9 @@ from engine.stage2.ranks import Ranks
 from engine.stage2.rollout.prompts import PromptReader
 from engine.stage2.warmup import warm_up, warmup_cache
 from engine.verdict.verdicts import best_step
+
+LANGUAGE_LINEARS = r".*language_model.*\.(q_proj|k_proj|v_proj|o_proj|gate_proj|up_proj|down_proj)"
+"""Every linear layer of the text decoder; vision tower and embeddings stay as stage 1 left them."""
 
 
 def keeps_base(config: Stage2Config) -> bool:
@@ -77,6 +82,27 @@ def keep_base(
     model: Any = vlm.model
     model.name_or_path = str(attempt.run.base)  # PEFT writes it into each adapter's config
     return {"base": weights_of(attempt.run.base)}
+
+
+def adapted(vlm: VisionModel, config: Stage2Config) -> VisionModel:
+    """The model to train as `tuning` says, matrices drawn by the seed. Raises ModelError."""
+    settings = config.model
+    if settings.tuning == "full":
+        return vlm
+    try:
+        model = lora.attach_zero(
+            vlm.model,
+            rank=settings.lora_rank,
+            alpha=settings.lora_alpha,
+            seed=config.training.seed,
+            dora=settings.tuning == "dora",
+            layers=LANGUAGE_LINEARS,
+        )
+    except ValueError as error:
+        raise ModelError(
+            f"model.tuning {settings.tuning!r}: {error}; set model.tuning: full"
+        ) from error
+    return replace(vlm, model=model)
 
 
 def restore_step_zero(

@@ -21,7 +21,6 @@ from engine.run.report import ended, result_fields
 from engine.run.session import Attempt
 from engine.run.stop import Aborted
 from engine.stage2 import corpus, opening
-from engine.stage2.adapters import with_adapter
 from engine.stage2.arguments import TRAINER_STATE, require_arguments
 from engine.stage2.callback import RunCallback, train
 from engine.stage2.learn.layout import Shown, require_packing
@@ -112,7 +111,7 @@ class _Run:
         if config.warmup is not None and resumed is None:
             self.warmup = warm_up(self.attempt, config, self.reader, self.corpus, ranks)
         base = opening.keep_base(self.attempt, config, self.reader.vlm, ranks, is_new=not resumed)
-        vlm = with_adapter(self.reader.vlm, config.model, config.training.seed)
+        vlm = opening.adapted(self.reader.vlm, config)
         self.reader = PromptReader(vlm, self.reader.pieces, config.data.prompt)
         if config.training.packing:
             prompt = self.reader(self.corpus.train[0])

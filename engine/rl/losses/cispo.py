@@ -6,7 +6,7 @@ rare ones whose ratio leaves the bounds first. The paper sets no lower bound and
 
 from __future__ import annotations
 
-from engine.rl.loss_terms.tokens import PolicyTerm, Tokens
+from engine.rl.loss_terms import PolicyTerm, Tokens
 
 
 def cispo(tokens: Tokens, low: float, high: float) -> PolicyTerm:

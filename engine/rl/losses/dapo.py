@@ -7,7 +7,7 @@ the length limit (eq. 13, `engine.rl.advantages`), and groups without signal rep
 
 from __future__ import annotations
 
-from engine.rl.loss_terms.tokens import PolicyTerm, Tokens
+from engine.rl.loss_terms import PolicyTerm, Tokens
 from engine.rl.losses.grpo import grpo
 
 

@@ -7,7 +7,7 @@ completion's own length (which favours long wrong answers). The paper drops the 
 
 from __future__ import annotations
 
-from engine.rl.loss_terms.tokens import PolicyTerm, Tokens
+from engine.rl.loss_terms import PolicyTerm, Tokens
 from engine.rl.losses.grpo import grpo
 
 

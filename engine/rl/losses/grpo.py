@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from engine.rl.loss_terms.tokens import PolicyTerm, Tokens, clipped_surrogate
+from engine.rl.loss_terms import PolicyTerm, Tokens, clipped_surrogate
 
 
 def grpo(tokens: Tokens, low: float, high: float) -> PolicyTerm:

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import torch
 
-from engine.rl.loss_terms.aggregation import masked_mean
-from engine.rl.loss_terms.tokens import PolicyTerm, Tokens, clipped_surrogate
+from engine.rl.loss_terms import PolicyTerm, Tokens, clipped_surrogate, masked_mean
 
 
 def gspo(tokens: Tokens, low: float, high: float) -> PolicyTerm:

@@ -7,7 +7,7 @@ rollouts used. One update on fresh rollouts, so there is no ratio.
 
 from __future__ import annotations
 
-from engine.rl.loss_terms.tokens import PolicyTerm, Tokens
+from engine.rl.loss_terms import PolicyTerm, Tokens
 
 
 def reinforce_kl(tokens: Tokens, low: float, high: float) -> PolicyTerm:  # noqa: ARG001 - no ratio

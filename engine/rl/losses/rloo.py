@@ -7,7 +7,7 @@ paper subtracts it from the reward.
 
 from __future__ import annotations
 
-from engine.rl.loss_terms.tokens import PolicyTerm, Tokens
+from engine.rl.loss_terms import PolicyTerm, Tokens
 
 
 def rloo(tokens: Tokens, low: float, high: float) -> PolicyTerm:  # noqa: ARG001 - no ratio

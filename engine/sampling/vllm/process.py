@@ -14,9 +14,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
-from engine.sampling.vllm import supervisor as tether
+from engine.sampling.vllm import supervisor
 
-_PATIENCE_S = tether.STOP_S + tether.GRACE_S + 10.0
+_PATIENCE_S = supervisor.STOP_S + supervisor.GRACE_S + 10.0
 _TAIL = 16 * 1024
 _SHOWN = 300
 """Characters of a log's last line in a message."""
@@ -43,7 +43,7 @@ class ServerProcess:
                 [
                     sys.executable,
                     "-IS",
-                    tether.__file__,
+                    supervisor.__file__,
                     str(os.getpid()),
                     stop_cmd or "",
                     *command,

@@ -1,4 +1,4 @@
-"""The guardian of a serving process: `python tether.py ENGINE_PID STOP_CMD COMMAND…`.
+"""The guardian of a serving process: `python supervisor.py ENGINE_PID STOP_CMD COMMAND…`.
 
 Starts the command in a session of its own, and ends all of it when the engine asks (SIGTERM) or is
 gone: the command's group, what left that group, and what a stop command reaches beyond it. It lives

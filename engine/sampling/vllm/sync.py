@@ -17,7 +17,7 @@ from pathlib import Path
 
 import torch
 
-from engine.models import lora as adapters
+from engine.models import lora
 from engine.models.policy import Policy
 from engine.sampling.vllm.client import Request, ServerApi, ServerError
 from engine.sampling.vllm.parity import Compared, Witness
@@ -67,7 +67,7 @@ class AdapterSync:
         if not place.exists():
             temporary = self._folder / ".adapter.tmp"
             shutil.rmtree(temporary, ignore_errors=True)
-            adapters.save(self._policy.model, temporary)
+            lora.save(self._policy.model, temporary)
             temporary.rename(place)
         return place
 

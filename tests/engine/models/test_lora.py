@@ -15,7 +15,7 @@ from transformers import AutoModelForCausalLM
 from engine.contract.errors import ConfigError, RLLoopError
 from engine.contract.kinds.rl_run import RLRunConfig
 from engine.contract.registry import validate
-from engine.models.lora import _without_deprecations
+from engine.models.lora import without_deprecations
 from engine.models.policy import Policy, Snapshot, build
 from engine.rl.parts import build_policy
 
@@ -68,7 +68,7 @@ def test_a_saved_adapter_is_a_plain_peft_folder(base_folder: Path, tmp_path: Pat
     policy.save(tmp_path)
 
     model = AutoModelForCausalLM.from_pretrained(base_folder)
-    with _without_deprecations():
+    with without_deprecations():
         reloaded = PeftModel.from_pretrained(model, tmp_path / "adapter")
 
     assert torch.equal(logits(reloaded), logits(policy.model))
@@ -110,7 +110,7 @@ def test_dora_trains_magnitudes_beside_directions_and_starts_at_the_base(
 
     nudge(policy)
     policy.save(tmp_path)
-    with _without_deprecations():
+    with without_deprecations():
         reloaded = PeftModel.from_pretrained(
             AutoModelForCausalLM.from_pretrained(base_folder), tmp_path / "adapter"
         )

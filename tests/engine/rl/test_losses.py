@@ -13,10 +13,8 @@ from torch import Tensor
 
 from engine.contract.rl.objective import LossName, ObjectiveConfig
 from engine.models import tiny
-from engine.rl.denominators import Denominators
-from engine.rl.loss_terms.combined import combined_loss, policy_loss
-from engine.rl.loss_terms.kl import k1, k2, k3
-from engine.rl.loss_terms.tokens import Tokens
+from engine.rl.loss_terms import Tokens, combined_loss, k1, k2, k3, policy_loss
+from engine.rl.minibatches import Denominators
 from engine.rl.scoring import Batch, score
 from engine.sampling.base import Rollout
 from tests.engine.rl import paper_losses as papers

@@ -18,7 +18,7 @@ from engine.contract.rl.objective import PRESCRIBED, ObjectiveConfig
 from engine.contract.rl.optim import OptimConfig
 from engine.data.rows import Question
 from engine.models.policy import Policy, Snapshot
-from engine.rl.loss_terms.kl import k3
+from engine.rl.loss_terms import k3
 from engine.rl.scoring import Batch, score
 from engine.rl.trainer import Trainer
 from engine.run.stop import Aborted, Collapsed, rl_hooks

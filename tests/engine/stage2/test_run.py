@@ -23,13 +23,13 @@ from engine.contract.registry import cautions, validate
 from engine.contract.run_dir import Abort, AbortReason, ExitCode, RunDir, complete_checkpoints
 from engine.contract.sources.records import Record
 from engine.contract.stage2.config import Stage2Config
+from engine.models.lora import without_deprecations
 from engine.models.qwen3_vl import forward, load
 from engine.run import report
 from engine.run.session import Attempt
 from engine.run.stop import Aborted, rl_hooks
 from engine.run.warmup import Course
 from engine.stage2 import export
-from engine.stage2.adapters import older_names
 from engine.stage2.callback import RunCallback
 from engine.stage2.embedded import shapes, tiny_vl
 from engine.stage2.evaluation import Evaluation, RolloutEval
@@ -464,7 +464,7 @@ def assert_export_answers_like(checkpoint: Path, base: str, folder: Path) -> Non
         for path in (folder / "merged", base)
     )
     bare: Any = load(base, dtype="float32", attn_implementation="sdpa").model
-    with older_names():
+    with without_deprecations():
         adapted = PeftModel.from_pretrained(bare, str(checkpoint)).eval()
     ids = torch.arange(20)[None]
     given = {"input_ids": ids, "position_ids": torch.arange(20).expand(3, 1, 20)}

@@ -17,12 +17,13 @@ from torch import Tensor
 from engine.contract.errors import ConfigError
 from engine.contract.events import Event
 from engine.contract.run_dir import RunDir
+from engine.models.lora import without_deprecations
 from engine.models.qwen3_vl import VisionModel, forward, load
 from engine.run.stop import Aborted, rl_hooks
 from engine.run.warmup import Course
-from engine.stage2 import export
+from engine.stage2 import export, opening
 from engine.stage2 import stage2_ab as stage2
-from engine.stage2.adapters import older_names, with_adapter
+from engine.stage2.opening import adapted
 from tests.engine.conftest import add_attempt, opened
 from tests.engine.stage2.conftest import changed, folder_of
 
@@ -106,7 +107,7 @@ def plain(path: str) -> VisionModel:
 def on_its_base(checkpoint: Path) -> Any:
     """What anybody gets who follows the adapter's own config."""
     base: Any = plain(base_named_by(checkpoint)).model
-    with older_names():
+    with without_deprecations():
         return PeftModel.from_pretrained(base, str(checkpoint))
 
 
@@ -138,10 +139,10 @@ def test_a_published_adapter_names_the_model_it_was_trained_on(
     trained: list[VisionModel] = []
 
     def spied(*given: Any) -> VisionModel:
-        trained.append(with_adapter(*given))
+        trained.append(adapted(*given))
         return trained[-1]
 
-    monkeypatch.setattr(stage2, "with_adapter", spied)
+    monkeypatch.setattr(opening, "adapted", spied)
 
     run = done(tmp_path, recipe)
 

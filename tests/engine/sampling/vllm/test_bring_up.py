@@ -15,7 +15,7 @@ from engine.contract.errors import RLLoopError
 from engine.contract.serving import Serving
 from engine.data import word_problems
 from engine.data.rows import Question
-from engine.models import lora as adapters
+from engine.models import lora
 from engine.models.policy import Policy, build
 from engine.run.stop import Aborted, rl_hooks
 from engine.sampling.vllm.client import Request, ServerApi, ServerError
@@ -32,7 +32,7 @@ def policy(chat_base: Path) -> Policy:
     """With a fresh adapter."""
     policy = build(str(chat_base), 0)
     base = str(chat_base)
-    policy.model = adapters.attach_zero(policy.model, base=base, rank=4, alpha=8, seed=1)
+    policy.model = lora.attach_zero(policy.model, base=base, rank=4, alpha=8, seed=1)
     return policy
 
 

@@ -1,1 +1,0 @@
-"""What all policy losses share: their input, the KL term, sampler weights, and their sum."""
