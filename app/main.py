@@ -28,7 +28,6 @@ from app.api import (
     stream,
     sweeps,
 )
-from app.charts.drawings import Drawings
 from app.pages import audit, board, machine, new_job, run, run_charts, strip
 from app.pages import autonomy as autonomy_page
 from app.pages import budget as budget_page
@@ -126,7 +125,6 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
         app.state.live = Live(database)
         app.state.strips = Strips(database)
         app.state.zones = Zones(database)
-        app.state.drawings = Drawings(database)
         app.state.drains = Drains(database, app.state.worker_settings)
         ticker = Ticker(app.state.drains, database)
         ticker.start()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 from typing import Annotated, Any
 
 import anyio.to_thread
@@ -10,9 +9,9 @@ from fastapi import APIRouter, Query, Request
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from starlette.responses import JSONResponse, Response
 
-from app.charts.drawings import View
+from app.charts.drawings import View, curves_json
 from app.forms.requests import REST, json_object, key_of, optional_body, takes, wanted_job
-from app.web.dependencies import DatabasePart, DrawingsPart, JobId
+from app.web.dependencies import DatabasePart, JobId
 from engine.contract.errors import ConfigError, ConfigProblem
 from engine.contract.problems import problems_of
 from engine.contract.registry import cautions
@@ -158,11 +157,9 @@ async def move_job(request: Request, job_id: JobId, database: DatabasePart) -> v
     response_model=dict[str, list[tuple[int, float]]] | dict[str, DrawnSeries],
 )
 def get_metrics(
-    request: Request,
     job_id: JobId,
     database: DatabasePart,
     *,
-    drawings: DrawingsPart,
     series: Annotated[list[str] | None, Query(max_length=50)] = None,
     first: Annotated[int | None, Query(alias="from", ge=0, le=2**31 - 1)] = None,
     last: Annotated[int | None, Query(alias="to", ge=0, le=2**31 - 1)] = None,
@@ -176,7 +173,8 @@ def get_metrics(
     steps = Steps(first, last)
     if points is None:
         return JSONResponse(values(database, job_id, series, steps))
-    return _unpacked(request, drawings.packed(job_id, series, View(steps=steps, most=points)))
+    found = curves_json(database, job_id, series, View(steps=steps, most=points))
+    return Response(found, media_type="application/json")
 
 
 @router.get("/{job_id}/events")
@@ -190,16 +188,6 @@ def get_events(job_id: JobId, database: DatabasePart) -> list[views.AuditView]:
 def get_attempts(job_id: JobId, database: DatabasePart) -> list[views.AttemptView]:
     """Every ended attempt: what it held the lane for, and what came of it."""
     return views.attempts(database, job_id)
-
-
-def _unpacked(request: Request, packed: bytes) -> Response:
-    """Compressed as it is kept, for all who take that."""
-    headers = {"Vary": "Accept-Encoding"}
-    if "gzip" in request.headers.get("accept-encoding", ""):
-        headers["Content-Encoding"] = "gzip"
-    else:
-        packed = gzip.decompress(packed)
-    return Response(packed, media_type="application/json", headers=headers)
 
 
 def _create(database: Database, body: dict[str, Any], key: str | None) -> JSONResponse:

@@ -25,6 +25,8 @@ Values = Sequence[float | None]
 MOST_POINTS = 1200
 """More than a chart has pixels."""
 MOST_TABLE_ROWS = 300
+MOST_OUTLINE_ROWS = 20
+"""Of each line."""
 MOST_GAPS = 200
 """More gates than that stand closer than their marks are wide."""
 RECENT = 5
@@ -68,6 +70,18 @@ class Axis:
             return self.marks[-1][1]
         (low, begin), (high, end) = self.marks[place - 1], self.marks[place]
         return begin + (end - begin) * (step - low) / (high - low)
+
+
+class Table(NamedTuple):
+    """Values as rows of text, oldest first."""
+
+    title: str
+    head: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    said: str = ""
+    """What a row stands for."""
+    left_out: int = 0
+    """Values that are older than these."""
 
 
 @dataclass(frozen=True)
@@ -411,8 +425,45 @@ def gap_at(step: int, heldout: float, pool: Points) -> Gap | None:
     return Gap(mean - heldout, step, len(pool))
 
 
-def table(chart: Chart, metrics: Mapping[str, Points], n: int) -> dict[str, Any]:
-    """The newest values as rows of text, newest last; says how many of the `n` it leaves out."""
+def outline(chart: Chart, curves: Mapping[str, Curve]) -> Table:
+    """A chart in few rows: at a step the value, with its interval, or of a stretch up to there the
+    lowest and the highest.
+    """
+    lines = [line for line in chart.lines if line.series in curves]
+    cells = {line.series: _cells(line, chart, curves) for line in lines}
+    steps = sorted({step for known in cells.values() for step in known})
+    rows = [
+        [str(step), *(cells[line.series].get(step, wording.UNKNOWN) for line in lines)]
+        for step in steps
+    ]
+    size = max((curves[line.series].size for line in lines), default=1)
+    said = "" if size == 1 else f"Each row: the last value of {size} steps (lowest to highest)."
+    return Table(chart.title, [chart.x_label, *(line.label for line in lines)], rows, said)
+
+
+def _cells(line: Line, chart: Chart, curves: Mapping[str, Curve]) -> Mapping[int, str]:
+    """Its values in words, by step."""
+    curve = curves[line.series]
+    ends: dict[int, tuple[float, float]] = {}
+    if line.marks and chart.band:
+        low, high = (_by_step(curves.get(name)) for name in chart.band)
+        ends = {step: (low[step], high[step]) for step in low if step in high}
+    elif curve.size > 1:
+        pairs = zip(curve.lows, curve.highs, strict=True)
+        ends = dict(zip(curve.steps, pairs, strict=True))
+    told = {}
+    for step, value in _by_step(curve).items():
+        span = " to ".join(map(line.text, ends.get(step, ())))
+        told[step] = f"{line.text(value)} ({span})" if span else line.text(value)
+    return told
+
+
+def _by_step(curve: Curve | None) -> Mapping[int, float]:
+    return dict(zip(curve.steps, curve.values, strict=True)) if curve else {}
+
+
+def table(chart: Chart, metrics: Mapping[str, Points], n: int) -> Table:
+    """The newest values; says how many of the `n` it leaves out."""
     columns = {line.series: dict(metrics.get(line.series, ())) for line in chart.lines}
     shown = sorted({step for values in columns.values() for step in values})[-MOST_TABLE_ROWS:]
     low, high = (dict(metrics.get(name, ())) for name in chart.band) if chart.band else ({}, {})
@@ -433,7 +484,7 @@ def table(chart: Chart, metrics: Mapping[str, Points], n: int) -> dict[str, Any]
             recent = [pair for pair in pool if pair[0] <= step][-RECENT:]
             gap = None if score is None else gap_at(step, score, recent)
             row.append(wording.points(gap.value if gap else None))
-    return {"title": chart.title, "head": head, "rows": rows, "left_out": max(0, n - len(shown))}
+    return Table(chart.title, head, rows, left_out=max(0, n - len(shown)))
 
 
 def _band_text(low: float | None, high: float | None) -> str:

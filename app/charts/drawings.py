@@ -1,26 +1,19 @@
 """What a run measured, as JSON: drawings of its charts for the browser, its curves for REST.
 
-Each is made once for as long as its values stay what they are. What it shows follows from the job's
-row, the summaries of its series and what the address asks for, and it is kept under all of these.
 Knows no page.
 """
 
 from __future__ import annotations
 
-import gzip
 import json
 import math
 from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import Any, Literal, NamedTuple
 
-from markupsafe import Markup
-
 from app.charts import charts
 from app.charts.charts import Axis, Part, Shade
-from app.charts.kept import Kept
 from app.charts.panels import HELDOUT, TOKENS, Chart
-from app.charts.still import still
 from app.text.headline import Headline
 from worker.db.connection import Database
 from worker.read import jobs as views
@@ -30,9 +23,6 @@ from worker.read.series import EVERY_STEP, MOST_POINTS, Curve, Steps, Summary
 
 AxisName = Literal["step", "tokens", "time"]
 WARMUP_LOSS = "warmup/loss"
-MOST_BYTES = 4 * 2**20
-"""Of all drawings that are kept: a hundred or two of long runs. As much for packed curves."""
-PACKED_LEVEL = 5
 LEAST_WEIGHT = 1e-4
 """A value before a part that weighs less in the moving average is left out of it."""
 MOST_LEAD = 10_000
@@ -65,50 +55,17 @@ class View(NamedTuple):
         return min(MOST_LEAD, max(charts.RECENT, weighing))
 
 
-class Drawings:
-    """Safe to share between threads."""
+def drawing_json(database: Database, job: JobView, chart: Chart, view: View) -> str:
+    """One chart's columns, as the browser draws them (charts.drawing)."""
+    return charts.encoded(_drawing(_Asked(database, job, chart, view.of(chart))))
 
-    def __init__(self, database: Database) -> None:
-        self._database = database
-        self._drawn = Kept[str](MOST_BYTES)
-        self._stills = Kept[str](MOST_BYTES)
-        self._packed = Kept[bytes](MOST_BYTES)
 
-    def of(
-        self, job: JobView, chart: Chart, view: View, known: Mapping[str, Summary] | None = None
-    ) -> str:
-        """One chart's columns (charts.drawing). `known`: who has its series' summaries."""
-        view = view.of(chart)
-        names = [*chart.series, TOKENS, WARMUP_LOSS]
-        if known is None:
-            known = series.summaries(self._database, job.id, names)
-        asked = _Asked(self._database, job, chart, view, known.get(WARMUP_LOSS))
-        # The unit and not the seconds: a heartbeat alone moves no line.
-        now = (job.id, job.state, job.attempt, asked.began, asked.unit, asked.selected)
-        key = (chart, view, now, tuple(known.get(name) for name in names))
-        return self._drawn.get(key, lambda: charts.encoded(_drawing(asked)))
-
-    def still(self, text: str, width: int, height: int) -> Markup:
-        """A drawing that `of` gave, as the server draws it (app.charts.still)."""
-
-        def make() -> str:
-            return still(json.loads(text), width, height)
-
-        return Markup(self._stills.get((text, width, height), make))  # noqa: S704 - its own
-
-    def packed(self, job_id: int, names: Sequence[str] | None, view: View) -> bytes:
-        """Curves by series, all or those named, as {name: {n, stretch, points: [[last step, lowest,
-        highest, last value], …]}}; compressed with gzip.
-        """
-        known = series.summaries(self._database, job_id, names)
-        key = (job_id, view, tuple(known.items()))
-
-        def make() -> bytes:
-            found = series.curves(self._database, job_id, list(known), view.steps, view.most)
-            told = (f"{json.dumps(name)}:{_told(curve)}" for name, curve in found.items())
-            return gzip.compress(f"{{{','.join(told)}}}".encode(), PACKED_LEVEL, mtime=0)
-
-        return self._packed.get(key, make)
+def curves_json(database: Database, job_id: int, names: Sequence[str] | None, view: View) -> str:
+    """Curves by series, all or those named, as {name: {n, stretch, points: [[last step, lowest,
+    highest, last value], …]}}.
+    """
+    found = series.curves(database, job_id, names, view.steps, view.most)
+    return f"{{{','.join(f'{json.dumps(name)}:{_told(curve)}' for name, curve in found.items())}}}"
 
 
 def _told(curve: Curve) -> str:
@@ -125,7 +82,6 @@ class _Asked(NamedTuple):
     job: JobView
     chart: Chart
     view: View
-    warmup: Summary | None
 
     @property
     def began(self) -> float:
@@ -137,13 +93,18 @@ class _Asked(NamedTuple):
         return charts.time_unit(_span(self.job)[1])[0]
 
     @property
+    def warmup(self) -> Summary | None:
+        """Of the loss while the form of an answer is taught."""
+        return series.summaries(self.database, self.job.id, [WARMUP_LOSS]).get(WARMUP_LOSS)
+
+    @property
     def selected(self) -> int | None:
         """The step whose checkpoint held-out picked."""
         return Headline.of(self.job).selected_step
 
 
 def _drawing(asked: _Asked) -> dict[str, Any]:
-    _, job, chart, view, _ = asked
+    _, job, chart, view = asked
     curves = _curves(asked)
     part = Part(view.steps, _lead(asked, curves), view.smooth)
     axis = _axis(asked, curves, part)
@@ -155,8 +116,8 @@ def _drawing(asked: _Asked) -> dict[str, Any]:
 
 
 def _curves(asked: _Asked) -> dict[str, Curve]:
-    """Of the part; a rare series runs through it, from its value before to the one behind."""
-    database, job, chart, view, _ = asked
+    """Of the part; a rare series runs through it, from its value before to the one after it."""
+    database, job, chart, view = asked
     found = series.curves(database, job.id, chart.series, view.steps, view.most)
     if view.steps == EVERY_STEP:
         return found
@@ -164,7 +125,7 @@ def _curves(asked: _Asked) -> dict[str, Curve]:
 
 
 def _lead(asked: _Asked, curves: Mapping[str, Curve]) -> dict[str, Curve]:
-    database, job, chart, view, _ = asked
+    database, job, chart, view = asked
     if not view.lead:
         return {}
     known = {name: curve for name, curve in curves.items() if name not in chart.rare}
@@ -182,7 +143,7 @@ def _without_axis(name: AxisName, job_id: int) -> str:
 
 
 def _axis(asked: _Asked, curves: Mapping[str, Curve], part: Part) -> Axis | None:
-    database, job, _, view, _ = asked
+    database, job, _, view = asked
     if view.axis == "time":
         outside = _outside(asked, curves)
         return charts.time_axis(chain(curves.values(), part.lead.values(), outside), *_span(job))
@@ -194,7 +155,7 @@ def _axis(asked: _Asked, curves: Mapping[str, Curve], part: Part) -> Axis | None
 
 def _outside(asked: _Asked, curves: Mapping[str, Curve]) -> list[Curve]:
     """At a gate outside of the part, what else was measured then: its moment is the earliest."""
-    database, job, chart, view, _ = asked
+    database, job, chart, view = asked
     steps = {step for curve in curves.values() for step in (curve.steps[0], curve.steps[-1])}
     return [
         curve
@@ -240,7 +201,7 @@ def _gates(asked: _Asked, curves: Mapping[str, Curve], axis: Axis) -> list[Shade
 
 
 def _attempts(asked: _Asked, curves: Mapping[str, Curve], axis: Axis) -> list[Shade]:
-    database, job, chart, _, _ = asked
+    database, job, chart, _ = asked
     mine = [name for name in chart.series if name in curves]
     if job.attempt < 2 or not mine:
         return []

@@ -32,6 +32,7 @@ from worker.read.comparison.compare import (
     find_rows,
 )
 from worker.read.jobs import JobView
+from worker.read.series import Curve
 
 router = APIRouter(prefix="/compare", include_in_schema=False)
 
@@ -56,6 +57,7 @@ class Overlaid:
     chart: Overlay
     summary: str
     address: str
+    outline: charts.Table
 
 
 @dataclass(frozen=True)
@@ -103,12 +105,7 @@ def chart(name: str, database: DatabasePart, job: Numbers = None) -> Response:
         known = ", ".join(OVERLAYS)
         raise HTTPException(404, f"{name[:60]!r} is no chart of the comparison; known: {known}")
     jobs = [views.get_job(database, number) for number in (job or [])[:MOST_JOBS]]
-    curves = {
-        str(one.id): curve
-        for one in jobs
-        for curve in series.curves(database, one.id, [found.series]).values()
-    }
-    drawn = charts.encoded(overlay.drawing(found, jobs, curves))
+    drawn = charts.encoded(overlay.drawing(found, jobs, _curves(database, jobs, found)))
     return Response(drawn, media_type="application/json")
 
 
@@ -217,6 +214,17 @@ def _pairs(rows: RowPage | None, first: int, other: int) -> list[Pair]:
     ]
 
 
+def _curves(
+    database: Database, jobs: Sequence[JobView], one: Overlay, most: int = series.MOST_POINTS
+) -> dict[str, Curve]:
+    """By the job's number."""
+    return {
+        str(job.id): curve
+        for job in jobs
+        for curve in series.curves(database, job.id, [one.series], most=most).values()
+    }
+
+
 def _charts(database: Database, jobs: Sequence[JobView]) -> list[Overlaid]:
     """Those that at least one of the runs has."""
     known = [series.summaries(database, job.id, overlay.EVERY_SERIES) for job in jobs]
@@ -230,5 +238,7 @@ def _charts(database: Database, jobs: Sequence[JobView]) -> list[Overlaid]:
         }
         if of_runs:
             address = f"/compare/charts/{one.name}.json?{query}"
-            found.append(Overlaid(one, charts.summary(one.chart(jobs), of_runs), address))
+            chart = one.chart(jobs)
+            table = charts.outline(chart, _curves(database, jobs, one, charts.MOST_OUTLINE_ROWS))
+            found.append(Overlaid(one, charts.summary(chart, of_runs), address, table))
     return found

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain, pairwise
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request
 from starlette.responses import HTMLResponse, JSONResponse
 
-from app.charts.charts import MOST_POINTS, thinned
+from app.charts.charts import MOST_OUTLINE_ROWS, MOST_POINTS, Table, thinned
 from app.charts.panels import DASH_DOT, DASHED, DOTTED, SOLID
 from app.text import wording
 from app.web.dependencies import DatabasePart, JobId, SettingsPart
@@ -74,6 +75,8 @@ def machine(
         "job": shown,
         "asked": job,
         "summary": summary_of(memory, now.limits),
+        "traced": any(attempt.history.n for attempt in memory),
+        "outline": partial(table_of, memory, now.limits, MOST_OUTLINE_ROWS),
         "calm": calm_of(memory, now.limits),
         "decided": [found for attempt in memory for found in decisions_of(attempt)][::-1],
     }
@@ -93,17 +96,8 @@ def memory_table(
 ) -> HTMLResponse:
     """The same values as a table."""
     job = views.get_job(database, job_id)
-    drawing = _drawing(attempts_of(job), machine_now(settings).limits)
-    head = [drawing["x_label"], *(line["label"] for line in drawing["lines"])]
-    columns = [drawing["x"], *(line["values"] for line in drawing["lines"])]
-    rows = [[wording.number(value) for value in row] for row in zip(*columns, strict=True)]
-    table = {"title": drawing["title"], "head": head, "rows": rows, "left_out": 0}
-    context = {
-        "job": job,
-        "table": table,
-        "said": drawing["said"],
-        "title": f"{drawing['title']} · job {job_id}",
-    }
+    table = table_of(attempts_of(job), machine_now(settings).limits)
+    context = {"job": job, "table": table, "title": f"{table.title} · job {job_id}"}
     return page(request, "chart_table.html", context)
 
 
@@ -111,6 +105,15 @@ def attempts_of(job: JobView) -> list[AttemptMemory]:
     """The memory of each attempt that a job had, the first one first."""
     run = RunDir(job.run_dir)
     return [attempt_memory(run, number) for number in range(1, job.attempt + 1)]
+
+
+def table_of(memory: Sequence[AttemptMemory], limits: Limits, most: int = MOST_POINTS) -> Table:
+    """The chart as rows, of about so many readings."""
+    drawing = _drawing(memory, limits, most)
+    head = [drawing["x_label"], *(line["label"] for line in drawing["lines"])]
+    columns = [drawing["x"], *(line["values"] for line in drawing["lines"])]
+    rows = [[wording.number(value) for value in row] for row in zip(*columns, strict=True)]
+    return Table(drawing["title"], head, rows, drawing["said"])
 
 
 def summary_of(memory: Sequence[AttemptMemory], limits: Limits) -> str:
@@ -175,7 +178,9 @@ def decisions_of(memory: AttemptMemory) -> list[Decided]:
     ]
 
 
-def _drawing(memory: Sequence[AttemptMemory], limits: Limits) -> dict[str, Any]:
+def _drawing(
+    memory: Sequence[AttemptMemory], limits: Limits, most: int = MOST_POINTS
+) -> dict[str, Any]:
     """Free memory over the minutes since the first reading, the limits, and each decision.
 
     Stretches without a hole are joined, and nothing between them: nobody measured it.
@@ -190,7 +195,7 @@ def _drawing(memory: Sequence[AttemptMemory], limits: Limits) -> dict[str, Any]:
     for entry in chain.from_iterable(attempt.decisions for attempt in memory if stretches):
         if entry.free_gb is not None:  # a decision is a reading too
             free[_minutes(entry.at, began)] = acted[_minutes(entry.at, began)] = entry.free_gb
-    share = MOST_POINTS / max(1, sum(map(len, stretches)))
+    share = most / max(1, sum(map(len, stretches)))
     thin = list(chain.from_iterable(_thinned(stretch, share) for stretch in stretches))
     free |= {_minutes(at, began): free_gb for at, free_gb in thin}
     x = sorted(free)

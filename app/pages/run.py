@@ -8,7 +8,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from http import HTTPStatus
 from typing import Annotated, Any, Literal, NamedTuple
 from urllib.parse import urlencode
@@ -18,14 +18,15 @@ from pydantic import BaseModel, Field, ValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import FileResponse, RedirectResponse, Response
 
-from app.charts.drawings import AxisName, Drawings, View
+from app.charts.charts import MOST_OUTLINE_ROWS
+from app.charts.drawings import AxisName
 from app.charts.panels import HELDOUT
 from app.forms.schema import flattened, sections
 from app.pages import run_charts
-from app.pages.machine import attempts_of, calm_of, decisions_of, summary_of
+from app.pages.machine import attempts_of, calm_of, decisions_of, summary_of, table_of
 from app.text.findings import Findings, trace_of
 from app.text.headline import Headline, title
-from app.web.dependencies import NO_NUL, DatabasePart, DrawingsPart, JobId, SettingsPart, StepRange
+from app.web.dependencies import NO_NUL, DatabasePart, JobId, SettingsPart, StepRange
 from app.web.event_log import TYPES, read_events
 from app.web.log_reader import read_log
 from app.web.repro import repro_of
@@ -106,7 +107,6 @@ def run(
     database: DatabasePart,
     *,
     settings: SettingsPart,
-    drawings: DrawingsPart,
     wanted: Annotated[Wanted, Query()],
 ) -> Response:
     """One tab of the page, or with `?part=live` what changes on it."""
@@ -130,7 +130,7 @@ def run(
         "lease_s": settings.lease_s,
         "State": State,
         "pruned_by": pruned_by(database, job_id) if job.pruned_at else None,
-        **_LOADERS[wanted.tab](Asked(database, settings, drawings, job, wanted)),
+        **_LOADERS[wanted.tab](Asked(database, settings, job, wanted)),
     }
     return page(request, "run.html", context)
 
@@ -146,7 +146,6 @@ class Asked(NamedTuple):
 
     database: Database
     settings: WorkerSettings
-    drawings: Drawings
     job: JobView
     wanted: Wanted
 
@@ -156,16 +155,14 @@ def _charts(asked: Asked) -> dict[str, Any]:
     gap = run_charts.latest_gap(asked.database, asked.job.id, known)
     headline, memory = Headline.of(asked.job), known.get("mem/rss_gb")
     panels = run_charts.panels(asked.job, known, gap, _temperatures(asked.job))
-    wanted = asked.wanted
-    steps = series.Steps(wanted.first, wanted.last)
-    view = View(wanted.axis, steps, smooth=float(wanted.smooth))
+    steps = series.Steps(asked.wanted.first, asked.wanted.last)
     return {
         "found": Findings.of(asked.job),
         "cautions": _cautions(asked.job),
         "panels": panels,
-        # A live part asks for none: only what a whole page shows first comes with it.
-        "stills": run_charts.Stills(asked.drawings, asked.job, known, view),
-        "listed": run_charts.listed(known, wanted.find),
+        # Called by a whole page: who asks for a live part runs scripts.
+        "outline": partial(run_charts.outline, asked.database, asked.job.id, steps),
+        "listed": run_charts.listed(known, asked.wanted.find),
         "smoothings": SMOOTHINGS,
         "gates": known.get(HELDOUT),
         "warmup": known.get("warmup/heldout"),
@@ -200,6 +197,7 @@ def _memory(asked: Asked) -> dict[str, Any]:
         "memory": any(attempt.history.n for attempt in memory),
         "log": RunDir(asked.job.run_dir).attempt(asked.job.attempt).root / MEMORY_LOG,
         "summary": summary_of(memory, limits),
+        "outline": partial(table_of, memory, limits, MOST_OUTLINE_ROWS),
         "calm": calm_of(memory, limits),
         "decided": [found for attempt in memory for found in decisions_of(attempt)][::-1],
         "phases": _phases(trace),

@@ -7,15 +7,14 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request
-from markupsafe import Markup
 from pydantic import Field
 from starlette.exceptions import HTTPException
 from starlette.responses import HTMLResponse, Response
 
 from app.charts import charts
-from app.charts.drawings import AxisName, Drawings, View
+from app.charts.drawings import AxisName, View, drawing_json
 from app.charts.panels import CHARTS, HELDOUT, POOL, WARMUP, Chart, curated, of_one
-from app.web.dependencies import NO_NUL, DatabasePart, DrawingsPart, JobId, StepRange
+from app.web.dependencies import NO_NUL, DatabasePart, JobId, StepRange
 from app.web.templating import page
 from worker.db.connection import Database
 from worker.db.metrics import LONGEST_NAME
@@ -40,12 +39,9 @@ class Panel:
 
     chart: Chart
     summary: str
+    values: bool
+    """Whether there is anything to draw."""
     points: int = BESIDE
-
-    @property
-    def size(self) -> tuple[int, int]:
-        """About its field's width on a wide screen, and the height of it all, in CSS pixels."""
-        return (1080, 300) if self.points == MOST_POINTS else (480, 220)
 
 
 @dataclass(frozen=True)
@@ -64,33 +60,28 @@ def panels(
     job: JobView, known: Mapping[str, Summary], gap: charts.Gap | None, remark: str
 ) -> list[Panel]:
     """The charts that this kind opens with; before the first step, the warm-up too."""
-    found = []
-    for place, chart in enumerate(curated(job.kind)):
-        if place == 0:
-            said = f"{charts.summary(chart, known, gap)} {remark}".rstrip()
-            found.append(Panel(chart, said, MOST_POINTS))
-        elif any(name in known for name in chart.series):
-            found.append(Panel(chart, charts.summary(chart, known)))
-    if not any(name in known for name in found[0].chart.series) and "warmup/loss" in known:
-        found.append(Panel(WARMUP, charts.summary(WARMUP, known)))
-    return found
+    first, *others = curated(job.kind)
+    learnt = _has_values(first, known)
+    said = f"{charts.summary(first, known, gap)} {remark}".rstrip()
+    more = [WARMUP] if not learnt and "warmup/loss" in known else []
+    return [
+        Panel(first, said, learnt, MOST_POINTS),
+        *(
+            Panel(chart, charts.summary(chart, known), values=True)
+            for chart in [*others, *more]
+            if _has_values(chart, known)
+        ),
+    ]
 
 
-class Stills:
-    """What a whole page shows first of its panels. A live part asks for none of it."""
+def _has_values(chart: Chart, known: Mapping[str, Summary]) -> bool:
+    return any(line.series in known for line in chart.lines)
 
-    def __init__(
-        self, drawings: Drawings, job: JobView, known: Mapping[str, Summary], view: View
-    ) -> None:
-        self._drawings, self._job, self._known, self._view = drawings, job, known, view
 
-    def of(self, panel: Panel) -> Markup:
-        """The panel as the server draws it; empty where the browser has to smooth its lines."""
-        if self._view.smooth:
-            return Markup()
-        view = self._view._replace(most=panel.points)
-        text = self._drawings.of(self._job, panel.chart, view, self._known)
-        return self._drawings.still(text, *panel.size)
+def outline(database: Database, job_id: int, steps: Steps, chart: Chart) -> charts.Table:
+    """The same part of a run as a chart shows, in the few rows of a page without scripts."""
+    found = series.curves(database, job_id, chart.series, steps, charts.MOST_OUTLINE_ROWS)
+    return charts.outline(chart, found)
 
 
 def listed(known: Mapping[str, Summary], wanted: str) -> Listed:
@@ -131,16 +122,10 @@ WantedPart = Annotated[Wanted, Query()]
 
 
 @router.get("/charts/{name}.json")
-def chart_drawing(
-    job_id: JobId,
-    name: str,
-    database: DatabasePart,
-    drawings: DrawingsPart,
-    wanted: WantedPart,
-) -> Response:
+def chart_drawing(job_id: JobId, name: str, database: DatabasePart, wanted: WantedPart) -> Response:
     """The columns of one chart, of all its steps or of those `from` … `to`."""
     chart = _chart(name)
-    return _json(drawings.of(views.get_job(database, job_id), chart, wanted.view()))
+    return _json(drawing_json(database, views.get_job(database, job_id), chart, wanted.view()))
 
 
 @router.get("/charts/{name}")
@@ -159,12 +144,11 @@ class WantedSeries(Wanted):
 def series_drawing(
     job_id: JobId,
     database: DatabasePart,
-    drawings: DrawingsPart,
     wanted: Annotated[WantedSeries, Query()],
 ) -> Response:
     """The columns of any one series."""
     chart = of_one(wanted.name)
-    return _json(drawings.of(views.get_job(database, job_id), chart, wanted.view()))
+    return _json(drawing_json(database, views.get_job(database, job_id), chart, wanted.view()))
 
 
 @router.get("/series")
@@ -195,5 +179,5 @@ def _table(request: Request, database: Database, job_id: int, chart: Chart) -> H
     n = max((summary.n for summary in known.values()), default=0)
     table = charts.table(chart, newest, n)
     title = f"{chart.title} · job {job_id}"
-    context = {"job": job, "table": table, "said": "", "title": title}
+    context = {"job": job, "table": table, "title": title}
     return page(request, "chart_table.html", context)

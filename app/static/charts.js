@@ -1,14 +1,12 @@
 // Charts: each [data-chart] names a JSON document of columns and is drawn by uPlot, with colours
-// from the style sheet: at once where it is seen, else when the browser has nothing better to do. It
-// takes the place of the server's own drawing of the same, .still. One with data-follows-address
-// takes axis, part and smoothing from the page's address and says when somebody drags over it. Arrow keys
-// read a chart value by value. The sentence and the table beside a chart are the server's.
+// from the style sheet: at once where it is seen, else when the browser has nothing better to do.
+// One with data-follows-address takes axis, part and smoothing from the page's address and says when
+// somebody drags over it. Arrow keys read a chart value by value. The sentence and the table beside a
+// chart are the server's, the room for it the style sheet's.
 "use strict";
 
 window.nightlaneCharts = (() => {
   const REFRESH_MS = 1000;
-  const HEIGHT = { learning: 300 };
-  const PLAIN_HEIGHT = 220;
   const drawn = new Map(); // node → {plot, shape, busy, again}
   const palette = new Map(); // asked once: every look at a style makes the browser work it out anew
   let first = null; // the charts seen at first, until each of them is drawn
@@ -48,12 +46,8 @@ window.nightlaneCharts = (() => {
     return 8 * Math.max(0, ...texts.map((text) => text.length));
   }
 
-  function nameOf(node) {
-    return node.closest("[data-name]").dataset.name;
-  }
-
   function heightOf(node) {
-    return HEIGHT[nameOf(node)] ?? PLAIN_HEIGHT;
+    return parseFloat(getComputedStyle(node).getPropertyValue("--drawn"));
   }
 
   function lineOf(line, band, faint) {
@@ -141,7 +135,7 @@ window.nightlaneCharts = (() => {
     return found;
   }
 
-  // A run's charts come with the ends of their axes, which the server's own drawing has too.
+  // A run's charts come with the ends of their axes.
   function scaleOf(side, entry) {
     return { range: (_, low, high) => entry.drawing.ends?.[side] ?? uPlot.rangeNum(low, high, 0.1, true) };
   }
@@ -368,7 +362,6 @@ window.nightlaneCharts = (() => {
       entry.plot?.destroy(); // a line has got its first value, or is drawn another way
       entry.shape = shape;
       entry.plot = new uPlot(options(node, entry), columns(drawing, share), (plot, ready) => {
-        node.querySelector(".still")?.remove(); // the server's drawing of the same
         node.prepend(plot.root);
         ready();
       });

@@ -1,4 +1,4 @@
-"""What routes ask for: database, hub, drawings, drains, settings, lane time, a job's number.
+"""What routes ask for: database, hub, drains, settings, lane time, a job's number.
 
 Coroutines, because a plain function would be sent to a thread for one attribute.
 """
@@ -10,7 +10,6 @@ from typing import Annotated, Self
 from fastapi import Depends, Path, Request
 from pydantic import BaseModel, BeforeValidator, Field, model_validator
 
-from app.charts.drawings import Drawings
 from app.text import wording
 from app.text.zones import Zones
 from app.web.live import Live
@@ -27,11 +26,6 @@ async def _database(request: Request) -> Database:
 async def _live(request: Request) -> Live:
     live: Live = request.app.state.live
     return live
-
-
-async def _drawings(request: Request) -> Drawings:
-    drawings: Drawings = request.app.state.drawings
-    return drawings
 
 
 async def _settings(request: Request) -> WorkerSettings:
@@ -52,7 +46,6 @@ async def in_lane_time(request: Request) -> None:
 
 DatabasePart = Annotated[Database, Depends(_database)]
 LivePart = Annotated[Live, Depends(_live)]
-DrawingsPart = Annotated[Drawings, Depends(_drawings)]
 DrainsPart = Annotated[Drains, Depends(_drains)]
 SettingsPart = Annotated[WorkerSettings, Depends(_settings)]
 JobId = Annotated[int, Path(ge=1, le=2**63 - 1)]

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page
 
 from tests.browser.conftest import FilledHouse, House, Visit
 from tests.browser.places import PLACES, Place
@@ -67,18 +67,6 @@ def test_an_empty_page_is_accessible_fits_and_asks_no_other_host(
     """The same while nothing was ever queued: the first page that a new user sees."""
     for seen in looks(visit, house, EMPTY_LOOKS):
         check(seen, place.at(None), house.server.url, axe)
-
-
-@pytest.mark.requirement("UI-10")
-def test_charts_as_the_server_draws_them_can_be_read_too(
-    visit: Visits, filled_house: FilledHouse, axe: Axe
-) -> None:
-    """They stand where the browser's own do not come, and there their words are text."""
-    for seen in looks(visit, filled_house.house):
-        seen.page.route("**/static/charts.js*", lambda route: route.abort())
-        page = seen.open(f"/jobs/{filled_house.filled.ids['gain']}")
-        expect(page.locator("#plot-kl .still")).to_be_visible()
-        assert serious(axe.run(page, options=RULES).response) == []
 
 
 def check(seen: Visit, address: str, url: str, axe: Axe) -> None:

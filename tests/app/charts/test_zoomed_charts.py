@@ -159,16 +159,3 @@ def test_a_smoothed_stretch_is_the_same_in_a_part_of_the_same_detail(
     assert part["said"].startswith("149 of 1192 points: each stands for 8 steps")
     at_whole, at_part = (_smoothed(drawing["lines"][0], 0.9) for drawing in (whole, part))
     assert at_part == pytest.approx(at_whole[-1 - len(at_part) : -1], rel=1e-4)
-
-
-def test_a_smoothed_part_is_left_to_the_browser_with_what_leads_up_to_it(
-    client: TestClient, job_id: int
-) -> None:
-    """The first drawing of a link is the one that the link's owner saw."""
-    query = "from=11&to=19&smooth=0.9"
-
-    page = client.get(f"/jobs/{job_id}?{query}").text
-    asked = client.get(f"/jobs/{job_id}/charts/learning.json?{query}").json()
-
-    assert 'class="still"' not in page
-    assert len(asked["lines"][0]["start"]) == 2

@@ -239,11 +239,33 @@ def test_each_chart_is_a_table_too() -> None:
 
     table = charts.table(CHARTS["learning"], metrics, 3)
 
-    assert table["rows"] == [
+    assert table.rows == [
         ["0", "–", "55.0 %", "50.0 % to 60.0 %", "–"],
         ["1", "50.0 %", "–", "–", "–"],
         ["2", "–", "40.0 %", "–", "+10.0 points"],
     ]
+
+
+@pytest.mark.requirement("UI-02")
+def test_a_chart_in_few_rows_tells_intervals_and_what_stretches_reach() -> None:
+    """Of a stretch its last value, and from the lowest to the highest."""
+    curves = {
+        "pool/score": curve((7, 0.5), (15, 0.75), size=8),
+        "heldout/select": curve((0, 0.55), (15, 0.4)),
+        "heldout/select/low": curve((0, 0.5)),
+        "heldout/select/high": curve((0, 0.6)),
+    }
+
+    table = charts.outline(CHARTS["learning"], curves)
+
+    assert table.head == ["step", "pool (training prompts)", "held-out (select rows)"]
+    assert table.rows == [
+        ["0", "–", "55.0 % (50.0 % to 60.0 %)"],
+        ["7", "50.0 % (50.0 % to 50.0 %)", "–"],
+        ["15", "75.0 % (75.0 % to 75.0 %)", "40.0 %"],
+    ]
+    assert table.said == "Each row: the last value of 8 steps (lowest to highest)."
+    assert charts.outline(CHARTS["learning"], {}).rows == []
 
 
 def test_every_setting_of_every_kind_has_help_and_a_type() -> None:
