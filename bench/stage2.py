@@ -2,8 +2,7 @@
 
 `python bench/stage2.py [--json FILE]`. The lengths in `stage2_lengths.json` are those of the B2
 and B3 segments that this pipeline makes of drawn scenes; `--record` draws and writes them again.
-Speed is that of a rollout never seen before: each timed call gets its own. Once its words are those
-of the rollouts before it, as in training; once every word is new, which is the worst that can be.
+Speed is that of a rollout never seen before: each timed call gets its own.
 """
 
 from __future__ import annotations
@@ -13,7 +12,6 @@ import json
 import os
 import random
 import statistics
-import string
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -74,8 +72,7 @@ def measure(lengths: Sequence[int]) -> dict[str, tuple[float, str]]:
         **medians_ms(
             "a window of 256 segments", lambda: pack_window(range(len(window)), window, CAPACITY)
         ),
-        **rollout_medians("parse + match + target", known_words),
-        **rollout_medians("the same, every word new", new_words),
+        **rollout_medians("parse + match + target"),
     }
 
 
@@ -160,12 +157,10 @@ Rollout = tuple[tuple[int, ...], list[GTObject]]
 """Token ids of an answer, and its ground truth."""
 
 
-def rollout_medians(
-    name: str, describe: Callable[[random.Random], str]
-) -> dict[str, tuple[float, str]]:
+def rollout_medians(name: str) -> dict[str, tuple[float, str]]:
     """Parse, match and both segments of 101 rollouts, and the tokenizer's encode of as many B3."""
     pieces, gate = _tools()
-    rollouts = _rollouts(pieces, describe)
+    rollouts = _rollouts(pieces)
     config = RolloutMatchingConfig()
     fresh = TokenPieces(pieces._backend)  # noqa: SLF001 - one that has encoded nothing yet
 
@@ -184,21 +179,11 @@ def rollout_medians(
     }
 
 
-def known_words(rng: random.Random) -> str:
-    """18 words of a small language."""
-    return _description(rng, words=18)
-
-
-def new_words(rng: random.Random) -> str:
-    """Words that no description held before, of about as many tokens."""
-    return " ".join("".join(rng.choices(string.ascii_lowercase, k=6)) for _ in range(3))
-
-
-def _rollouts(pieces: TokenPieces, describe: Callable[[random.Random], str]) -> list[Rollout]:
+def _rollouts(pieces: TokenPieces) -> list[Rollout]:
     rng = random.Random(0)
     drawn: list[Rollout] = []
     for _ in range(101):
-        gt = [GTObject(describe(rng), _box(rng)) for _ in range(60)]
+        gt = [GTObject(_description(rng, words=18), _box(rng)) for _ in range(60)]
         near = [GTObject(o.desc, _shaken(rng, o.box)) for o in gt]
         drawn.append(((*pieces.encode(render(near).text), pieces.end_id), gt))
     return drawn

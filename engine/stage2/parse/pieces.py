@@ -20,19 +20,12 @@ from tokenizers import Tokenizer
 from engine.contract.errors import UnfitError
 from engine.contract.sources.ground_truth import STOP_TEXT
 from engine.contract.stage2 import coords
-from engine.stage2.parse.words import Words, cuts_behind_words
 
 _BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 _RUN = re.compile(r"<\|coord_[0-9]+\|>|[^\x00-\x7f]+|[\x00-\x7f]+?(?=<\|coord_|[^\x00-\x7f]|\Z)")
 _PLACEHOLDERS = ("<|image_pad|>", "<|video_pad|>")
 """Tokens that the model puts a picture's patches in place of, wherever they stand."""
 _PROBE = '{"object_1": {"desc": "a", "bbox_2d": ["<|coord_0|>", "<|coord_999|>"]}}'
-_WORD_PROBES = (
-    _PROBE,
-    "a<|coord_1|>a<|coord_2|> a  b's<|coord_3|>\u00e9tude na\u00efve x\u0301 <|coord_4|>\u0301 7",
-    "don't <b>A-1_x</b>\n\tI'LL 12345 caf\u00e9.\\n\\\"q\\\" <|coord_1000|> <|coord_07|>",
-)
-"""Letters, spaces, contractions and combining marks beside coord tokens and each other."""
 
 
 class TokenizerError(UnfitError):
@@ -68,7 +61,6 @@ class TokenPieces:
         known = (vocabulary.get(token) for token in _PLACEHOLDERS)
         self.placeholders = frozenset(i for i in known if i is not None)
         """Tokens of pictures and videos: an answer that holds one cannot be taught as it is."""
-        self._words = self._word_by_word()
         self._check()
 
     def of(self, token_id: int) -> bytes:
@@ -122,9 +114,6 @@ class TokenPieces:
 
     def _exactly(self, text: str) -> tuple[int, ...] | None:
         """The tokenizer's own ids, without a space put in front; None unless they are `text`."""
-        remembered = self._words.ids(text) if self._words else None
-        if remembered is not None:
-            return remembered
         wanted = text.encode()
         for encode in (self._whole, self._anchored):
             ids = encode(text)
@@ -135,14 +124,6 @@ class TokenPieces:
     def _whole(self, text: str) -> tuple[int, ...]:
         (encoding,) = self._backend.encode_batch_fast([text], add_special_tokens=False)
         return tuple(encoding.ids)
-
-    def _word_by_word(self) -> Words | None:
-        """The quick way of `_whole`, for a tokenizer of which reading and trying it say yes."""
-        if not cuts_behind_words(self._backend):
-            return None
-        words = Words(self._backend, self.coord_ids, lambda ids: b"".join(self.of_all(ids)))
-        agrees = all(words.ids(probe) in (None, self._whole(probe)) for probe in _WORD_PROBES)
-        return words if agrees else None
 
     def _anchored(self, text: str) -> tuple[int, ...] | None:
         """Encode behind a line break and drop the break: no space is put in front of `text`."""
