@@ -16,7 +16,6 @@ from sqlalchemy import Connection, Row, bindparam, insert, null, select
 from engine.contract.run_dir import AbortReason
 from worker.attempt.settlement import Verdict
 from worker.budget import ledger
-from worker.db.prepared import Prepared
 from worker.db.tables import attempt, job
 from worker.lane.lease import Lease
 from worker.queue.deferral import FREE, columns_of
@@ -81,35 +80,32 @@ def _bound(columns: Mapping[str, Any]) -> dict[str, Any]:
 
 
 _FREE = _bound(FREE)
-_SETTLE = Prepared(
-    moving(
-        State.RUNNING,
-        job.c.id == bindparam("the_job"),
-        job.c.fence == bindparam("the_fence"),
-        values={
-            "lane": null(),
-            "engine": null(),
-            "stop_requested": null(),
-            "cause": bindparam("the_cause"),
-            "error": bindparam("the_error"),
-            "finished_at": bindparam("now"),
-            "oom_deferred": job.c.oom_deferred + bindparam("oom"),
-            "rescues": job.c.rescues + bindparam("rescue"),
-            **{name: bindparam(bound) for name, bound in zip(FREE, _FREE, strict=True)},
-        },
-        returning=(
-            job.c.id,
-            job.c.state,
-            job.c.attempt,
-            job.c.fence,
-            job.c.followers,
-            job.c.attempt_started_at,
-            job.c.started_beat,
-            job.c.cause,
-        ),
-    )
+_SETTLE = moving(
+    State.RUNNING,
+    job.c.id == bindparam("the_job"),
+    job.c.fence == bindparam("the_fence"),
+    values={
+        "lane": null(),
+        "engine": null(),
+        "stop_requested": null(),
+        "cause": bindparam("the_cause"),
+        "error": bindparam("the_error"),
+        "finished_at": bindparam("now"),
+        "oom_deferred": job.c.oom_deferred + bindparam("oom"),
+        "rescues": job.c.rescues + bindparam("rescue"),
+        **{name: bindparam(bound) for name, bound in zip(FREE, _FREE, strict=True)},
+    },
+    returning=(
+        job.c.id,
+        job.c.state,
+        job.c.attempt,
+        job.c.fence,
+        job.c.followers,
+        job.c.attempt_started_at,
+        job.c.started_beat,
+        job.c.cause,
+    ),
 )
-_ENDED = Prepared(insert(attempt))
 
 
 def _cancel_asked(conn: Connection, job_id: int) -> bool:
@@ -145,6 +141,6 @@ def _charge(
         # What interrupted it, also where the job goes on and has no cause.
         "cause": settled.cause or ("MEMORY" if verdict.oom else "LOST" if verdict.rescue else None),
     }
-    _ENDED.run(conn, row)
+    conn.execute(insert(attempt), row)
     price = lease.db.settings.price_usd_h
     ledger.settle(conn, charged, lane=lease.lane, price_usd_h=price, actor=actor())

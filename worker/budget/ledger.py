@@ -26,7 +26,6 @@ from sqlalchemy import (
     bindparam,
     func,
     insert,
-    literal_column,
     or_,
     select,
 )
@@ -38,7 +37,6 @@ from worker.clock.window import EARLIEST, day_ends, local_day, zone_named
 from worker.db.changes import announce
 from worker.db.connection import Database
 from worker.db.lane_tables import ledger
-from worker.db.prepared import Prepared
 from worker.db.tables import job
 from worker.db.zone import ZONE, zone_of
 from worker.queue.states import State
@@ -135,7 +133,7 @@ def use(
 def settle(conn: Connection, ended: Ended, *, lane: str, price_usd_h: float, actor: str) -> None:
     """Charge what is missing of an attempt that has ended."""
     of = {"of_job": ended.job_id, "of_attempt": ended.n, "of_lane": lane}
-    found = _METERED_IN_ZONE.one(conn, of)
+    found = conn.execute(_METERED_IN_ZONE, of).one()
     meter = Meter(lane, ended.job_id, ended.n, price_usd_h, zone_named(found.zone), actor)
     rest = ended.seconds - float(found.seconds)
     # Less than was metered: the supervisor died between its last heartbeat and its last row.
@@ -190,7 +188,7 @@ def _written_before(conn: Connection, day: datetime.date, usd: float) -> None:
 
 def spent(conn: Connection, lane: str, day: datetime.date) -> Spent:
     """What was used on a local day, with what was spent elsewhere."""
-    found = _SPENT.one(conn, {"of_lane": lane, "of_day": day.isoformat()})
+    found = conn.execute(_SPENT, {"of_lane": lane, "of_day": day.isoformat()}).one()
     return Spent(float(found.usd or 0.0), float(found.seconds or 0.0))
 
 
@@ -278,13 +276,12 @@ def _counts(lane: str) -> ColumnElement[bool]:
     return or_(ledger.c.lane == lane, ledger.c.lane.is_(None))
 
 
-_ROW = Prepared(insert(ledger))
-_SPENT = Prepared(
-    select(func.sum(ledger.c.usd).label("usd"), func.sum(ledger.c.seconds).label("seconds")).where(
-        or_(ledger.c.lane == bindparam("of_lane"), ledger.c.lane.is_(None)),
-        ledger.c.day == bindparam("of_day"),
-        ledger.c.entry != literal_column(f"'{Entry.RESERVE}'"),
-    )
+_SPENT = select(
+    func.sum(ledger.c.usd).label("usd"), func.sum(ledger.c.seconds).label("seconds")
+).where(
+    or_(ledger.c.lane == bindparam("of_lane"), ledger.c.lane.is_(None)),
+    ledger.c.day == bindparam("of_day"),
+    ledger.c.entry != Entry.RESERVE,
 )
 _RESERVED = (
     select(ledger.c.job_id, ledger.c.attempt, ledger.c.usd, ledger.c.seconds)
@@ -301,18 +298,17 @@ _RESERVED = (
 _USED = (
     ledger.c.job_id == bindparam("of_job"),
     ledger.c.attempt == bindparam("of_attempt"),
-    or_(*(ledger.c.entry == literal_column(f"'{entry}'") for entry in USED)),
+    ledger.c.entry.in_(USED),
 )
-_SECONDS = func.coalesce(func.sum(ledger.c.seconds), literal_column("0.0")).label("seconds")
-_METERED = Prepared(select(_SECONDS).where(*_USED))
-_METERED_IN_ZONE = Prepared(
-    select(_SECONDS, ZONE.scalar_subquery().label("zone")).where(*_USED),
-)
+_SECONDS = func.coalesce(func.sum(ledger.c.seconds), 0.0).label("seconds")
+_METERED = select(_SECONDS).where(*_USED)
+_METERED_IN_ZONE = select(_SECONDS, ZONE.scalar_subquery().label("zone")).where(*_USED)
 
 
 def _metered(conn: Connection, job_id: int, attempt: int) -> float:
     """Seconds charged to an attempt so far."""
-    return float(_METERED.one(conn, {"of_job": job_id, "of_attempt": attempt}).seconds)
+    asked = {"of_job": job_id, "of_attempt": attempt}
+    return float(conn.execute(_METERED, asked).scalar_one())
 
 
 def _by_day(
@@ -346,7 +342,7 @@ def _append(
         "lane": meter.lane,
         "job_id": meter.job_id,
         "attempt": meter.attempt,
-        "entry": str(entry),
+        "entry": entry,
         "seconds": seconds,
         "usd": seconds / SECONDS_PER_HOUR * meter.price_usd_h,
         "joules": joules,
@@ -354,4 +350,4 @@ def _append(
         "actor": meter.actor,
         "note": note,
     }
-    _ROW.run(conn, row)
+    conn.execute(insert(ledger), row)

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from typing import Literal
 
-from sqlalchemy import Connection, bindparam, delete, func, insert, literal_column, select
+from sqlalchemy import Connection, delete, func, insert, select
 
-from worker.db.prepared import Prepared
 from worker.db.tables import change
 
 Topic = Literal["job", "board", "lane"]
@@ -23,27 +22,18 @@ KEPT = 10_000
 EVERY = 500
 """Old rows are looked for at one in so many changes, and at the moves of one in so many jobs."""
 
-_APPEND = Prepared(insert(change))
-_APPEND_MOVED = Prepared(
-    insert(change).values(
-        [
-            {"topic": literal_column(f"'{topic}'"), "job_id": bindparam("the_job")}
-            for topic in ("job", "board")
-        ]
-    )
-)
-
 
 def announce(conn: Connection, topic: Topic, job_id: int | None = None) -> None:
     """Append a change; now and then drop what is older than the tail."""
-    key = _APPEND.new_id(conn, {"topic": topic, "job_id": job_id})
-    if key % EVERY == 0:
+    added = insert(change).returning(change.c.id)
+    if conn.execute(added, {"topic": topic, "job_id": job_id}).scalar_one() % EVERY == 0:
         drop_old(conn)
 
 
 def announce_moved(conn: Connection, job_id: int) -> None:
     """For a job whose place on the board changed without a row in the audit: both topics."""
-    _APPEND_MOVED.run(conn, {"the_job": job_id})
+    rows = [{"topic": topic, "job_id": job_id} for topic in ("job", "board")]
+    conn.execute(insert(change), rows)
     if job_id % EVERY == 0:
         drop_old(conn)
 

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import sqlalchemy as sa
-from sqlalchemy import Connection, Engine
+from sqlalchemy import Connection
 
 from engine.contract.errors import NightlaneError
 from worker.db import dialects
@@ -37,11 +37,10 @@ class DatabaseError(NightlaneError):
 class Database:
     """Connections to one opened database, safe to share between threads."""
 
-    def __init__(self, engine: Engine, settings: WorkerSettings) -> None:
+    def __init__(self, engines: dialects.Engines, settings: WorkerSettings) -> None:
         self.settings = settings
-        self._engine = engine
-        self._reader = dialects.for_reading(engine)
-        self.dialect = engine.dialect.name
+        self._engines = engines
+        self.dialect = engines.writer.dialect.name
         """`sqlite` or `postgresql`."""
         self._writing = threading.Lock()
         self._watching = threading.Lock()
@@ -51,7 +50,7 @@ class Database:
     @contextmanager
     def read(self) -> Iterator[Connection]:
         """A consistent look: everything read in it is of one moment. Raises DatabaseError."""
-        with self._in_words(), self._reader.connect() as conn, conn.begin():
+        with self._in_words(), self._engines.reader.connect() as conn, conn.begin():
             dialects.begin_reading(conn)
             yield conn
 
@@ -63,7 +62,8 @@ class Database:
         DatabaseError when the disk is full or another writer does not end; nothing is written then.
         """
         patience = dialects.PATIENCE_S if patience_s is None else patience_s
-        with self._turn(patience), self._in_words(), self._engine.connect() as conn, conn.begin():
+        writer = self._engines.writer
+        with self._turn(patience), self._in_words(), writer.connect() as conn, conn.begin():
             dialects.begin_writing(conn, patience)
             yield conn
             if not dialects.is_open(conn):
@@ -122,7 +122,7 @@ class Database:
         if self.dialect != "sqlite":
             return None
         with self._in_words(), self._watching:
-            self._watch = self._watch or self._engine.connect()
+            self._watch = self._watch or self._engines.reader.connect()
             return dialects.writes_seen(self._watch)
 
     def close(self) -> None:
@@ -131,7 +131,8 @@ class Database:
             if self._watch is not None:
                 self._watch.close()
                 self._watch = None
-        self._engine.dispose()
+        for engine in self._engines:
+            engine.dispose()
 
     def __enter__(self) -> Database:
         return self
@@ -218,7 +219,7 @@ def _in_words(settings: WorkerSettings, error: sa.exc.DBAPIError) -> DatabaseErr
     return DatabaseError(f"{shown(settings)}: {words}; {means.remedy}", retryable=means.retryable)
 
 
-def _connect(settings: WorkerSettings) -> Engine:
+def _connect(settings: WorkerSettings) -> dialects.Engines:
     try:
         url = url_of(settings)
     except sa.exc.ArgumentError:
@@ -291,12 +292,8 @@ def _bring_forward(db: Database) -> None:
 
 def _switch_to_wal(db: Database) -> None:
     """WAL is a property of the file; the switch is impossible inside a transaction."""
-    with db._in_words():  # noqa: SLF001 - the same module's class
-        connection = db._engine.raw_connection()  # noqa: SLF001 - the same module's class
-        try:
-            connection.cursor().execute("PRAGMA journal_mode=WAL")
-        finally:
-            connection.close()
+    with db._in_words(), db._engines.reader.connect() as conn:  # noqa: SLF001 - this module's class
+        conn.exec_driver_sql("PRAGMA journal_mode=WAL")
 
 
 @contextmanager

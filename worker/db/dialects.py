@@ -19,7 +19,7 @@ import importlib
 import json
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -39,19 +39,11 @@ SAFE_SQLITE = (3, 51, 3)
 """Under WAL with several connections, earlier versions can lose pages (the WAL-reset defect)."""
 
 _SHORT_WAIT_S = 0.003
-"""Seconds of SQLite's wait for another program's transaction: looks after 1 and 2 ms."""
+"""Seconds of SQLite's own wait for another program's transaction: looks after 1 and 2 ms."""
 
 _STATEMENTS_KEPT = 512
 """Statements that a connection to SQLite keeps compiled: more than the program has. Once the
 driver's 100 are full (a migration alone fills them) two newcomers push each other out at each use.
-"""
-
-_PATIENCE = "nightlane_patience"
-"""Where a connection to SQLite remembers for how long it waits now, in seconds."""
-
-_TAKER = "nightlane_taker"
-"""Where a connection remembers what of the driver takes its statements: on SQLite one cursor for
-all, which makes none for each; on PostgreSQL the driver's connection.
 """
 
 _ONE_WRITER = 0x6E696768746C616E
@@ -118,12 +110,20 @@ def meaning(error: BaseException) -> Means:
     return Means("look at its disk and its permissions", True)
 
 
-def connect(url: sa.URL) -> Engine:
-    """An engine whose transactions keep the promise above.
+class Engines(NamedTuple):
+    """Whose transactions keep the promise above."""
 
-    Raises ModuleNotFoundError when PostgreSQL's driver is not installed.
-    """
-    return _sqlite(url) if is_sqlite(url) else _postgresql(url)
+    writer: Engine
+    reader: Engine
+
+
+def connect(url: sa.URL) -> Engines:
+    """Raises ModuleNotFoundError when PostgreSQL's driver is not installed."""
+    if is_sqlite(url):
+        return Engines(_sqlite(url, _SHORT_WAIT_S), _sqlite(url, PATIENCE_S))
+    engine = _postgresql(url)
+    looks = {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
+    return Engines(engine, engine.execution_options(**looks))
 
 
 def is_sqlite(url: sa.URL) -> bool:
@@ -134,13 +134,6 @@ def is_sqlite(url: sa.URL) -> bool:
 def is_postgresql(url: sa.URL) -> bool:
     """Whether a URL names a PostgreSQL server, in either spelling."""
     return url.get_backend_name() in {"postgresql", "postgres"}
-
-
-def for_reading(engine: Engine) -> Engine:
-    """The same connections, for transactions that only look."""
-    if engine.dialect.name == "sqlite":
-        return engine
-    return engine.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
 
 
 def _document(value: object) -> str:
@@ -162,14 +155,13 @@ def writes_seen(conn: Connection) -> int:
     """SQLite's number that changes when another connection has written. For a connection of its
     own, outside of any transaction; it costs less than a look.
     """
-    return int(execute(conn, "PRAGMA data_version").fetchone()[0])
+    return int(conn.exec_driver_sql("PRAGMA data_version").scalar_one())
 
 
 def begin_reading(conn: Connection) -> None:
     """The first statement of a transaction that only looks."""
     if conn.dialect.name == "sqlite":
-        _sqlite_waits(conn, PATIENCE_S)
-        execute(conn, "BEGIN")
+        conn.exec_driver_sql("BEGIN")
 
 
 def begin_writing(conn: Connection, patience_s: float) -> None:
@@ -186,32 +178,6 @@ def is_open(conn: Connection) -> bool:
         return True
     driver: Any = conn.connection.dbapi_connection
     return bool(driver.in_transaction)
-
-
-def execute(conn: Connection, sql: str, values: Sequence[Any] | dict[str, Any] = ()) -> Any:
-    """Hand a statement to the driver as it is; returns the driver's cursor, to be read before the
-    next statement.
-
-    Raises the errors that SQLAlchemy makes of the driver's.
-    """
-    try:
-        return conn.info[_TAKER].execute(sql, values)
-    except conn.dialect.loaded_dbapi.Error as error:
-        driver: Any = conn.connection.dbapi_connection
-        if conn.dialect.is_disconnect(error, driver, None):
-            conn.invalidate(error)
-        raise DBAPIError.instance(
-            sql, None, error, conn.dialect.loaded_dbapi.Error, dialect=conn.dialect
-        ) from error
-
-
-def new_id(conn: Connection, cursor: Any) -> int:
-    """Of the row that an INSERT has just made, as SQLAlchemy writes it for this database: SQLite's
-    driver knows the id, and RETURNING would take as long as the INSERT itself.
-    """
-    if conn.dialect.name == "sqlite":
-        return int(cursor.lastrowid)
-    return int(cursor.fetchone()[0])
 
 
 # --- SQLite ---
@@ -244,11 +210,9 @@ def _warn_of_risk() -> None:
         )
 
 
-def _sqlite(url: sa.URL) -> Engine:
+def _sqlite(url: sa.URL, wait_s: float) -> Engine:
     _warn_of_risk()
     module = sqlite_module()
-    # The driver knows no adapter for None and looks for one at each: 1.6 µs, five times a number's.
-    module.register_adapter(type(None), _as_it_is)
     engine = sa.create_engine(
         url,
         module=module,
@@ -256,12 +220,11 @@ def _sqlite(url: sa.URL) -> Engine:
         # The transactions are ours: the module must not begin any by itself.
         connect_args={
             "isolation_level": None,
-            "timeout": PATIENCE_S,
+            "timeout": wait_s,
             "cached_statements": _STATEMENTS_KEPT,
         },
         # A thread that waits for a connection waits for nothing; the one that was used last has the
         # newest pages in memory.
-        pool_size=8,
         max_overflow=-1,
         pool_use_lifo=True,
     )
@@ -286,37 +249,26 @@ def _sqlite_as_it_stands(file: Path) -> Callable[..., Any]:
     return connect
 
 
-def _as_it_is(value: None) -> None:
-    return value
-
-
-def _sqlite_connected(connection: Any, record: Any) -> None:
-    record.info[_PATIENCE] = PATIENCE_S
-    cursor = record.info[_TAKER] = connection.cursor()
+def _sqlite_connected(connection: Any, _record: Any) -> None:
+    cursor = connection.cursor()
     cursor.execute("PRAGMA synchronous=FULL")
     cursor.execute("PRAGMA foreign_keys=ON")
+    cursor.close()
 
 
 def _sqlite_begin_writing(conn: Connection, patience_s: float) -> None:
     """SQLite's own wait grows to 100 ms between two looks, in which a busy program is never found
     between two of its transactions; so its wait is a short one, and begins anew.
     """
-    _sqlite_waits(conn, _SHORT_WAIT_S)
     deadline = time.monotonic() + patience_s
     while True:
         try:
-            execute(conn, "BEGIN IMMEDIATE")
+            conn.exec_driver_sql("BEGIN IMMEDIATE")
         except DBAPIError as error:
             if meaning(error.orig or error) is not LOCKED or time.monotonic() >= deadline:
                 raise
         else:
             return
-
-
-def _sqlite_waits(conn: Connection, seconds: float) -> None:
-    if conn.info[_PATIENCE] != seconds:
-        execute(conn, f"PRAGMA busy_timeout={round(seconds * 1000)}")
-        conn.info[_PATIENCE] = seconds
 
 
 # --- PostgreSQL ---
@@ -335,8 +287,7 @@ def _postgresql(url: sa.URL) -> Engine:
     return engine
 
 
-def _postgresql_connected(connection: Any, record: Any) -> None:
-    record.info[_TAKER] = connection
+def _postgresql_connected(connection: Any, _record: Any) -> None:
     connection.adapters.register_dumper(str, _nul_free_dumper())
     with connection.cursor() as cursor:
         cursor.execute("SET synchronous_commit = on")

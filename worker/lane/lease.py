@@ -15,7 +15,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,6 @@ from sqlalchemy import Connection, Row, bindparam, insert, select, update
 from engine.contract.errors import NightlaneError
 from engine.contract.run_dir import RunDir
 from worker.db.connection import Database, DatabaseError
-from worker.db.prepared import Prepared
 from worker.db.tables import job, lane
 from worker.lane.machine_lock import machine_lock
 from worker.lane.outage import Outage
@@ -70,19 +68,9 @@ class LeaseLostError(NightlaneError):
         )
 
 
-_BEAT = Prepared(
-    update(job)
-    .where(job.c.lane == bindparam("held_lane"), job.c.state == State.RUNNING)
-    .values(heartbeat_at=bindparam("new_heartbeat_at"), beat=bindparam("new_beat"))
+_HELD = update(lane).where(
+    lane.c.name == bindparam("held_lane"), lane.c.fence == bindparam("held_fence")
 )
-
-
-@cache
-def _of_holder(names: tuple[str, ...]) -> Prepared:
-    """The UPDATE of some columns of a lane by whoever still holds it; built once."""
-    holds = (lane.c.name == bindparam("held_lane"), lane.c.fence == bindparam("held_fence"))
-    statement = update(lane).where(*holds)
-    return Prepared(statement.values({name: bindparam(f"new_{name}") for name in names}))
 
 
 @dataclass
@@ -121,20 +109,19 @@ class Lease:
             return
         self._due = now + self.db.settings.heartbeat_s
         with self.outage.borne(), self.db.write_tx(patience_s=BEAT_PATIENCE_S) as conn:
-            self._update(conn, heartbeat_at=time.time(), beat=now)
-            beats = {"held_lane": self.lane, "new_heartbeat_at": time.time(), "new_beat": now}
-            _BEAT.run(conn, beats)
+            beat = {"heartbeat_at": time.time(), "beat": now}
+            self._update(conn, **beat)
+            runs = update(job).where(job.c.lane == self.lane, job.c.state == State.RUNNING)
+            conn.execute(runs.values(beat))
 
     def release(self) -> None:
         """Give the lane back; a lane that was lost meanwhile is left alone."""
-        with self.db.write_tx() as conn:
-            freed = update(lane).where(lane.c.name == self.lane, lane.c.fence == self.fence)
-            conn.execute(freed.values(holder=None, job_id=None))
+        with self.db.write_tx() as conn, contextlib.suppress(LeaseLostError):
+            self._update(conn, holder=None, job_id=None)
 
     def _update(self, conn: Connection, **values: Any) -> None:
         held = {"held_lane": self.lane, "held_fence": self.fence}
-        parameters = {f"new_{name}": value for name, value in values.items()} | held
-        if _of_holder(tuple(values)).run(conn, parameters) != 1:
+        if conn.execute(_HELD, held | values).rowcount != 1:
             raise self.lost()
 
     def lost(self) -> LeaseLostError:

@@ -13,12 +13,11 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from sqlalchemy import Connection, bindparam, insert, select, update
+from sqlalchemy import Connection, insert, select, update
 
 from worker.db import decisions
 from worker.db.connection import Database
 from worker.db.lane_tables import resident
-from worker.db.prepared import Prepared
 from worker.lane.command import Outcome, run_command
 from worker.lane.lease import Lease
 from worker.queue.deferral import Deferral, Reason
@@ -177,14 +176,11 @@ class Arbiter:
             )
 
 
-_OWED = Prepared(select(resident.c.owed).where(resident.c.lane == bindparam("of_lane")))
-
-
 def owed(db: Database) -> bool:
     """Whether the lane's resident model waits to be started again."""
     with db.read() as conn:
-        row = _OWED.one_or_none(conn, {"of_lane": db.settings.lane})
-    return row is not None and bool(row.owed)
+        statement = select(resident.c.owed).where(resident.c.lane == db.settings.lane)
+        return bool(conn.execute(statement).scalar_one_or_none())
 
 
 def returns_gb(db: Database) -> float | None:

@@ -17,7 +17,6 @@ from engine.contract.problems import problems_of, text_problems
 from worker.db import decisions
 from worker.db.changes import announce
 from worker.db.connection import Database
-from worker.db.prepared import Prepared
 from worker.db.tables import queue_pause
 
 MAX_WHY = 200
@@ -74,10 +73,7 @@ def resume(db: Database, *, actor: str) -> bool:
         return True
 
 
-_PAUSE = Prepared(select(queue_pause))
-
-
 def pause_of(conn: Connection) -> Pause | None:
     """The pause in force."""
-    row = _PAUSE.one_or_none(conn, {})
+    row = conn.execute(select(queue_pause)).one_or_none()
     return None if row is None else Pause(row.at, row.actor, row.why)

@@ -30,7 +30,6 @@ from sqlalchemy import (
 from sqlalchemy.sql.dml import ReturningUpdate
 
 from worker.db import changes
-from worker.db.prepared import Prepared
 from worker.db.tables import job, job_event
 
 
@@ -135,7 +134,7 @@ def moving(
 ) -> ReturningUpdate[Any]:
     """The conditional UPDATE of a transition, for `apply`; returns the id and what is asked for.
 
-    A module that moves many jobs prepares it once, with `bindparam`.
+    A module that moves many jobs builds it once, with `bindparam`.
     """
     return (
         update(job)
@@ -154,7 +153,7 @@ def _literal(state: State) -> ColumnElement[str]:
 
 def apply(
     conn: Connection,
-    statement: Prepared | ReturningUpdate[Any],
+    statement: ReturningUpdate[Any],
     source: State,
     to: State,
     parameters: Mapping[str, Any],
@@ -168,34 +167,24 @@ def apply(
     """
     if to not in TRANSITIONS[source]:
         raise ValueError(f"no transition leads from {source} to {to}")
-    known = {"to_state": str(to), **parameters}
-    if isinstance(statement, Prepared):
-        moved = statement.one_or_none(conn, known)
-    else:
-        moved = conn.execute(statement, known).one_or_none()
+    moved = conn.execute(statement, {"to_state": to, **parameters}).one_or_none()
     if moved is not None:
         _record(conn, moved.id, source, to, actor=actor, why=why)
     return moved
-
-
-_RECORD = Prepared(insert(job_event))
 
 
 def _record(
     conn: Connection, job_id: int, source: State | None, to: State, *, actor: str, why: str
 ) -> None:
     """The audit row; the database keeps the counters and announces it."""
-    _RECORD.run(
-        conn,
-        {
-            "job_id": job_id,
-            "at": time.time(),
-            "actor": actor,
-            # Plain text: for a member of an enum SQLite's driver looks for an adapter each time.
-            "from_state": str(source) if source else None,
-            "to_state": str(to),
-            "why": why,
-        },
-    )
+    row = {
+        "job_id": job_id,
+        "at": time.time(),
+        "actor": actor,
+        "from_state": source,
+        "to_state": to,
+        "why": why,
+    }
+    conn.execute(insert(job_event), row)
     if job_id % changes.EVERY == 0:
         changes.drop_old(conn)

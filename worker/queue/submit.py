@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from functools import cache, partial
+from functools import partial
 from typing import Any, NamedTuple
 
 from sqlalchemy import (
@@ -20,7 +20,6 @@ from sqlalchemy import (
     exists,
     func,
     insert,
-    literal_column,
     not_,
     null,
     select,
@@ -31,7 +30,6 @@ from sqlalchemy.sql.dml import ReturningUpdate
 from engine.contract.registry import get_kind, validate
 from worker.clock.moments import start_time
 from worker.db.connection import Database
-from worker.db.prepared import Prepared
 from worker.db.tables import CLAIMABLE, DEFERRED, job, job_tag, queue_pause
 from worker.db.zone import lane_zone
 from worker.queue import dependencies, keys
@@ -182,8 +180,7 @@ def insert_job(
         "not_before": terms.not_before,
         **columns_of(deferral_of(terms.parents, terms.not_before, now)),
     }
-    given = {name: value for name, value in row.items() if value is not None}
-    job_id = _insert_of(tuple(given)).new_id(conn, given)
+    job_id = int(conn.execute(_INSERT, row | _NOTHING_YET).scalar_one())
     if wanted.tags:
         conn.execute(insert(job_tag), [{"tag": tag, "job_id": job_id} for tag in wanted.tags])
     if wanted.after:
@@ -205,7 +202,7 @@ def look(db: Database, *, skip: Sequence[int] = (), now: float | None = None) ->
     """A cheap look before a claim: a queue with nothing to do costs no write."""
     known = _but(skip) | {"now": _moment(now)}
     with db.read() as conn:
-        row = conn.execute(_LOOK_BUT, known).one() if skip else _LOOK.one(conn, known)
+        row = conn.execute(_LOOK_BUT if skip else _LOOK, known).one()
     return Ready(bool(row.claimable), bool(row.due), bool(row.paused))
 
 
@@ -225,8 +222,7 @@ def claim(
     paused queue none does. Jobs in `skip` are left for another drain; `only` takes the one that
     was admitted, or none.
     """
-    statement: Prepared | ReturningUpdate[Any] = _CLAIM_BUT if skip else _CLAIM
-    chosen = _but(skip)
+    statement, chosen = _CLAIM_BUT if skip else _CLAIM, _but(skip)
     if only is not None:
         statement, chosen = _CLAIM_ONLY, {"only": only}
     mine = {"the_fence": fence, "the_lane": lane, "now": _moment(now), "now_beat": time.monotonic()}
@@ -258,8 +254,7 @@ _NEXT = (
     select(_queued.c.id)
     .where(text(CLAIMABLE))
     .order_by(_queued.c.priority.desc(), _queued.c.rank, _queued.c.id)
-    .limit(literal_column("1"))
-    .offset(literal_column("0"))
+    .limit(1)
 )
 """The job that a claim takes, by the partial index in its order."""
 _NEXT_BUT = _NEXT.where(_queued.c.id.not_in(bindparam("skip", expanding=True)))
@@ -277,7 +272,7 @@ def _claim(chosen: ColumnElement[bool]) -> ReturningUpdate[Any]:
         chosen,
         not_(_PAUSED),
         values={
-            "attempt": job.c.attempt + literal_column("1"),
+            "attempt": job.c.attempt + 1,
             "fence": bindparam("the_fence"),
             "lane": bindparam("the_lane"),
             "started_at": func.coalesce(job.c.started_at, bindparam("now")),
@@ -293,31 +288,21 @@ def _claim(chosen: ColumnElement[bool]) -> ReturningUpdate[Any]:
     )
 
 
-_LOOK, _LOOK_BUT = Prepared(_look(_NEXT)), _look(_NEXT_BUT)
-_CLAIM = Prepared(_claim(job.c.id == _NEXT.scalar_subquery()))
+_LOOK, _LOOK_BUT = _look(_NEXT), _look(_NEXT_BUT)
+_CLAIM = _claim(job.c.id == _NEXT.scalar_subquery())
 _CLAIM_BUT = _claim(job.c.id == _NEXT_BUT.scalar_subquery())
-_CLAIM_ONLY = Prepared(_claim(and_(job.c.id == bindparam("only"), text(CLAIMABLE))))
+_CLAIM_ONLY = _claim(and_(job.c.id == bindparam("only"), text(CLAIMABLE)))
 
 # Behind every job there is: the id that it will get, or one that a failed insert wasted.
-_NEXT_RANK = select(
-    func.coalesce(func.max(_everyone.c.id), literal_column("0")) + literal_column("1")
-).scalar_subquery()
+_NEXT_RANK = select(func.coalesce(func.max(_everyone.c.id), 0) + 1).scalar_subquery()
+_INSERT = insert(job).values(rank=_NEXT_RANK).returning(job.c.id)
 _NOTHING_YET: dict[str, Any] = {
-    name: literal_column("0")
-    for name in (
-        "followers",
-        "attempt",
-        "fence",
-        "rescues",
-        "oom_deferred",
-        "ingested_seq",
-        "ingested_offset",
-    )
+    "result": {},
+    "followers": 0,
+    "attempt": 0,
+    "fence": 0,
+    "rescues": 0,
+    "oom_deferred": 0,
+    "ingested_seq": 0,
+    "ingested_offset": 0,
 }
-
-
-@cache
-def _insert_of(_columns: tuple[str, ...]) -> Prepared:
-    """One for each set of columns that are not null: a null costs as much as a value."""
-    new = insert(job).values(rank=_NEXT_RANK, result=literal_column("'{}'"), **_NOTHING_YET)
-    return Prepared(new)

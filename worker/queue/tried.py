@@ -16,10 +16,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from pydantic import BaseModel
-from sqlalchemy import Connection, bindparam, literal_column, select, text
+from sqlalchemy import Connection, bindparam, select, text
 
 from engine.contract.kind import Kind
-from worker.db.prepared import Prepared
 from worker.db.tables import TRIED, job
 
 WHOLE_BYTES = 64 * 2**20
@@ -36,7 +35,7 @@ class Fingerprint(NamedTuple):
     data: str
 
 
-_NEWEST = Prepared(
+_NEWEST = (
     select(job.c.id, job.c.result)
     .where(
         text(TRIED),
@@ -44,8 +43,7 @@ _NEWEST = Prepared(
         job.c.data_hash == bindparam("data"),
     )
     .order_by(job.c.id.desc())
-    .limit(literal_column("1"))
-    .offset(literal_column("0"))
+    .limit(1)
 )
 
 
@@ -81,7 +79,8 @@ def canonical_hash(value: Any) -> str:
 
 def finished_before(conn: Connection, same: Fingerprint) -> tuple[int, str | None] | None:
     """(job, verdict) of the newest finished result of the same job; None when there is none."""
-    row = _NEWEST.one_or_none(conn, {"config": same.config, "data": same.data})
+    asked = {"config": same.config, "data": same.data}
+    row = conn.execute(_NEWEST, asked).one_or_none()
     return None if row is None else (row.id, row.result.get("verdict"))
 
 

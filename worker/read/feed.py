@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from pydantic import BaseModel, ConfigDict
-from sqlalchemy import bindparam, literal_column, select
+from sqlalchemy import ColumnElement, bindparam, select
 
 from worker.db.changes import Topic
 from worker.db.connection import Database
-from worker.db.prepared import Prepared
 from worker.db.tables import change
 
 
@@ -30,21 +29,20 @@ def changes_after(db: Database, last_id: int, limit: int = 500) -> list[ChangeVi
 
 def last_change_id(db: Database) -> int:
     """0 before the first change."""
-    with db.read() as conn:
-        newest = _NEWEST_CHANGE.one_or_none(conn, {})
-    return newest.id if newest else 0
+    return _end(db, change.c.id.desc())
 
 
 def oldest_change_id(db: Database) -> int:
     """0 before the first change. A reader whose last id is smaller than this - 1 missed some."""
+    return _end(db, change.c.id.asc())
+
+
+def _end(db: Database, order: ColumnElement[int]) -> int:
     with db.read() as conn:
-        oldest = select(change.c.id).order_by(change.c.id).limit(1)
-        return conn.execute(oldest).scalar_one_or_none() or 0
+        found = conn.execute(select(change.c.id).order_by(order).limit(1))
+        return found.scalar_one_or_none() or 0
 
 
-_NEWEST_CHANGE = Prepared(
-    select(change.c.id).order_by(change.c.id.desc()).limit(literal_column("1"))
-)
 _CHANGES = (
     select(change.c.id, change.c.topic, change.c.job_id)
     .where(change.c.id > bindparam("after"))

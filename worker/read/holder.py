@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from sqlalchemy import Connection, bindparam, select
+from sqlalchemy import Connection, select
 
-from worker.db.prepared import Prepared
 from worker.db.tables import job, lane
 from worker.estimate.time_left import left_s
 from worker.schedule.policy import Standing, withheld_in
@@ -28,19 +27,15 @@ class Holder(NamedTuple):
     """Unix seconds at which its engine expects to be done; now where it runs nothing."""
 
 
-_LANE = Prepared(select(lane).where(lane.c.name == bindparam("of_lane")))
-_RESULT = Prepared(select(job.c.result).where(job.c.id == bindparam("job_id")))
-
-
 def holder_of(conn: Connection, settings: WorkerSettings, now: float) -> Holder | None:
     """Who has the lane of the settings; None when it is free, or its lease has run out."""
-    row = _LANE.one_or_none(conn, {"of_lane": settings.lane})
+    row = conn.execute(select(lane).where(lane.c.name == settings.lane)).one_or_none()
     if row is None or row.holder is None or now - row.heartbeat_at > settings.lease_s:
         return None
     if row.job_id is None:
         return Holder(None, bool(row.scheduled), now)
-    runs = _RESULT.one_or_none(conn, {"job_id": row.job_id})
-    left = left_s(runs.result or {}, now) if runs else None
+    result = conn.execute(select(job.c.result).where(job.c.id == row.job_id)).scalar_one_or_none()
+    left = None if result is None else left_s(result, now)
     free_at = None if left is None else now + max(0.0, left)
     return Holder(row.job_id, bool(row.scheduled), free_at)
 

@@ -8,7 +8,7 @@ two of them put together. Writes nothing.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -17,7 +17,6 @@ from sqlalchemy import Connection, bindparam, func, select
 from engine.contract.errors import NightlaneError
 from worker.db.connection import Database
 from worker.db.metrics import LARGEST, SIZES
-from worker.db.prepared import Prepared
 from worker.db.tables import metric, metric_rollup
 
 MOST_POINTS = 1000
@@ -168,7 +167,7 @@ def tail(
     last = _MAX_STEP if up_to is None else up_to
     asked = {"job": job_id, "series": name, "last": last, "most": limit}
     with db.read() as conn:
-        rows = _TAIL.all(conn, asked)
+        rows = conn.execute(_TAIL, asked).all()
     return [(row.step, row.value) for row in rows][::-1]
 
 
@@ -219,10 +218,12 @@ def attempts_began(db: Database, job_id: int, name: str) -> list[tuple[int, int]
 def _summaries(conn: Connection, job_id: int, names: Sequence[str] | None) -> dict[str, Summary]:
     """From the largest stretches alone."""
     if names is None:
-        rows = _LARGEST.all(conn, {"job": job_id})
+        rows = conn.execute(_LARGEST, {"job": job_id}).all()
     else:
         rows = [
-            row for name in names for row in _LARGEST_OF.all(conn, {"job": job_id, "series": name})
+            row
+            for name in names
+            for row in conn.execute(_LARGEST_OF, {"job": job_id, "series": name})
         ]
     stretches: dict[str, list[Any]] = {}
     for row in rows:
@@ -231,7 +232,7 @@ def _summaries(conn: Connection, job_id: int, names: Sequence[str] | None) -> di
 
 
 def _of_all(stretches: Sequence[Any]) -> Summary:
-    """Rows of `_EACH`, all of one series."""
+    """Rows of `_LARGEST`, all of one series."""
     begin, end = stretches[0], stretches[-1]
     return Summary(
         n=sum(row.n for row in stretches),
@@ -267,13 +268,18 @@ def _curve(conn: Connection, job_id: int, name: str, size: int, steps: Steps) ->
     last = _MAX_STEP if steps.last is None else steps.last
     asked = {"job": job_id, "series": name, "first": first, "last": last}
     if stored == 1:
-        columns = _VALUES.columns(conn, asked)
+        columns = _columns(conn.execute(_VALUES, asked))
         found = Curve.of_values(*columns) if columns else None
     else:
         ends = {"low": first // stored, "high": last // stored}
-        columns = _STRETCHES.columns(conn, {**asked, **ends, "size": stored})
+        columns = _columns(conn.execute(_STRETCHES, {**asked, **ends, "size": stored}))
         found = _of_stretches(stored, *columns) if columns else None
     return found if found is None or size == stored else _doubled(found)
+
+
+def _columns(found: Iterable[Sequence[Any]]) -> list[tuple[Any, ...]]:
+    """Rows as columns; none without a row."""
+    return list(zip(*found, strict=True))
 
 
 def _through(db: Database, job_id: int, name: str, steps: Steps) -> Steps:
@@ -349,7 +355,7 @@ _MAX_STEP = 2**31 - 1
 """The largest number of a column on every database."""
 
 _rolled = metric_rollup.c
-_EACH = (
+_LARGEST = (
     select(
         _rolled.series,
         _rolled.n,
@@ -366,9 +372,8 @@ _EACH = (
     .where(_rolled.job_id == bindparam("job"), _rolled.size == LARGEST)
     .order_by(_rolled.series, _rolled.bucket)
 )
-_LARGEST = Prepared(_EACH)
-_LARGEST_OF = Prepared(_EACH.where(_rolled.series == bindparam("series")))
-_STRETCHES = Prepared(
+_LARGEST_OF = _LARGEST.where(_rolled.series == bindparam("series"))
+_STRETCHES = (
     select(
         _rolled.first_step,
         _rolled.last_step,
@@ -390,7 +395,7 @@ _STRETCHES = Prepared(
     )
     .order_by(_rolled.bucket)
 )
-_VALUES = Prepared(
+_VALUES = (
     select(metric.c.step, metric.c.value, metric.c.at)
     .where(
         metric.c.job_id == bindparam("job"),
@@ -400,7 +405,7 @@ _VALUES = Prepared(
     )
     .order_by(metric.c.step)
 )
-_TAIL = Prepared(
+_TAIL = (
     select(metric.c.step, metric.c.value)
     .where(
         metric.c.job_id == bindparam("job"),

@@ -129,7 +129,7 @@ class Admission:
                     return None
                 ruling = self._judge(conn, candidate)
             deferral = ruling.deferral or self._free_lane()
-            if deferral is None:
+            if deferral is None and self._settings.resident_stop_cmd is not None:
                 # Again, now that it can be measured what the resident model gave back.
                 with self._db.read() as conn:
                     ruling = self._judge(conn, candidate)

@@ -122,9 +122,7 @@ def judge(
     took = expected(look.history, terms.settings, candidate)
     need = need_of(look.history, candidate)
     numbers: dict[str, Any] = {"expected_s": round(took.seconds, 1), "expected_by": took.basis}
-    today = look.spent(_today(terms))
-    today = Spent(today.usd + planned.usd, today.seconds + planned.seconds)
-    deferral = _over_cap(terms, took, today, look.held, numbers)
+    deferral = _over_cap(look, terms, took, planned, numbers)
     if deferral is None and need is not None:
         deferral = _too_large(terms, need, memory(), numbers)
     if deferral is None and serves(candidate):
@@ -212,11 +210,13 @@ def _today(terms: Terms) -> datetime.date:
 
 
 def _over_cap(
-    terms: Terms, took: Expected, today: Spent, waiting: Spent, numbers: dict[str, Any]
+    look: Look, terms: Terms, took: Expected, planned: Spent, numbers: dict[str, Any]
 ) -> Deferral | None:
     found, price = terms.standing, terms.settings.price_usd_h
     if found is None or (found.cap_usd is None and found.cap_gpu_hours is None):
         return None
+    used, waiting = look.spent(_today(terms)), look.held
+    today = Spent(used.usd + planned.usd, used.seconds + planned.seconds)
     cost = took.seconds / SECONDS_PER_HOUR * price
     hours = (today.seconds + waiting.seconds + took.seconds) / SECONDS_PER_HOUR
     usd = today.usd + waiting.usd + cost

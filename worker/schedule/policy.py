@@ -19,8 +19,6 @@ from sqlalchemy import (
     bindparam,
     delete,
     insert,
-    literal_column,
-    or_,
     select,
 )
 
@@ -32,7 +30,6 @@ from worker.clock.window import Span, Window, zone_named
 from worker.db import decisions
 from worker.db.connection import Database
 from worker.db.lane_tables import lane_event, policy
-from worker.db.prepared import Prepared
 from worker.db.tables import attempt
 from worker.queue.deferral import Deferral, Reason
 from worker.queue.states import State
@@ -201,13 +198,10 @@ def standing(db: Database) -> Standing | None:
         return standing_in(conn, db.settings.lane)
 
 
-_STANDING = Prepared(select(policy).where(policy.c.lane == bindparam("of_lane")))
-
-
 def standing_in(conn: Connection, lane: str) -> Standing | None:
     """The same inside a transaction."""
-    row = _STANDING.one_or_none(conn, {"of_lane": lane})
-    return None if row is None else Standing.model_validate(row._asdict())
+    row = conn.execute(select(policy).where(policy.c.lane == lane)).mappings().one_or_none()
+    return None if row is None else Standing.model_validate(row)
 
 
 class InForce(NamedTuple):
@@ -304,12 +298,12 @@ def _hours_in_words(terms: Policy) -> str:
     return " ".join(filter(None, (terms.window or "all day", terms.days)))
 
 
-_LAST_ENDS = Prepared(
+_LAST_ENDS = (
     select(attempt.c.outcome)
     .where(
         attempt.c.lane == bindparam("of_lane"),
         attempt.c.ended_at >= bindparam("since"),
-        or_(*(attempt.c.outcome == literal_column(f"'{end}'") for end in _ENDS)),
+        attempt.c.outcome.in_(_ENDS),
     )
     .order_by(attempt.c.ended_at.desc(), attempt.c.job_id.desc())
     .limit(bindparam("most"))
@@ -321,7 +315,7 @@ def _failed_too_often(conn: Connection, found: Standing) -> bool:
     if found.max_failures is None:
         return False
     asked = {"of_lane": found.lane, "since": found.changed_at, "most": found.max_failures}
-    ends = [row.outcome for row in _LAST_ENDS.all(conn, asked)]
+    ends = conn.execute(_LAST_ENDS, asked).scalars().all()
     return len(ends) == found.max_failures and State.SUCCEEDED not in ends
 
 

@@ -37,7 +37,7 @@ VALUES (:id, 'tally', 'tally', 'succeeded', '{}', 0, 'test', 1, 1, 0, 0, 0, 0, '
 def test_a_database_of_before_gets_rollups_of_its_rows(settings: WorkerSettings) -> None:
     """By the migration, for every job at once."""
     settings.data_dir.mkdir(parents=True, exist_ok=True)
-    engine = dialects.connect(url_of(settings))
+    engine = dialects.connect(url_of(settings)).writer
     config = Config()
     config.set_main_option("script_location", str(migrations_dir()))
     with engine.begin() as conn:
