@@ -121,7 +121,7 @@ def _with_headers(send: Send, kept: str, *, severed: bool) -> Send:
     """`severed`: whoever opened the page loses sight of it.
 
     Not said where nobody did: for a policy that its blank page had not, a new tab throws away the
-    renderer that the browser had ready, and starts one when the answer has come (0032).
+    renderer that the browser had ready, and starts one when the answer has come (decision 38).
     """
 
     async def guarded(message: Message) -> None:
