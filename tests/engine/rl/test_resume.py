@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.engine.killing import LONG_FORM, Point, killed_and_resumed, unbroken_outcome
+from tests.engine.killing import LONG_FORM, Point, killed_and_resumed, unbroken_run
 from tools.run_outcome import differences, outcome
 
 SAMPLER = "engine.sampling.hf:HFSampler"
@@ -86,7 +86,7 @@ def unbroken(
     killed_recipe: dict[str, Any], tmp_path_factory: pytest.TempPathFactory
 ) -> dict[str, Any]:
     """What the same recipe comes to in one piece."""
-    return unbroken_outcome("rl_run", killed_recipe, tmp_path_factory.mktemp("whole"))
+    return outcome(unbroken_run("rl_run", killed_recipe, tmp_path_factory.mktemp("whole")))
 
 
 @pytest.mark.requirement("RL-15")
