@@ -113,10 +113,11 @@ def kill_and_confirm(process: ProcessIdentity, *, group: bool = False, patience_
 def kill_all(found: Callable[[], Sequence[ProcessIdentity]], *, patience_s: float) -> None:
     """Kill what `found` finds until it finds nothing: what is being killed may still fork.
 
+    Nothing, twice in a row: what ends during a look may hand on children that it missed.
     Raises StillAliveError when something is left after `patience_s` seconds.
     """
     deadline = time.monotonic() + patience_s
-    while left := found():
+    while left := found() or found():
         for process in left:
             process.kill()
         if time.monotonic() > deadline:

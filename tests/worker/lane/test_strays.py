@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from tests.deadline import eventually
 from worker.attempt.runner.local import EngineProcess
 from worker.db.connection import Database
 from worker.drain import drain
+from worker.lane import strays
 from worker.lane.process_id import ProcessIdentity
 from worker.lane.strays import marked
 from worker.queue.states import State
@@ -75,6 +76,26 @@ def test_a_process_that_left_the_group_dies_with_the_attempt(tmp_path: Path, how
     assert not stray.alive()
     with pytest.raises(ChildProcessError):
         os.waitpid(stray.pid, os.WNOHANG)  # reaped: it does not stay as a zombie
+
+
+def test_a_process_that_loses_its_parent_during_a_look_dies_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The engine lives while adopted processes are looked for, and is dead when the look ends."""
+    engine, stray = engine_with_stray(tmp_path, "stay clear silent")
+    adopted = strays._adopted
+
+    def look(own: Collection[ProcessIdentity]) -> list[ProcessIdentity]:
+        found = list(adopted(own))
+        engine.identity.kill()
+        eventually(lambda: not engine.identity.alive(), "the engine's end", 10)
+        return found
+
+    monkeypatch.setattr(strays, "_adopted", look)
+
+    engine._end()
+
+    assert not stray.alive()
 
 
 def test_other_children_of_the_supervisor_are_left_alone(tmp_path: Path) -> None:
