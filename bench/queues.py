@@ -29,12 +29,13 @@ from sqlalchemy import Insert, func, insert, literal, select, update
 from engine.contract import kinds
 from engine.contract.run_dir import RunDir
 from tests.postgres import postgres_server
+from tests.worker.holding import hold_lane
 from worker.attempt.settlement import Verdict
 from worker.attempt.writing import write_verdict
 from worker.db.connection import Database, open_database
 from worker.db.tables import job, state_count
 from worker.drain import DrainReport, claim_next
-from worker.lane.lease import Lease, hold_lane
+from worker.lane.lease import Lease
 from worker.lane.process_id import ProcessIdentity
 from worker.queue.deferral import Reason
 from worker.queue.states import State

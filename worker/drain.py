@@ -17,6 +17,8 @@ from types import FrameType
 from sqlalchemy import Connection
 
 from worker.attempt.rescue import rescue
+from worker.attempt.runner.base import Runner
+from worker.attempt.runner.local import LocalRunner
 from worker.attempt.supervisor import Supervisor
 from worker.attempt.writing import Settled, actor
 from worker.budget.price import take_price
@@ -55,26 +57,30 @@ def drain(
     scheduled: bool = False,
     until: Callable[[], bool] | None = None,
     clock: Callable[[], float] = time.time,
+    runner: Runner | None = None,
 ) -> DrainReport:
     """Run queued jobs on the lane of the settings, one after the other. Call from a main thread.
 
     `wait`: poll for further jobs instead of ending. `scheduled`: by tick or cron, so the policy
     is obeyed; unarmed it only rescues. `until`: asked between jobs; true ends the drain.
-    `clock`: what start times are held against, Unix seconds. Raises LaneHeldError at once when a
-    living drain has the lane, LeaseLostError when one took it over, DatabaseError,
-    RunDirectoryError, WatchdogError, EngineStartError, and after the rescue NoLaneError.
+    `clock`: what start times are held against, Unix seconds. `runner`: where engines run; None =
+    on this machine. Raises LaneHeldError at once when a living drain has the lane, LeaseLostError
+    when one took it over, DatabaseError, RunDirectoryError, WatchdogError, EngineStartError, and
+    after the rescue NoLaneError.
     """
     report = DrainReport()
+    runner = runner or LocalRunner(settings)
     with _stop_requests() as stop, open_database(settings) as db:
         take_price(db)
-        with hold_lane(db, settings, scheduled=scheduled) as lease:
-            report.rescued += rescue(lease)
+        with hold_lane(db, settings, end=runner.kill, scheduled=scheduled) as lease:
+            report.rescued += rescue(lease, runner)
             with Admission(lease, scheduled=scheduled, clock=clock) as admission:
                 require_accelerator(settings.lane)
                 while not stop() and not (until and until()) and admission.open():
                     job = claim_next(db, lease, report, admission, clock)
                     if job:
-                        report.ran.append(Supervisor(lease, job, stop, admission.brake(job)).run())
+                        brake = admission.brake(job)
+                        report.ran.append(Supervisor(lease, job, runner, stop, brake).run())
                         admission.after(report.ran[-1])
                     elif wait:
                         admission.hand_back()

@@ -11,11 +11,12 @@ from typing import Any
 
 from engine.contract.events import EventLog
 from engine.contract.run_dir import JobFile, RunDir, write_json
+from tests.worker.holding import hold_lane
 from worker.attempt.ingest import Ingest
 from worker.attempt.settlement import Verdict
 from worker.attempt.writing import write_verdict
 from worker.db.connection import Database
-from worker.lane.lease import Lease, hold_lane
+from worker.lane.lease import Lease
 from worker.queue.states import State
 from worker.queue.submit import Claim, claim, enqueue
 

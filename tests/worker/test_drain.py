@@ -17,7 +17,7 @@ from engine.contract.registry import validate
 from engine.contract.run_dir import RunDir
 from tests.deadline import eventually
 from worker.attempt import ingest
-from worker.attempt.runner.local import EngineStartError
+from worker.attempt.runner.base import EngineStartError
 from worker.db.connection import Database
 from worker.db.tables import job, lane
 from worker.drain import drain

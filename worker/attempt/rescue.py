@@ -1,8 +1,8 @@
 """Rescue: jobs that say `running` although nobody supervises them.
 
 Called by the holder of the lane, so every running job of the lane is an orphan. Its engine is
-confirmed dead, what it still wrote is read, and the job is settled as its files tell: mostly
-queued again, to resume. Knows no live attempt.
+confirmed dead, what it still wrote is fetched and read, and the job is settled as its files tell:
+mostly queued again, to resume. Knows no live attempt.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from sqlalchemy import Row, select
 
 from engine.contract.run_dir import ExitCode, RunDir
 from worker.attempt.ingest import Ingest, UnreadableEventsError, last_finished
+from worker.attempt.runner.base import Runner
 from worker.attempt.settlement import Ending, Verdict, settle, settle_lost, settle_unreadable
 from worker.attempt.writing import Settled, write_verdict
 from worker.db.tables import job
-from worker.lane.lease import KILL_PATIENCE_S, Lease
-from worker.lane.process_id import ProcessIdentity, kill_and_confirm
+from worker.lane.lease import Lease
 from worker.queue.states import State
 
 _EXIT_OF = {
@@ -27,21 +27,20 @@ _EXIT_OF = {
 }
 
 
-def rescue(lease: Lease) -> list[Settled]:
+def rescue(lease: Lease, runner: Runner) -> list[Settled]:
     """Settle every orphan of the lane, oldest first."""
     orphans = (
         select(job).where(job.c.state == State.RUNNING, job.c.lane == lease.lane).order_by(job.c.id)
     )
     with lease.db.read() as conn:
         rows = conn.execute(orphans).all()
-    return [_rescue(lease, row) for row in rows]
+    return [_rescue(lease, runner, row) for row in rows]
 
 
-def _rescue(lease: Lease, row: Row[Any]) -> Settled:
-    if row.engine is not None:
-        engine = ProcessIdentity.parse(row.engine)
-        kill_and_confirm(engine, group=True, patience_s=KILL_PATIENCE_S)
+def _rescue(lease: Lease, runner: Runner, row: Row[Any]) -> Settled:
     run = RunDir(lease.db.settings.runs_dir / str(row.id))
+    runner.kill(run, row.attempt, row.engine)
+    runner.fetch(run, row.attempt)
     try:
         ingest = Ingest(lease, row.id, run)
         ingest.pull()

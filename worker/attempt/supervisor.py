@@ -11,12 +11,11 @@ import errno
 import hashlib
 import logging
 import os
-import shutil
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 from pydantic import BaseModel
 from sqlalchemy import select, update
@@ -25,16 +24,17 @@ from engine.contract.errors import ConfigError, ConfigProblem, NightlaneError
 from engine.contract.events import Event
 from engine.contract.registry import get_kind, validate
 from engine.contract.run_dir import Abort, AbortReason, InputFile, JobFile, RunDir, write_json
+from worker.attempt.disk import full_disk
 from worker.attempt.ingest import Ingest, UnreadableEventsError
 from worker.attempt.provenance import note_provenance
-from worker.attempt.runner.local import ENGINE, EngineProcess, EngineStartError
+from worker.attempt.runner.base import Engine, EngineStartError, Exit, Runner
 from worker.attempt.settlement import Ending, Verdict, no_run_directory, settle, settle_unreadable
 from worker.attempt.writing import Settled, actor, write_verdict
 from worker.db.connection import DatabaseError
 from worker.db.numbers import set_aside
 from worker.db.tables import job
 from worker.lane.lease import Lease
-from worker.memory.guard import MemoryGuard, WatchdogError
+from worker.memory.guard import WatchdogError
 from worker.memory.trace import note_on_lineage
 from worker.queue.states import State, note
 from worker.queue.submit import Claim
@@ -52,15 +52,6 @@ class RunDirectoryError(NightlaneError):
     retryable = True
 
 
-class _Exit(NamedTuple):
-    """What its supervisor saw of an engine's end."""
-
-    status: int
-    killed: bool
-    """Its checkpoint did not come in time."""
-    full_disk: str
-
-
 class Supervisor:
     """Runs one claimed attempt."""
 
@@ -68,23 +59,24 @@ class Supervisor:
         self,
         lease: Lease,
         claim: Claim,
+        runner: Runner,
         stop: Callable[[], bool],
         brake: Callable[[], Abort | None] = lambda: None,
     ) -> None:
-        """`stop`: whether the drain was asked to end; then the engine checkpoints.
-
-        `brake`: asked all the time; its request ends the attempt at a checkpoint.
+        """`runner`: where the engine runs. `stop`: whether the drain was asked to end; then the
+        engine checkpoints. `brake`: asked all the time; its request ends the attempt likewise.
         """
         self._lease = lease
         self._db = lease.db
         self._settings = lease.db.settings
         self._claim = claim
+        self._runner = runner
         self._stop = stop
         self._brake = brake
         self._run = RunDir(self._settings.runs_dir / str(claim.job_id))
         self._attempt = self._run.attempt(claim.attempt)
         self._asked: Abort | None = None
-        """The stop request of this supervisor, also when the disk had no room for a sentinel."""
+        """The stop request that the engine was told of, or would have been on a disk with room."""
         self._gave_up = False
         """The database was away for too long: the attempt ends at a checkpoint."""
 
@@ -192,21 +184,13 @@ class Supervisor:
         """Run the engine to its end, whichever; nothing that it started is left."""
         # Before the start: the new engine may cut off and write anew what a power cut tore.
         ingest = Ingest(self._lease, self._claim.job_id, self._run)
-        memory = MemoryGuard(self._settings, self._attempt)
+        engine = self._runner.start(self._run, self._claim.attempt)
         try:
-            return self._guarded(ingest, memory)
-        finally:
-            memory.close()
-            note_on_lineage(self._run)
-
-    def _guarded(self, ingest: Ingest, memory: MemoryGuard) -> Ending:
-        engine = EngineProcess.start(ENGINE, self._run.root, self._attempt.log)
-        try:
-            memory.guard(engine.identity.pid)
             self._record(engine)
-            exit_ = self._follow(engine, ingest, memory)
+            exit_ = self._follow(engine, ingest)
         finally:
             engine.kill()
+            note_on_lineage(self._run)
         return Ending(
             exit_status=exit_.status,
             abort=self._attempt.read_abort() or self._asked,
@@ -217,7 +201,7 @@ class Supervisor:
             full_disk=exit_.full_disk,
         )
 
-    def _record(self, engine: EngineProcess) -> None:
+    def _record(self, engine: Engine) -> None:
         """Who the engine is, so that a takeover can find it.
 
         A stop that was asked for before the attempt's directory stood gets its sentinel here;
@@ -227,54 +211,58 @@ class Supervisor:
             mine = update(job).where(
                 job.c.id == self._claim.job_id, job.c.fence == self._claim.fence
             )
-            named = mine.values(engine=str(engine.identity)).returning(job.c.stop_requested)
+            named = mine.values(engine=engine.identity).returning(job.c.stop_requested)
             row = conn.execute(named).one_or_none()
         if row is None:
             raise self._lease.lost()
         if row.stop_requested:
-            self._attempt.request_abort(Abort(reason=AbortReason(row.stop_requested)))
+            self._ask_to_stop(engine, Abort(reason=AbortReason(row.stop_requested)))
 
-    def _follow(self, engine: EngineProcess, ingest: Ingest, memory: MemoryGuard) -> _Exit:
+    def _follow(self, engine: Engine, ingest: Ingest) -> Exit:
         asked_at: float | None = None
         killed = False
-        while (status := engine.poll()) is None:
-            self._report(ingest)
-            memory.look(ingest.result.get("phase"), ingest.result.get("step"))
-            if self._stop() or self._gave_up:
-                self._ask_to_stop(Abort(reason=AbortReason.SIGTERM))
-            if asked_at is None and (self._asked or self._attempt.abort.exists()):
+        while (exit_ := self._look(engine, ingest)) is None:
+            if asked_at is None and self._asked:
                 asked_at = time.monotonic()
             if asked_at and time.monotonic() - asked_at > self._settings.abort_grace_s:
                 engine.kill()
                 killed = True
             time.sleep(self._settings.poll_s)
-        # Now: by the time that a database on the same disk can be written, there is room again.
-        full = full_disk(self._run.root)
-        memory.look(ingest.result.get("phase"), ingest.result.get("step"))
-        memory.close()  # the sentry kills first and tells afterwards: its last word is evidence
-        memory.keep()
+        self._fetch()
         ingest.pull()
         self._insist(ingest.flush)
-        return _Exit(status, killed or memory.killed, full)
+        return exit_._replace(killed=killed or exit_.killed)
 
-    def _report(self, ingest: Ingest) -> None:
+    def _look(self, engine: Engine, ingest: Ingest) -> Exit | None:
+        """Take in what is new, pass on what was asked, and see whether it ended."""
+        self._fetch()
+        self._report(engine, ingest)
+        self._ask_to_stop(engine, self._attempt.read_abort())
+        if self._stop() or self._gave_up:
+            self._ask_to_stop(engine, Abort(reason=AbortReason.SIGTERM))
+        return engine.follow(ingest.result.get("phase"), ingest.result.get("step"))
+
+    def _fetch(self) -> None:
+        self._runner.fetch(self._run, self._claim.attempt)
+
+    def _report(self, engine: Engine, ingest: Ingest) -> None:
         """Keep row and lease up to date, as long as the database lets us."""
         if self._gave_up:
             return
         try:
             ingest.pull()
             self._lease.keep()
-            self._ask_to_stop(self._brake())
+            self._ask_to_stop(engine, self._brake())
         except DatabaseError as error:
             _LOG.error("%s (job %d is asked to stop)", error, self._claim.job_id)
             self._gave_up = True
 
-    def _ask_to_stop(self, request: Abort | None) -> None:
+    def _ask_to_stop(self, engine: Engine, request: Abort | None) -> None:
         """The first request counts."""
         if request is not None and self._asked is None:
             self._asked = request
             try:
-                self._attempt.request_abort(request)
+                engine.ask_to_stop(request)
             except OSError as error:
                 _LOG.warning("%s: no sentinel: %s", self._attempt.abort, error.strerror)
 
@@ -308,24 +296,6 @@ class Supervisor:
                     raise
                 self._lease.outage.bear(error)
             time.sleep(self._settings.poll_s)
-
-
-_FULL_BYTES = 64e6
-_FULL_SHARE = 0.01
-
-
-def full_disk(place: Path) -> str:
-    """How little room is left at a place, in words; empty where it is more than a rest.
-
-    A checkpoint that did not fit leaves some: less than 64 MB, on a small disk 1 %, is full.
-    """
-    try:
-        known = shutil.disk_usage(place)
-    except OSError:
-        return ""  # whatever is wrong there is something else
-    if known.free >= min(_FULL_BYTES, _FULL_SHARE * known.total):
-        return ""
-    return f"{known.free / 1e6:.1f} MB free at {place}"
 
 
 def last_line(log: Path) -> str:

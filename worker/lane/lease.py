@@ -15,7 +15,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from sqlalchemy import Connection, Row, bindparam, insert, select, update
@@ -27,7 +26,6 @@ from worker.db.tables import job, lane
 from worker.lane.machine_lock import machine_lock
 from worker.lane.outage import Outage
 from worker.lane.process_id import ProcessIdentity, kill_and_confirm
-from worker.lane.strays import end_attempt
 from worker.queue.states import State
 from worker.settings import WorkerSettings
 
@@ -35,15 +33,10 @@ KILL_PATIENCE_S = 10.0
 BEAT_PATIENCE_S = 0.5
 """Seconds that a heartbeat waits for another writer: its process has more to look after."""
 
-EndAttempt = Callable[[ProcessIdentity | None, Path], None]
-"""Kills what is left of an attempt, by its engine (if one was noted) and its log, and waits until
-all of it is gone. Raises StillAliveError.
+EndAttempt = Callable[[RunDir, int, str | None], None]
+"""Kills what is left of an attempt, by its run directory, its number and its engine's identity (if
+one was noted), and waits until all of it is gone. Raises StillAliveError.
 """
-
-
-def end_on_this_machine(engine: ProcessIdentity | None, log: Path) -> None:
-    """The engine's group and strays among the processes of this machine."""
-    end_attempt(engine, log, patience_s=KILL_PATIENCE_S)
 
 
 class LaneHeldError(NightlaneError):
@@ -134,13 +127,14 @@ def hold_lane(
     db: Database,
     settings: WorkerSettings,
     *,
+    end: EndAttempt,
     scheduled: bool = False,
-    end: EndAttempt = end_on_this_machine,
 ) -> Iterator[Lease]:
     """Hold the lane of the settings inside the block.
 
-    `scheduled`: the holder obeys the policy; those who wait are told so. `end`: how the attempts
-    of a dead or silent holder are killed. Raises LaneHeldError at once when somebody living has it.
+    `end`: how the attempts of a dead or silent holder are killed (`Runner.kill`). `scheduled`: the
+    holder obeys the policy; those who wait are told so. Raises LaneHeldError at once when somebody
+    living has it.
     """
     seen = _evict_silent_holder(db, settings, end)
     with machine_lock(settings) as keeper:
@@ -244,10 +238,8 @@ def _end_attempts(db: Database, settings: WorkerSettings, end: EndAttempt) -> No
     )
     with db.read() as conn:
         attempts = conn.execute(statement).all()
-    for number, attempt, text in attempts:
-        engine = ProcessIdentity.parse(text) if text else None
-        log = RunDir(settings.runs_dir / str(number)).attempt(attempt).log
-        end(engine, log)
+    for number, attempt, engine in attempts:
+        end(RunDir(settings.runs_dir / str(number)), attempt, engine)
 
 
 def _describe(

@@ -97,17 +97,12 @@ class ProcessIdentity:
             os.close(handle)
 
 
-def kill_and_confirm(process: ProcessIdentity, *, group: bool = False, patience_s: float) -> None:
-    """Kill a process, with `group` all of the process group that it led, and wait until gone.
+def kill_and_confirm(process: ProcessIdentity, *, patience_s: float) -> None:
+    """Kill a process and wait until it is gone.
 
-    Raises StillAliveError when something is left after `patience_s` seconds.
+    Raises StillAliveError when it is left after `patience_s` seconds.
     """
-
-    def found() -> list[ProcessIdentity]:
-        left = [process] if process.alive() else []
-        return left + [member for member in members(process) if group and member != process]
-
-    kill_all(found, patience_s=patience_s)
+    kill_all(lambda: [process] if process.alive() else [], patience_s=patience_s)
 
 
 def kill_all(found: Callable[[], Sequence[ProcessIdentity]], *, patience_s: float) -> None:

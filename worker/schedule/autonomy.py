@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict
 
 from engine.contract.errors import ConfigError
 from worker.attempt.rescue import rescue
+from worker.attempt.runner.local import LocalRunner
 from worker.attempt.writing import Settled
 from worker.budget.ledger import SECONDS_PER_HOUR
 from worker.db.connection import Database
@@ -101,9 +102,10 @@ def switch_off(db: Database, *, actor: str, now: float) -> SwitchedOff:
     removed = before is not None and before.cron_line is not None and cron.remove(db.settings)
     rescued: list[Settled] = []
     busy = None
+    runner = LocalRunner(db.settings)
     try:
-        with hold_lane(db, db.settings, scheduled=True) as lease:
-            rescued = rescue(lease)
+        with hold_lane(db, db.settings, end=runner.kill, scheduled=True) as lease:
+            rescued = rescue(lease, runner)
             with Admission(lease, scheduled=True):
                 pass  # its end hands the lane back to the resident model
     except LaneHeldError as error:

@@ -25,9 +25,9 @@ from tests.app.cli.test_cli import Served
 from tests.app.conftest import ORIGIN
 from tests.app.night import night, queue
 from tests.deadline import eventually
+from tests.worker.holding import hold_lane
 from worker.db.connection import Database
 from worker.db.tables import lane
-from worker.lane.lease import hold_lane
 from worker.queue.states import State
 from worker.queue.submit import enqueue
 from worker.read import jobs as views

@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 from sqlalchemy import select, update
 
+from tests.worker.holding import hold_lane
 from tests.worker.queue.verbs import by_hand
 from worker.attempt.rescue import rescue
+from worker.attempt.runner.local import LocalRunner
 from worker.db.connection import Database
 from worker.db.tables import job
-from worker.lane.lease import hold_lane
 from worker.queue.states import State
 from worker.queue.submit import claim
 from worker.read import jobs as views
@@ -59,7 +60,7 @@ def test_a_dead_supervisors_attempt_is_charged_up_to_its_last_heartbeat(
     orphan(db, attempt_started_at=died - 60, heartbeat_at=died, started_beat=1e6, beat=1e6 + 60)
 
     with hold_lane(db, db.settings) as lease:
-        rescue(lease)
+        rescue(lease, LocalRunner(db.settings))
 
     (row,) = views.attempts(db, number)
     assert (row.seconds, row.ended_at, row.outcome) == (60, died, State.QUEUED)

@@ -11,12 +11,13 @@ from sqlalchemy import select, update
 
 from engine.contract.events import EventLog
 from engine.contract.run_dir import RunDir
+from tests.worker.holding import hold_lane
 from worker.attempt.ingest import LEFT_OUT, VALUES_LEFT_OUT, Ingest, fold, metric_rows
 from worker.attempt.reindex import reindex
 from worker.db.connection import Database
 from worker.db.tables import job
 from worker.estimate.time_left import left_s
-from worker.lane.lease import Lease, LeaseLostError, hold_lane
+from worker.lane.lease import Lease, LeaseLostError
 from worker.queue.states import State
 from worker.queue.submit import claim
 from worker.read import jobs as views

@@ -11,11 +11,12 @@ from sqlalchemy import update
 
 from engine.contract.events import EventLog
 from engine.contract.run_dir import RunDir
+from tests.worker.holding import hold_lane
 from worker.attempt.rescue import rescue
+from worker.attempt.runner.local import LocalRunner
 from worker.attempt.writing import Settled
 from worker.db.connection import Database
 from worker.db.tables import job
-from worker.lane.lease import hold_lane
 from worker.queue.states import State
 from worker.queue.submit import claim
 from worker.read import jobs as views
@@ -34,7 +35,7 @@ def orphan(db: Database, tally: Callable[..., int]) -> int:
 
 def rescued(db: Database, settings: WorkerSettings) -> list[Settled]:
     with hold_lane(db, settings) as lease:
-        return rescue(lease)
+        return rescue(lease, LocalRunner(settings))
 
 
 def write(db: Database, number: int, *events: dict[str, Any]) -> None:

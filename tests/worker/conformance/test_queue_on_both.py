@@ -15,13 +15,15 @@ from alembic.migration import MigrationContext
 from sqlalchemy import select, update
 from sqlmodel import SQLModel
 
+from tests.worker.holding import hold_lane
 from worker.attempt.rescue import rescue
+from worker.attempt.runner.local import LocalRunner
 from worker.attempt.settlement import Verdict
 from worker.attempt.writing import write_verdict
 from worker.db.connection import Database, DatabaseError, known_versions, open_database, url_of
 from worker.db.tables import job, lane
 from worker.drain import drain
-from worker.lane.lease import LaneHeldError, Lease, LeaseLostError, hold_lane
+from worker.lane.lease import LaneHeldError, Lease, LeaseLostError
 from worker.lane.process_id import ProcessIdentity
 from worker.queue.states import State, note
 from worker.queue.submit import claim, enqueue
@@ -219,7 +221,7 @@ def test_an_orphan_of_another_boot_is_settled_at_once(
         conn.execute(update(job).values(engine=other_boot))
 
     with hold_lane(db, settings) as lease:
-        settled = rescue(lease)
+        settled = rescue(lease, LocalRunner(settings))
 
     assert [(s.job_id, s.state) for s in settled] == [(number, State.QUEUED)]
     assert "its supervisor or the machine died" in views.audit(db, number)[-1].why

@@ -12,6 +12,7 @@ from alembic.config import Config
 
 from tests.worker.queue.verbs import by_hand
 from worker.attempt.rescue import rescue
+from worker.attempt.runner.local import LocalRunner
 from worker.db.connection import migrations_dir, open_database, url_of
 from worker.queue import control
 from worker.queue.states import State
@@ -61,7 +62,7 @@ def test_jobs_of_the_first_version_are_claimed_settled_and_retried_like_any_othe
 
     with open_database(settings) as db:
         with by_hand(db) as hand:
-            rescue(hand.lease)
+            rescue(hand.lease, LocalRunner(settings))
             control.retry(db, 1, actor="test")
             assert hand.order() == [1, 2, 3, 4]
         assert views.counts(db)[State.SUCCEEDED] == 4

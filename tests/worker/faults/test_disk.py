@@ -224,10 +224,10 @@ answer["ran"] = [(s.attempt, s.state) for s in drain(settings).ran]
 def test_a_run_on_the_databases_own_full_disk_waits_for_room_too(on_small_disk: Run) -> None:
     """What the engine died of is looked at as it dies: the verdict is written with room again."""
     answer = on_small_disk("""
-from worker.attempt import supervisor
+from worker.attempt.runner import local
 
 go = settings.lock_dir.parent / "go"
-seen, look = threading.Event(), supervisor.full_disk
+seen, look = threading.Event(), local.full_disk
 
 def looking(place):
     found = look(place)
@@ -243,7 +243,7 @@ def trouble():
     seen.wait(20)
     ballast.unlink()
 
-supervisor.full_disk = looking
+local.full_disk = looking
 with open_database(settings) as db:
     enqueue(db, "tally", {"pace": str(go)}, actor="test")
 other = threading.Thread(target=trouble)

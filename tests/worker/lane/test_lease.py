@@ -15,12 +15,14 @@ import pytest
 from sqlalchemy import update
 
 from engine.contract.run_dir import RunDir
+from tests.worker.holding import hold_lane
 from worker.db.connection import Database
 from worker.db.tables import job, lane
 from worker.lane import lease as lock
-from worker.lane.lease import LaneHeldError, Lease, LeaseLostError, hold_lane
+from worker.lane.lease import LaneHeldError, Lease, LeaseLostError
 from worker.lane.machine_lock import LockDirectoryError
-from worker.lane.process_id import ProcessIdentity, kill_and_confirm
+from worker.lane.process_id import ProcessIdentity
+from worker.lane.strays import end_attempt
 from worker.queue.submit import claim
 from worker.read.lane import lane_status
 from worker.settings import WorkerSettings
@@ -121,18 +123,17 @@ def test_the_engine_group_of_a_dead_holder_is_gone_before_the_lane_is_taken(
 def test_what_ends_the_attempts_of_a_dead_holder_is_the_callers_to_say(
     db: Database, settings: WorkerSettings, tally: Callable[..., int]
 ) -> None:
-    """Engines need not be processes of this machine; each attempt is named by its log."""
+    """Engines need not be processes of this machine."""
     number = tally()
     give_lane_to(db, "other:1:1", silent_for_s=0)
     with db.write_tx() as conn:
         claim(conn, lane="cpu", fence=1, actor="the late drain")
-    ended: list[tuple[ProcessIdentity | None, Path]] = []
+    ended: list[tuple[RunDir, int, str | None]] = []
 
     with hold_lane(db, settings, end=lambda *attempt: ended.append(attempt)):
         pass
 
-    log = RunDir(settings.runs_dir / str(number)).attempt(1).log
-    assert ended == [(None, log)]
+    assert ended == [(RunDir(settings.runs_dir / str(number)), 1, None)]
 
 
 @pytest.mark.requirement("LN-03", "JB-04")
@@ -283,7 +284,7 @@ def test_a_group_is_killed_to_the_last_member_after_its_leader_died(tmp_path: Pa
     assert member is not None
     assert member.alive()
 
-    kill_and_confirm(identity, group=True, patience_s=10)
+    end_attempt(identity, tmp_path / "engine.log", patience_s=10)
 
     assert not member.alive()
 

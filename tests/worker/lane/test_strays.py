@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.deadline import eventually
-from worker.attempt.runner.local import EngineProcess
+from worker.attempt.runner.process import EngineProcess
 from worker.db.connection import Database
 from worker.drain import drain
 from worker.lane import strays
@@ -118,7 +118,7 @@ time.sleep(600)
 ADOPTS = """
 import os, signal, subprocess, sys
 from pathlib import Path
-from worker.attempt.runner.local import EngineProcess
+from worker.attempt.runner.process import EngineProcess
 
 def adopts():
     command = [sys.executable, "-c", sys.argv[2]]

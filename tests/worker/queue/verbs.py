@@ -7,10 +7,11 @@ from contextlib import contextmanager
 from typing import Any
 
 from engine.contract.run_dir import JobFile, RunDir, write_json
+from tests.worker.holding import hold_lane
 from worker.attempt.settlement import Verdict
 from worker.attempt.writing import Settled, write_verdict
 from worker.db.connection import Database
-from worker.lane.lease import Lease, hold_lane
+from worker.lane.lease import Lease
 from worker.queue.deferral import wake_due
 from worker.queue.states import State
 from worker.queue.submit import Claim, claim

@@ -16,10 +16,10 @@ from types import SimpleNamespace
 import pytest
 from sqlalchemy import update
 
+from tests.worker.holding import hold_lane
 from worker.db import dialects
 from worker.db.connection import Database, open_database
 from worker.db.tables import lane
-from worker.lane.lease import hold_lane
 from worker.lane.process_id import ProcessIdentity
 from worker.queue.submit import claim
 from worker.read import diagnosis

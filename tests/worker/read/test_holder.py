@@ -8,10 +8,10 @@ from contextlib import contextmanager
 import pytest
 from sqlalchemy import update
 
+from tests.worker.holding import hold_lane
 from tests.worker.lane_rows import NOON, berlin
 from worker.db.connection import Database
 from worker.db.tables import job, lane
-from worker.lane.lease import hold_lane
 from worker.queue.submit import claim
 from worker.read import jobs as views
 from worker.read.tonight import Preview, preview

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import update
 
+from tests.worker.holding import hold_lane
 from tests.worker.queue.verbs import by_hand
 from worker.attempt import supervisor
 from worker.attempt.settlement import DISK_PAUSE_S
@@ -20,7 +21,6 @@ from worker.db.tables import job
 from worker.drain import drain
 from worker.lane import accelerator
 from worker.lane.accelerator import NoLaneError
-from worker.lane.lease import hold_lane
 from worker.queue import control, pausing
 from worker.queue.states import State
 from worker.read import jobs as views

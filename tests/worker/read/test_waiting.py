@@ -8,10 +8,10 @@ from collections.abc import Callable
 import pytest
 from sqlalchemy import update
 
+from tests.worker.holding import hold_lane
 from worker.db.connection import Database
 from worker.db.tables import lane
 from worker.drain import drain
-from worker.lane.lease import hold_lane
 from worker.queue.states import State
 from worker.queue.submit import claim
 from worker.read import jobs as views

@@ -9,13 +9,14 @@ from pathlib import Path
 import pytest
 
 from engine.contract.run_dir import AbortReason, RunDir
+from tests.worker.holding import hold_lane
 from tests.worker.lane_rows import NOON, berlin, row_of
 from worker.budget import ledger
 from worker.budget.ledger import Entry
 from worker.db import decisions
 from worker.db.connection import Database
 from worker.drain import drain
-from worker.lane.lease import LeaseLostError, hold_lane
+from worker.lane.lease import LeaseLostError
 from worker.queue.deferral import Reason
 from worker.queue.states import State
 from worker.queue.submit import claim

@@ -1,1 +1,1 @@
-"""Runners: how an engine is started, followed and ended; here on this machine."""
+"""Runners: where an engine runs, and how it is started, followed, stopped and killed there."""

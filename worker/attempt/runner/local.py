@@ -1,118 +1,84 @@
-"""The engine as a child process: started, watched, ended together with all it started.
-
-It leads a session and process group of its own, so a Ctrl-C on the drain's terminal does not
-reach it, and dies with its supervisor. What it started and sent away (`setsid`, a double fork) is
-found by `worker.lane.strays`. Knows no job.
-"""
+"""Engines as processes of this machine, on the run directory itself, each with its watchdog."""
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
-import sys
-from collections.abc import Collection, Sequence
-from pathlib import Path
-from typing import Self
+from contextlib import closing
 
-from engine.contract.errors import NightlaneError
-from worker.attempt.runner import launcher
-from worker.lane.process_id import ProcessIdentity, children
-from worker.lane.strays import MARK, adopt_orphans, end_attempt, mark, reap
-
-ENGINE: Sequence[str] = (sys.executable, "-P", "-m", "engine", "run")
-"""The engine's command; the run directory follows. -P: the working directory holds no modules."""
-
-_REAP_PATIENCE_S = 10.0
+from engine.contract.run_dir import Abort, RunDir
+from worker.attempt.disk import full_disk
+from worker.attempt.runner.base import Exit
+from worker.attempt.runner.process import ENGINE, PATIENCE_S, EngineProcess
+from worker.lane.process_id import ProcessIdentity
+from worker.lane.strays import end_attempt
+from worker.memory.guard import MemoryGuard
+from worker.settings import WorkerSettings
 
 
-class EngineStartError(NightlaneError):
-    """The machine could not start an engine; the job is not to blame."""
+class LocalRunner:
+    """Starts from the main thread alone: an engine dies with the thread that started it."""
 
-    retryable = True
+    def __init__(self, settings: WorkerSettings) -> None:
+        self._settings = settings
 
-
-class EngineProcess:
-    """One running engine. Start it from the main thread: the parent-death signal follows it."""
-
-    def __init__(
-        self,
-        child: subprocess.Popen[bytes],
-        identity: ProcessIdentity,
-        log: Path,
-        others: Collection[ProcessIdentity],
-        *,
-        adopted_before: bool,
-    ) -> None:
-        """`others`: children of this process that are none of the engine's.
-
-        `adopted_before`: it was the parent of orphans without this engine too.
-        """
-        self.identity = identity
-        self._child = child
-        self._log = log
-        self._own = {*others, identity}
-        self._adopted_before = adopted_before
-
-    @classmethod
-    def start(cls, command: Sequence[str], run_dir: Path, log: Path) -> Self:
-        """Run `command RUN_DIR` with its output at the end of `log`. Raises EngineStartError."""
-        adopted_before = adopt_orphans()
-        others = frozenset(children(os.getpid()))
+    def start(self, run: RunDir, attempt: int) -> LocalEngine:
+        """The watchdog first: no engine runs without one."""
+        directory = run.attempt(attempt)
+        memory = MemoryGuard(self._settings, directory)
         try:
-            child = cls._spawn(command, run_dir, log)
-        except OSError as error:
-            adopt_orphans(adopted_before)
-            raise EngineStartError(
-                f"the engine did not start: {error}; the job is queued; see whether the machine "
-                "is short of memory, of processes or of disk, and whether Python is still there"
-            ) from error
-        identity = ProcessIdentity.of(child.pid)
-        assert identity is not None, "an unreaped child is in /proc"
-        return cls(child, identity, log, others, adopted_before=adopted_before)
+            process = EngineProcess.start(ENGINE, run.root, directory.log)
+        except BaseException:
+            memory.close()
+            raise
+        memory.guard(process.identity.pid)
+        return LocalEngine(run, attempt, process, memory)
 
     @staticmethod
-    def _spawn(command: Sequence[str], run_dir: Path, log: Path) -> subprocess.Popen[bytes]:
-        with log.open("ab") as output:
-            return subprocess.Popen(
-                [
-                    sys.executable,
-                    "-IS",
-                    launcher.__file__,
-                    str(os.getpid()),
-                    *command,
-                    str(run_dir),
-                ],
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                env=os.environ | {MARK: mark(log)},
-                start_new_session=True,
-            )
+    def kill(run: RunDir, attempt: int, engine: str | None) -> None:
+        """The engine's group, and its strays among the processes of this machine."""
+        identity = ProcessIdentity.parse(engine) if engine else None
+        end_attempt(identity, run.attempt(attempt).log, patience_s=PATIENCE_S)
 
-    def poll(self) -> int | None:
-        """Exit status (negative: the signal that ended it), None while it runs.
+    @staticmethod
+    def fetch(run: RunDir, attempt: int) -> None:
+        """Everything is here."""
 
-        What it started and left behind is killed before its number becomes free for others.
-        """
-        if self._child.returncode is not None:
-            return self._child.returncode
-        # Look without reaping: while the zombie stands, the group cannot be anybody else's.
-        ended = os.waitid(os.P_PID, self._child.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-        if ended is None:
-            return None
-        return self._end()
 
-    def kill(self) -> int:
-        """SIGKILL to all of it; returns the exit status when nothing is left."""
-        if self._child.returncode is None:
-            os.killpg(self._child.pid, signal.SIGKILL)
-            return self._end()
-        return self._child.returncode
+class LocalEngine:
+    """A child of this process and the sentry beside it."""
 
-    def _end(self) -> int:
-        end_attempt(self.identity, self._log, own=self._own, patience_s=_REAP_PATIENCE_S)
-        status = self._child.wait()
-        reap(self._own)
-        adopt_orphans(self._adopted_before)
-        return status
+    def __init__(
+        self, run: RunDir, attempt: int, process: EngineProcess, memory: MemoryGuard
+    ) -> None:
+        self.identity = str(process.identity)
+        self._run = run
+        self._directory = run.attempt(attempt)
+        self._process = process
+        self._memory = memory
+        self._exit: Exit | None = None
+
+    def follow(self, phase: str | None, step: int | None) -> Exit | None:
+        """Ended: its process is gone and the sentry has told all."""
+        if self._exit is None:
+            status = self._process.poll()
+            # Now: by the time that a database on the same disk can be written, there is room again.
+            full = "" if status is None else full_disk(self._run.root)
+            self._memory.look(phase, step)
+            if status is not None:
+                self._close(status, full)
+        return self._exit
+
+    def ask_to_stop(self, request: Abort) -> None:
+        """Most requests come by the sentinel itself."""
+        if not self._directory.abort.exists():
+            self._directory.request_abort(request)
+
+    def kill(self) -> None:
+        if self._exit is None:
+            with closing(self._memory):
+                self._close(self._process.kill(), full_disk(self._run.root))
+
+    def _close(self, status: int, full: str) -> None:
+        # The sentry kills first and tells afterwards: its last word is evidence.
+        self._memory.close()
+        self._memory.keep()
+        self._exit = Exit(status, self._memory.killed, full)

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from tests.deadline import eventually
-from worker.attempt.runner.local import EngineProcess, EngineStartError
+from worker.attempt.runner.base import EngineStartError
+from worker.attempt.runner.process import EngineProcess
 from worker.lane.process_id import ProcessIdentity
 from worker.lane.strays import adopt_orphans
 
@@ -53,7 +54,7 @@ def test_the_engine_dies_with_its_supervisor(tmp_path: Path) -> None:
     """kill -9 of the supervisor leaves nothing that computes."""
     code = (
         "import sys, time\nfrom pathlib import Path\n"
-        "from worker.attempt.runner.local import EngineProcess\n"
+        "from worker.attempt.runner.process import EngineProcess\n"
         "root = Path(sys.argv[1])\n"
         "code = 'import sys, time, pathlib; '\n"
         "code += \"pathlib.Path(sys.argv[1], 'up').touch(); time.sleep(600)\"\n"
