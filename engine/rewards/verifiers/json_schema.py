@@ -4,18 +4,20 @@
 the first without a language, else the first, else the whole completion; values are equal as JSON
 has them, so that 1 is 1.0 and not true, and an object has no order.
 
-Schema words: type, enum, const, properties, required, additionalProperties (a boolean), items,
-minItems, maxItems, minimum, maximum, minLength, maxLength, pattern. Any other word is an error of
-the row: it would be a rule that nobody checks.
+The schema is one of draft 2020-12 (https://json-schema.org/draft/2020-12). A word that is none of
+its words is an error of the row: it would be a rule that nobody checks. Nothing is fetched: a
+`$ref` leads within the schema.
 """
 
 from __future__ import annotations
 
 import json
-import math
-import re
-from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
+
+from jsonschema import Draft202012Validator, SchemaError
+from referencing import Registry
+from referencing.exceptions import Unresolvable
 
 from engine.rewards.judgement import Verdict
 from engine.rewards.text.fences import fenced
@@ -27,16 +29,16 @@ WARM_UP = ("{}", '{"schema": {}}')
 
 _JSON = frozenset({"json", "json5", "jsonc"})
 """Languages of a fence; what some of them allow besides, comments and the like, is no JSON."""
-_NOTES = {"title", "description", "$schema", "examples", "default"}
-_TYPES: dict[str, type | tuple[type, ...]] = {
-    "object": dict,
-    "array": list,
-    "string": str,
-    "boolean": bool,
-    "null": type(None),
-    "number": (int, float),
-    "integer": int,
-}
+_STRICT = Draft202012Validator(
+    {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "$id": "nightlane:strict",
+        "$dynamicAnchor": "meta",
+        "$ref": "https://json-schema.org/draft/2020-12/schema",
+        "unevaluatedProperties": False,
+    }
+)
+"""The draft's own schema of schemas, in which an unknown word is an error at every depth."""
 
 
 def verify(completion: str, expected: str) -> Verdict:
@@ -47,15 +49,39 @@ def verify(completion: str, expected: str) -> Verdict:
     1.0
     """
     row = read_expected(expected, "schema")
+    schema = _schema(json.dumps(row["schema"]))
     text = without_thinking(completion)
     block = fenced(text, _JSON)
     answer = (text if block is None else block).strip()
     try:
         value = json.loads(answer, parse_constant=_no_json)
+        fits = schema.is_valid(value)
     except (ValueError, RecursionError):
         return Verdict.unparsed(answer or None)
-    fits = _fits(value, row["schema"])
+    except Unresolvable as error:
+        raise ExpectedError(f"schema: $ref {error.ref!r} leads to nothing in it") from None
     return Verdict.of(fits and ("answer" not in row or _same(value, row["answer"])), answer)
+
+
+@lru_cache(64)
+def _schema(text: str) -> Draft202012Validator:
+    """Raises ExpectedError for what is no schema, with the place and what is wrong there."""
+    schema = json.loads(text)
+    if not isinstance(schema, dict | bool):
+        raise refused("a schema", schema, "an object, or true or false")
+    error: SchemaError | None = min(_STRICT.iter_errors(schema), key=_depth, default=None)
+    if error is not None:
+        where = "".join(f".{part}" for part in error.absolute_path)
+        what = error.message[:200]
+        if error.validator == "unevaluatedProperties":
+            what = f"has a word that the draft does not know: {what}"
+        raise ExpectedError(f"schema{where}: {what}")
+    return Draft202012Validator(schema, registry=Registry())
+
+
+def _depth(error: SchemaError) -> int:
+    """The outermost error of a nested one first: it says what is wrong, not what follows."""
+    return -len(error.absolute_path)
 
 
 def _no_json(name: str) -> None:
@@ -68,7 +94,7 @@ def _same(left: Any, right: Any) -> bool:
     pairs = [(left, right)]
     while pairs:
         one, other = pairs.pop()
-        if _number(one) is not None and _number(other) is not None:
+        if _is_number(one) and _is_number(other):
             equal = one == other
         elif type(one) is not type(other):
             equal = False
@@ -85,94 +111,5 @@ def _same(left: Any, right: Any) -> bool:
     return True
 
 
-def _fits(value: Any, schema: Any) -> bool:
-    if isinstance(schema, bool):
-        return schema
-    if not isinstance(schema, dict):
-        raise refused("a schema", schema, "an object, or true or false")
-    for word, (good, words) in _RULES.items():
-        if word in schema and not good(schema[word]):
-            raise refused(f"schema word {word!r}", schema[word], words)
-    unknown = set(schema) - set(_CHECKS) - _NOTES
-    if unknown:
-        raise ExpectedError(f"schema word {min(unknown)!r} is not checked here")
-    return all(
-        _CHECKS[word](value, rule, schema) for word, rule in schema.items() if word in _CHECKS
-    )
-
-
-def _is(value: Any, rule: str | list[str], _schema: Any) -> bool:
-    if isinstance(rule, list):
-        return any(_is(value, one, _schema) for one in rule)
-    if rule not in _TYPES:
-        raise ExpectedError(f"schema type {rule!r} is none of {', '.join(_TYPES)}")
-    if isinstance(value, bool):
-        return rule == "boolean"
-    if rule == "integer" and isinstance(value, float):
-        return value.is_integer()
-    return isinstance(value, _TYPES[rule])
-
-
-def _properties(value: Any, rule: dict[str, Any], _schema: Any) -> bool:
-    return not isinstance(value, dict) or all(
-        _fits(value[name], part) for name, part in rule.items() if name in value
-    )
-
-
-def _additional(value: Any, rule: bool, schema: Any) -> bool:
-    return (
-        rule or not isinstance(value, dict) or value.keys() <= schema.get("properties", {}).keys()
-    )
-
-
-def _number(value: Any) -> float | None:
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return value if is_number and not math.isnan(value) else None
-
-
-_CHECKS: dict[str, Any] = {
-    "type": _is,
-    "enum": lambda value, rule, _: any(_same(value, one) for one in rule),
-    "const": lambda value, rule, _: _same(value, rule),
-    "properties": _properties,
-    "required": lambda value, rule, _: not isinstance(value, dict) or value.keys() >= set(rule),
-    "additionalProperties": _additional,
-    "items": lambda value, rule, _: (
-        not isinstance(value, list) or all(_fits(item, rule) for item in value)
-    ),
-    "minItems": lambda value, rule, _: not isinstance(value, list) or len(value) >= rule,
-    "maxItems": lambda value, rule, _: not isinstance(value, list) or len(value) <= rule,
-    "minimum": lambda value, rule, _: (n := _number(value)) is None or n >= rule,
-    "maximum": lambda value, rule, _: (n := _number(value)) is None or n <= rule,
-    "minLength": lambda value, rule, _: not isinstance(value, str) or len(value) >= rule,
-    "maxLength": lambda value, rule, _: not isinstance(value, str) or len(value) <= rule,
-    "pattern": lambda value, rule, _: not isinstance(value, str) or bool(re.search(rule, value)),
-}
-
-
-def _are_texts(rule: Any) -> bool:
-    return isinstance(rule, list) and all(isinstance(item, str) for item in rule)
-
-
-def _is_length(rule: Any) -> bool:
-    return isinstance(rule, int) and not isinstance(rule, bool)
-
-
-_LENGTH = (_is_length, "a whole number")
-_BOUND = (lambda rule: _number(rule) is not None, "a number")
-_RULES: dict[str, tuple[Callable[[Any], bool], str]] = {
-    "type": (lambda rule: isinstance(rule, str) or _are_texts(rule), "a type or a list of types"),
-    "enum": (lambda rule: isinstance(rule, list), "a list of values"),
-    "properties": (lambda rule: isinstance(rule, dict), "an object with one schema a name"),
-    "required": (_are_texts, "a list of names"),
-    "additionalProperties": (lambda rule: isinstance(rule, bool), "true or false"),
-    "items": (lambda rule: isinstance(rule, dict | bool), "one schema"),
-    "minItems": _LENGTH,
-    "maxItems": _LENGTH,
-    "minimum": _BOUND,
-    "maximum": _BOUND,
-    "minLength": _LENGTH,
-    "maxLength": _LENGTH,
-    "pattern": (lambda rule: isinstance(rule, str), "a regular expression as text"),
-}
-"""What each word's value must be: one that is not would be a rule that means something else."""
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
