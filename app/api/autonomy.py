@@ -9,7 +9,7 @@ import anyio.to_thread
 from fastapi import APIRouter, Request
 
 from app.forms.requests import REST, json_object, takes
-from app.web.dependencies import DatabasePart
+from app.web.dependencies import DatabaseDep
 from engine.contract.errors import ConfigError, ConfigProblem
 from worker.db.connection import Database
 from worker.read.tonight import Preview, preview
@@ -28,26 +28,26 @@ class Terms(Policy):
 
 
 @router.get("")
-def get_autonomy(database: DatabasePart) -> autonomy.Status:
+def get_autonomy(database: DatabaseDep) -> autonomy.Status:
     """The policy, whether jobs may start now and if not why, and what today has cost."""
     return autonomy.status(database, time.time())
 
 
 @router.get("/preview")
-def get_preview(database: DatabasePart) -> Preview:
+def get_preview(database: DatabaseDep) -> Preview:
     """Tonight before it happens: order, start, finish, cost, memory, and who must wait."""
     return preview(database, time.time(), lambda: memory_of(database))
 
 
 @router.put("", openapi_extra=takes(Terms))
-async def arm(request: Request, database: DatabasePart) -> autonomy.Status:
+async def arm(request: Request, database: DatabaseDep) -> autonomy.Status:
     """Arm the lane; the body holds the terms. The crontab belongs to the command line."""
     terms = await json_object(request, '{"interval_min": 30, "cap_usd": 5}')
     return await anyio.to_thread.run_sync(_arm, database, terms)
 
 
 @router.delete("")
-def disarm(database: DatabasePart) -> autonomy.Status:
+def disarm(database: DatabaseDep) -> autonomy.Status:
     """Switch it off: no cron line, no dead attempts, the resident model up again."""
     now = time.time()
     autonomy.switch_off(database, actor=REST, now=now)

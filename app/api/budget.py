@@ -9,7 +9,7 @@ import anyio.to_thread
 from fastapi import APIRouter, Request
 
 from app.forms.requests import REST, json_object, takes
-from app.web.dependencies import DatabasePart
+from app.web.dependencies import DatabaseDep
 from worker.budget import ledger
 from worker.budget.ledger import DayView, ExternalSpend
 from worker.db.connection import Database
@@ -18,13 +18,13 @@ router = APIRouter(prefix="/api/v1/budget", tags=["budget"])
 
 
 @router.get("")
-def get_budget(database: DatabasePart, day: datetime.date | None = None) -> DayView:
+def get_budget(database: DatabaseDep, day: datetime.date | None = None) -> DayView:
     """A local day of the lane, today by default: its sums and its rows."""
     return ledger.day_view(database, day, time.time())
 
 
 @router.post("", status_code=201, openapi_extra=takes(ExternalSpend))
-async def add_spend(request: Request, database: DatabasePart) -> ExternalSpend:
+async def add_spend(request: Request, database: DatabaseDep) -> ExternalSpend:
     """Count money that was spent elsewhere against a day's cap."""
     body = await json_object(request, '{"usd": 1.5, "note": "…"}')
     return await anyio.to_thread.run_sync(_add, database, body)

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 
-from app.web.dependencies import DatabasePart
+from app.web.dependencies import DatabaseDep
 from worker.read.comparison.compare import (
     MOST_JOBS,
     Comparison,
@@ -23,7 +23,7 @@ JobNumber = Annotated[int, Query(ge=1, le=2**63 - 1)]
 
 @router.get("")
 def compare(
-    database: DatabasePart,
+    database: DatabaseDep,
     job: Annotated[list[Annotated[int, Query(ge=1, le=2**63 - 1)]], Query(max_length=MOST_JOBS)],
 ) -> Comparison:
     """`?job=1&job=2`: two to six jobs; each is held against the first one."""
@@ -32,7 +32,7 @@ def compare(
 
 @router.get("/rows")
 def rows(
-    database: DatabasePart,
+    database: DatabaseDep,
     *,
     a: JobNumber,
     b: JobNumber,

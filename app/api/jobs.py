@@ -11,7 +11,7 @@ from starlette.responses import JSONResponse, Response
 
 from app.charts.drawings import View, curves_json
 from app.forms.requests import REST, json_object, key_of, optional_body, takes, wanted_job
-from app.web.dependencies import DatabasePart, JobId
+from app.web.dependencies import DatabaseDep, JobId
 from engine.contract.errors import ConfigError, ConfigProblem
 from engine.contract.problems import problems_of
 from engine.contract.registry import cautions
@@ -77,7 +77,7 @@ class DrawnSeries(BaseModel):
 
 @router.get("")
 def list_jobs(
-    database: DatabasePart,
+    database: DatabaseDep,
     *,
     before: Annotated[int | None, Query(ge=1, le=2**63 - 1)] = None,
     limit: Annotated[int, Query(ge=1, le=200)] = 50,
@@ -93,7 +93,7 @@ def list_jobs(
 
 
 @router.post("", status_code=201, openapi_extra=takes(NewJob, keyed=True))
-async def create_job(request: Request, database: DatabasePart) -> JSONResponse:
+async def create_job(request: Request, database: DatabaseDep) -> JSONResponse:
     """Validate and enqueue; the answer is the queued job, where to look at it, and `cautions`.
 
     With an `Idempotency-Key` the same request is answered by the same job, with 200.
@@ -103,27 +103,27 @@ async def create_job(request: Request, database: DatabasePart) -> JSONResponse:
 
 
 @router.get("/{job_id}")
-def get_job(job_id: JobId, database: DatabasePart) -> views.JobView:
+def get_job(job_id: JobId, database: DatabaseDep) -> views.JobView:
     """One job with its resolved config and its live or final result."""
     return views.get_job(database, job_id)
 
 
 @router.patch("/{job_id}", openapi_extra=takes(Edit))
-async def edit_job(request: Request, job_id: JobId, database: DatabasePart) -> views.JobView:
+async def edit_job(request: Request, job_id: JobId, database: DatabaseDep) -> views.JobView:
     """Change priority, start time, parents or tags of a queued job; what is not sent stays."""
     body = await json_object(request, '{"priority": 5}')
     return await anyio.to_thread.run_sync(_edit, database, job_id, body)
 
 
 @router.post("/{job_id}/cancel")
-def cancel_job(job_id: JobId, database: DatabasePart) -> Stopped:
+def cancel_job(job_id: JobId, database: DatabaseDep) -> Stopped:
     """End a job for good: a queued one at once, a running one at its next checkpoint."""
     outcome = control.cancel(database, job_id, actor=REST)
     return Stopped(outcome=outcome, job=views.get_job(database, job_id))
 
 
 @router.post("/{job_id}/requeue")
-def requeue_job(job_id: JobId, database: DatabasePart) -> Stopped:
+def requeue_job(job_id: JobId, database: DatabaseDep) -> Stopped:
     """Let a running job write a checkpoint and go back into the queue."""
     outcome = control.requeue(database, job_id, actor=REST)
     return Stopped(outcome=outcome, job=views.get_job(database, job_id))
@@ -131,7 +131,7 @@ def requeue_job(job_id: JobId, database: DatabasePart) -> Stopped:
 
 @router.post("/{job_id}/retry", openapi_extra=takes(Retry, required=False))
 async def retry_job(
-    request: Request, job_id: JobId, database: DatabasePart, *, fresh: bool | None = None
+    request: Request, job_id: JobId, database: DatabaseDep, *, fresh: bool | None = None
 ) -> views.JobView:
     """Queue a job that did not succeed again, to resume; `fresh` makes a new one.
 
@@ -146,7 +146,7 @@ async def retry_job(
 
 
 @router.post("/{job_id}/move", openapi_extra=takes(Move))
-async def move_job(request: Request, job_id: JobId, database: DatabasePart) -> views.JobView:
+async def move_job(request: Request, job_id: JobId, database: DatabaseDep) -> views.JobView:
     """Let a queued job run before or behind another one, or `to` the top or the bottom."""
     body = await json_object(request, '{"to": "top"}')
     return await anyio.to_thread.run_sync(_move, database, job_id, body)
@@ -158,7 +158,7 @@ async def move_job(request: Request, job_id: JobId, database: DatabasePart) -> v
 )
 def get_metrics(
     job_id: JobId,
-    database: DatabasePart,
+    database: DatabaseDep,
     *,
     series: Annotated[list[str] | None, Query(max_length=50)] = None,
     first: Annotated[int | None, Query(alias="from", ge=0, le=2**31 - 1)] = None,
@@ -178,14 +178,14 @@ def get_metrics(
 
 
 @router.get("/{job_id}/events")
-def get_events(job_id: JobId, database: DatabasePart) -> list[views.AuditView]:
+def get_events(job_id: JobId, database: DatabaseDep) -> list[views.AuditView]:
     """The audit: who moved the job, when and why."""
     views.get_job(database, job_id)
     return views.audit(database, job_id)
 
 
 @router.get("/{job_id}/attempts")
-def get_attempts(job_id: JobId, database: DatabasePart) -> list[views.AttemptView]:
+def get_attempts(job_id: JobId, database: DatabaseDep) -> list[views.AttemptView]:
     """Every ended attempt: what it held the lane for, and what came of it."""
     return views.attempts(database, job_id)
 

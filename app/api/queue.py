@@ -9,7 +9,7 @@ from fastapi import APIRouter, Query, Request
 from pydantic import BaseModel, ConfigDict
 
 from app.forms.requests import REST, optional_body, takes
-from app.web.dependencies import DatabasePart
+from app.web.dependencies import DatabaseDep
 from worker.db.connection import Database
 from worker.queue import pausing
 from worker.queue.pausing import MAX_WHY, PauseRequest
@@ -41,7 +41,7 @@ class QueueView(BaseModel):
 
 
 @router.get("")
-def get_queue(database: DatabasePart, limit: Annotated[int, Query(ge=1, le=200)] = 50) -> QueueView:
+def get_queue(database: DatabaseDep, limit: Annotated[int, Query(ge=1, le=200)] = 50) -> QueueView:
     """What is next, why each job waits, and whether the queue is paused."""
     return _view(database, limit)
 
@@ -49,7 +49,7 @@ def get_queue(database: DatabasePart, limit: Annotated[int, Query(ge=1, le=200)]
 @router.post("/pause", openapi_extra=takes(PauseRequest, required=False))
 async def pause_queue(
     request: Request,
-    database: DatabasePart,
+    database: DatabaseDep,
     why: Annotated[str | None, Query(max_length=MAX_WHY)] = None,
 ) -> QueueView:
     """Claim nothing more; what runs goes on. A queue that is paused keeps its first reason.
@@ -61,7 +61,7 @@ async def pause_queue(
 
 
 @router.post("/resume")
-def resume_queue(database: DatabasePart) -> QueueView:
+def resume_queue(database: DatabaseDep) -> QueueView:
     """Go on claiming; nothing happens to a queue that is not paused."""
     pausing.resume(database, actor=REST)
     return _view(database, 50)

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 
-from app.web.dependencies import DatabasePart, JobId
+from app.web.dependencies import DatabaseDep, JobId
 from worker.read import jobs as views
 from worker.read.samples.files import Split
 from worker.read.samples.query import HistoryPage, SamplePage, Wanted, find_history, find_samples
@@ -16,7 +16,7 @@ router = APIRouter(prefix="/api/v1/jobs/{job_id}/samples", tags=["samples"])
 
 @router.get("")
 def list_samples(
-    job_id: JobId, database: DatabasePart, wanted: Annotated[Wanted, Query()]
+    job_id: JobId, database: DatabaseDep, wanted: Annotated[Wanted, Query()]
 ) -> SamplePage:
     """One page of completions, in the order of their file; `after` is the row of the last one."""
     return find_samples(views.get_job(database, job_id).run_dir, wanted)
@@ -25,7 +25,7 @@ def list_samples(
 @router.get("/history")
 def history(
     job_id: JobId,
-    database: DatabasePart,
+    database: DatabaseDep,
     id: Annotated[str, Query(max_length=1000)],  # noqa: A002 - the field's own name
     split: Split = Split.SELECT,
     before: Annotated[int | None, Query(ge=0, le=10**12)] = None,

@@ -8,7 +8,7 @@ import anyio
 from fastapi import APIRouter, Header, Query
 from sse_starlette import EventSourceResponse
 
-from app.web.dependencies import LivePart
+from app.web.dependencies import LiveDep
 from app.web.live import Live
 
 router = APIRouter(prefix="/api/v1", tags=["stream"])
@@ -21,7 +21,7 @@ _FAREWELL_S = 1.0
 
 @router.get("/stream", response_class=EventSourceResponse)
 async def stream(
-    live: LivePart,
+    live: LiveDep,
     after: Annotated[int | None, Query(ge=0, le=2**63 - 1)] = None,
     job: Annotated[int | None, Query(ge=1, le=2**63 - 1)] = None,
     last_event_id: Annotated[str | None, Header()] = None,

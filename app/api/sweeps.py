@@ -10,7 +10,7 @@ from starlette.responses import JSONResponse
 
 from app.api.jobs import NewJob
 from app.forms.requests import REST, json_object, key_of, takes, wanted_job
-from app.web.dependencies import DatabasePart, JobId
+from app.web.dependencies import DatabaseDep, JobId
 from worker.db.connection import Database
 from worker.queue import control, sweeps
 from worker.read import jobs as views
@@ -19,7 +19,7 @@ router = APIRouter(prefix="/api/v1/sweeps", tags=["sweeps"])
 
 
 @router.post("", status_code=201, openapi_extra=takes(NewJob, keyed=True))
-async def create_sweep(request: Request, database: DatabasePart) -> JSONResponse:
+async def create_sweep(request: Request, database: DatabaseDep) -> JSONResponse:
     """Queue a job for every combination of the values in `sweep`; with their `cautions`.
 
     With an `Idempotency-Key` the same request is answered by the same jobs, with 200.
@@ -30,13 +30,13 @@ async def create_sweep(request: Request, database: DatabasePart) -> JSONResponse
 
 
 @router.get("/{sweep_id}")
-def get_sweep(sweep_id: JobId, database: DatabasePart) -> views.SweepView:
+def get_sweep(sweep_id: JobId, database: DatabaseDep) -> views.SweepView:
     """The axes of a sweep and its jobs; `/api/v1/jobs?sweep=` shows them in full."""
     return views.get_sweep(database, sweep_id)
 
 
 @router.post("/{sweep_id}/cancel")
-def cancel_sweep(sweep_id: JobId, database: DatabasePart) -> dict[int, control.Done]:
+def cancel_sweep(sweep_id: JobId, database: DatabaseDep) -> dict[int, control.Done]:
     """Cancel every job of a sweep that is not over: {job: what came of it}."""
     return control.cancel_sweep(database, sweep_id, actor=REST)
 

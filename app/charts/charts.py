@@ -93,7 +93,7 @@ class Shade:
     last: float
 
 
-class Part(NamedTuple):
+class Zoom(NamedTuple):
     """What of a run is drawn, and what of the rest its drawing hangs on."""
 
     steps: Steps = EVERY_STEP
@@ -178,7 +178,7 @@ def drawing(
     axis: Axis | None = None,
     shades: Sequence[Shade] = (),
     *,
-    part: Part = Part(),  # noqa: B008 - it never changes
+    zoom: Zoom = Zoom(),  # noqa: B008 - it never changes
 ) -> dict[str, Any]:
     """What the browser draws: x and one column a series, aligned, None where there is no value.
 
@@ -195,12 +195,12 @@ def drawing(
     mine = {name: curves[name] for name in shown if name in curves}
     steps = _all_steps(list(mine.values()))
     gates = (
-        [step for step in mine[HELDOUT].steps if part.steps.holds(step)] if HELDOUT in mine else []
+        [step for step in mine[HELDOUT].steps if zoom.steps.holds(step)] if HELDOUT in mine else []
     )
-    seen = selected_step is not None and part.steps.holds(selected_step)
+    seen = selected_step is not None and zoom.steps.holds(selected_step)
     picked = selected_step if seen and HELDOUT in chart.series else None
     lines = [
-        _line(line, mine[line.series], steps) | _start(line, part)
+        _line(line, mine[line.series], steps) | _start(line, zoom)
         for line in chart.lines
         if line.series in mine
     ]
@@ -215,15 +215,15 @@ def drawing(
         "x_label": axis.label,
         "x": axis.all(steps),
         **({"steps": steps} if axis.marks else {}),
-        **_range(part.steps, steps, axis),
+        **_range(zoom.steps, steps, axis),
         "lines": lines,
         "ends": _ends(lines, band),
         "gates": axis.all(gates),
-        "gaps": [(axis.at(step), pool, heldout) for step, pool, heldout in gaps(mine, part)],
+        "gaps": [(axis.at(step), pool, heldout) for step, pool, heldout in gaps(mine, zoom)],
         "selected": None if picked is None else axis.at(picked),
         "band": band,
         "shades": [[shade.label, shade.first, shade.last] for shade in shades],
-        "said": drawn_of([curve.within(part.steps) for curve in mine.values()]),
+        "said": drawn_of([curve.within(zoom.steps) for curve in mine.values()]),
     }
 
 
@@ -276,14 +276,14 @@ def _range(part: Steps, steps: Sequence[int], axis: Axis) -> dict[str, list[floa
     return {"range": ends} if ends[0] < ends[1] else {}
 
 
-def _start(line: Line, part: Part) -> dict[str, Column]:
+def _start(line: Line, zoom: Zoom) -> dict[str, Column]:
     """Sum and weight of an exponential moving average behind what leads up to the part."""
-    if line.marks or not part.smooth or line.series not in part.lead:
+    if line.marks or not zoom.smooth or line.series not in zoom.lead:
         return {}
     total = weight = 0.0
-    for value in part.lead[line.series].values:
-        total = part.smooth * total + (1 - part.smooth) * value
-        weight = part.smooth * weight + (1 - part.smooth)
+    for value in zoom.lead[line.series].values:
+        total = zoom.smooth * total + (1 - zoom.smooth) * value
+        weight = zoom.smooth * weight + (1 - zoom.smooth)
     return {"start": Column([total, weight])}
 
 
@@ -394,15 +394,15 @@ def _told(line: Line, known: Summary) -> str:
     )
 
 
-def gaps(curves: Mapping[str, Curve], part: Part = Part()) -> list[tuple[int, float, float]]:  # noqa: B008
+def gaps(curves: Mapping[str, Curve], zoom: Zoom = Zoom()) -> list[tuple[int, float, float]]:  # noqa: B008
     """(step, pool, held-out) at a part's gates: a growing gap between the two is learning by heart.
 
     Pool is the mean of the last five steps up to a gate; in a long run, that of its stretch.
     """
     if POOL not in curves or HELDOUT not in curves:
         return []
-    pool, heldout = curves[POOL], curves[HELDOUT].within(part.steps)
-    lead = part.lead.get(POOL, _NOTHING)
+    pool, heldout = curves[POOL], curves[HELDOUT].within(zoom.steps)
+    lead = zoom.lead.get(POOL, _NOTHING)
     first_steps, means = [*lead.first_steps, *pool.first_steps], [*lead.means, *pool.means]
     recent = RECENT if pool.size == 1 else 1
     found = []

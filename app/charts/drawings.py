@@ -12,7 +12,7 @@ from itertools import chain
 from typing import Any, Literal, NamedTuple
 
 from app.charts import charts
-from app.charts.charts import Axis, Part, Shade
+from app.charts.charts import Axis, Shade, Zoom
 from app.charts.panels import HELDOUT, TOKENS, Chart
 from app.text.headline import Headline
 from worker.db.connection import Database
@@ -106,10 +106,10 @@ class _Asked(NamedTuple):
 def _drawing(asked: _Asked) -> dict[str, Any]:
     _, job, chart, view = asked
     curves = _curves(asked)
-    part = Part(view.steps, _lead(asked, curves), view.smooth)
-    axis = _axis(asked, curves, part)
+    zoom = Zoom(view.steps, _lead(asked, curves), view.smooth)
+    axis = _axis(asked, curves, zoom)
     shades = _shades(asked, curves, axis)
-    drawn = charts.drawing(chart, curves, asked.selected, axis, shades, part=part)
+    drawn = charts.drawing(chart, curves, asked.selected, axis, shades, zoom=zoom)
     if curves and axis is None and view.axis != "step":
         drawn["said"] += f"; drawn by step, for {_without_axis(view.axis, job.id)}"
     return drawn
@@ -142,11 +142,11 @@ def _without_axis(name: AxisName, job_id: int) -> str:
     return f"this run has no {name} recorded"
 
 
-def _axis(asked: _Asked, curves: Mapping[str, Curve], part: Part) -> Axis | None:
+def _axis(asked: _Asked, curves: Mapping[str, Curve], zoom: Zoom) -> Axis | None:
     database, job, _, view = asked
     if view.axis == "time":
         outside = _outside(asked, curves)
-        return charts.time_axis(chain(curves.values(), part.lead.values(), outside), *_span(job))
+        return charts.time_axis(chain(curves.values(), zoom.lead.values(), outside), *_span(job))
     if view.axis == "step":
         return None
     # Summed up from the run's beginning, whatever part of it is shown.

@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 from fastapi import APIRouter, Query, Request
 from starlette.responses import HTMLResponse
 
-from app.web.dependencies import NO_NUL, DatabasePart
+from app.web.dependencies import NO_NUL, DatabaseDep
 from app.web.templating import page
 from engine.contract.errors import ConfigError, ConfigProblem
 from worker.queue.submission import LARGEST_ID
@@ -52,7 +52,7 @@ class View:
 @router.get("/audit")
 def audit(
     request: Request,
-    database: DatabasePart,
+    database: DatabaseDep,
     *,
     job: Annotated[str, Query(max_length=MAX_TEXT)] = "",
     actor: Words = "",

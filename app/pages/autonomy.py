@@ -16,7 +16,7 @@ from starlette.responses import RedirectResponse, Response
 
 from app.forms.requests import BROWSER, form_fields
 from app.pages import queue
-from app.web.dependencies import DatabasePart, DrainsPart, SettingsPart
+from app.web.dependencies import DatabaseDep, DrainsDep, SettingsDep
 from engine.contract.errors import ConfigError, ConfigProblem
 from engine.contract.problems import text_problems
 from worker.db.connection import Database
@@ -27,7 +27,7 @@ router = APIRouter(include_in_schema=False)
 
 
 @router.post("/queue/disarm")
-def disarm(database: DatabasePart) -> RedirectResponse:
+def disarm(database: DatabaseDep) -> RedirectResponse:
     """Switch autonomy off and undo what it left, then the queue."""
     autonomy.switch_off(database, actor=BROWSER, now=time.time())
     return _to("/queue")
@@ -35,7 +35,7 @@ def disarm(database: DatabasePart) -> RedirectResponse:
 
 @router.post("/queue/arm")
 async def arm(
-    request: Request, database: DatabasePart, settings: SettingsPart, drains: DrainsPart
+    request: Request, database: DatabaseDep, settings: SettingsDep, drains: DrainsDep
 ) -> Response:
     """Arm the lane, confirmed by its typed name; or the form again, each problem at its field."""
     typed = await form_fields(request)

@@ -18,7 +18,7 @@ from app.charts.panels import HELDOUT
 from app.charts.sparkline import sparkline
 from app.text import wording
 from app.text.headline import Headline, label
-from app.web.dependencies import NO_NUL, DatabasePart, DrainsPart, SettingsPart
+from app.web.dependencies import NO_NUL, DatabaseDep, DrainsDep, SettingsDep
 from app.web.templating import environment, page
 from engine.contract.registry import kinds
 from worker.db.connection import Database
@@ -104,9 +104,9 @@ class View:
 @router.get("/")
 def board(
     request: Request,
-    database: DatabasePart,
-    settings: SettingsPart,
-    drains: DrainsPart,
+    database: DatabaseDep,
+    settings: SettingsDep,
+    drains: DrainsDep,
     *,
     state: StateName = "runs",
     kind: Annotated[str, Query(max_length=60, pattern=NO_NUL)] = "",
@@ -147,7 +147,7 @@ def board(
 
 
 @router.post("/drains")
-def run_now(drains: DrainsPart) -> RedirectResponse:
+def run_now(drains: DrainsDep) -> RedirectResponse:
     """A person's order to run the queue: a drain in a session of its own, then the board again."""
     drains.run_now()
     return RedirectResponse("/", HTTPStatus.SEE_OTHER)

@@ -14,7 +14,7 @@ from fastapi import APIRouter, Query, Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from app.forms.requests import BROWSER, form_fields
-from app.web.dependencies import DatabasePart, SettingsPart
+from app.web.dependencies import DatabaseDep, SettingsDep
 from app.web.templating import page
 from app.web.tonight import FORESEEN, tonight
 from engine.contract.errors import ConfigError, ConfigProblem
@@ -54,8 +54,8 @@ class Bar:
 @router.get("")
 def budget(
     request: Request,
-    database: DatabasePart,
-    settings: SettingsPart,
+    database: DatabaseDep,
+    settings: SettingsDep,
     *,
     before: Annotated[int | None, Query(ge=1, le=LARGEST_ID)] = None,
     day: datetime.date | None = None,
@@ -70,7 +70,7 @@ def budget(
 
 
 @router.post("/external")
-async def add_spend(request: Request, database: DatabasePart, settings: SettingsPart) -> Response:
+async def add_spend(request: Request, database: DatabaseDep, settings: SettingsDep) -> Response:
     """Count money that was spent elsewhere; or the page again, each problem at its field."""
     typed = await form_fields(request)
 
@@ -88,7 +88,7 @@ async def add_spend(request: Request, database: DatabasePart, settings: Settings
 
 
 @router.post("/price")
-async def price(request: Request, database: DatabasePart, settings: SettingsPart) -> Response:
+async def price(request: Request, database: DatabaseDep, settings: SettingsDep) -> Response:
     """Set what an hour of the lane costs; or the page again, with what is wrong with it."""
     typed = await form_fields(request)
 

@@ -16,7 +16,7 @@ from app.charts.boxes import Drawing
 from app.charts.overlay import OVERLAYS, Overlay
 from app.pages.samples import Shown, shown_of
 from app.text.headline import Headline, label
-from app.web.dependencies import DatabasePart
+from app.web.dependencies import DatabaseDep
 from app.web.sweep_table import OWN_COLUMNS, sweep_rows
 from app.web.templating import page
 from worker.db.connection import Database
@@ -78,7 +78,7 @@ class Pair:
 @router.get("")
 def compare(
     request: Request,
-    database: DatabasePart,
+    database: DatabaseDep,
     job: Numbers = None,
     a: _Number | None = None,
     b: _Number | None = None,
@@ -98,7 +98,7 @@ def compare(
 
 
 @router.get("/charts/{name}.json")
-def chart(name: str, database: DatabasePart, job: Numbers = None) -> Response:
+def chart(name: str, database: DatabaseDep, job: Numbers = None) -> Response:
     """The columns of one drawing."""
     found = OVERLAYS.get(name)
     if found is None:

@@ -12,7 +12,7 @@ from starlette.responses import HTMLResponse
 
 from app.text.exits import Exit
 from app.text.findings import MEANINGS as VERDICTS
-from app.web.dependencies import SettingsPart
+from app.web.dependencies import SettingsDep
 from app.web.strip import MEANINGS as AUTONOMY
 from app.web.templating import page
 from engine.contract.run_dir import ExitCode
@@ -70,7 +70,7 @@ ENGINE_EXITS: Mapping[ExitCode, str] = {
 
 
 @router.get("/help")
-def help_page(request: Request, settings: SettingsPart) -> HTMLResponse:
+def help_page(request: Request, settings: SettingsDep) -> HTMLResponse:
     """The page; nothing on it changes."""
     context = {
         "title": "Help",

@@ -12,41 +12,41 @@ from fastapi import APIRouter
 from starlette.responses import RedirectResponse
 
 from app.forms.requests import BROWSER
-from app.web.dependencies import DatabasePart, JobId
+from app.web.dependencies import DatabaseDep, JobId
 from worker.queue import control, order
 
 router = APIRouter(include_in_schema=False)
 
 
 @router.post("/jobs/{job_id}/cancel")
-def cancel(job_id: JobId, database: DatabasePart) -> RedirectResponse:
+def cancel(job_id: JobId, database: DatabaseDep) -> RedirectResponse:
     """End a job for good, then its page."""
     control.cancel(database, job_id, actor=BROWSER)
     return _job_page(job_id)
 
 
 @router.post("/jobs/{job_id}/requeue")
-def requeue(job_id: JobId, database: DatabasePart) -> RedirectResponse:
+def requeue(job_id: JobId, database: DatabaseDep) -> RedirectResponse:
     """Put a running job back, then its page."""
     control.requeue(database, job_id, actor=BROWSER)
     return _job_page(job_id)
 
 
 @router.post("/jobs/{job_id}/retry")
-def retry(job_id: JobId, database: DatabasePart) -> RedirectResponse:
+def retry(job_id: JobId, database: DatabaseDep) -> RedirectResponse:
     """Queue a job again, to resume, then its page."""
     control.retry(database, job_id, actor=BROWSER)
     return _job_page(job_id)
 
 
 @router.post("/jobs/{job_id}/retry-fresh")
-def retry_fresh(job_id: JobId, database: DatabasePart) -> RedirectResponse:
+def retry_fresh(job_id: JobId, database: DatabaseDep) -> RedirectResponse:
     """Queue the same job from the beginning, then the new one's page."""
     return _job_page(control.retry_fresh(database, job_id, actor=BROWSER))
 
 
 @router.post("/jobs/{job_id}/move/{to}")
-def move(job_id: JobId, to: Literal["top", "bottom"], database: DatabasePart) -> RedirectResponse:
+def move(job_id: JobId, to: Literal["top", "bottom"], database: DatabaseDep) -> RedirectResponse:
     """Let a queued job run next or last, then the board."""
     order.move(database, job_id, {"to": to}, actor=BROWSER)
     return RedirectResponse("/", HTTPStatus.SEE_OTHER)

@@ -14,7 +14,7 @@ from starlette.responses import HTMLResponse, JSONResponse
 from app.charts.charts import MOST_OUTLINE_ROWS, MOST_POINTS, Table, thinned
 from app.charts.panels import DASH_DOT, DASHED, DOTTED, SOLID
 from app.text import wording
-from app.web.dependencies import DatabasePart, JobId, SettingsPart
+from app.web.dependencies import DatabaseDep, JobId, SettingsDep
 from app.web.templating import page
 from engine.contract.run_dir import RunDir
 from worker.memory.rule import Action, Limits, Rule
@@ -56,8 +56,8 @@ class Decided:
 @router.get("/machine")
 def machine(
     request: Request,
-    database: DatabasePart,
-    settings: SettingsPart,
+    database: DatabaseDep,
+    settings: SettingsDep,
     job: Annotated[int | None, Query(ge=1, le=2**63 - 1)] = None,
 ) -> HTMLResponse:
     """The page, or with `?part=live` what changes on it. `job`: whose memory, else the last run."""
@@ -84,7 +84,7 @@ def machine(
 
 
 @router.get("/machine/{job_id}/memory.json")
-def memory_drawing(job_id: JobId, database: DatabasePart, settings: SettingsPart) -> JSONResponse:
+def memory_drawing(job_id: JobId, database: DatabaseDep, settings: SettingsDep) -> JSONResponse:
     """The columns of the memory chart of one job's attempts."""
     memory = attempts_of(views.get_job(database, job_id))
     return JSONResponse(_drawing(memory, machine_now(settings).limits))
@@ -92,7 +92,7 @@ def memory_drawing(job_id: JobId, database: DatabasePart, settings: SettingsPart
 
 @router.get("/machine/{job_id}/memory")
 def memory_table(
-    request: Request, job_id: JobId, database: DatabasePart, settings: SettingsPart
+    request: Request, job_id: JobId, database: DatabaseDep, settings: SettingsDep
 ) -> HTMLResponse:
     """The same values as a table."""
     job = views.get_job(database, job_id)

@@ -21,7 +21,7 @@ from app.forms.forms import PREFIX, build, raw_config, retyped
 from app.forms.job_check import Check, check
 from app.forms.requests import BROWSER, form_fields
 from app.forms.schema import chosen, schema_of
-from app.web.dependencies import DatabasePart
+from app.web.dependencies import DatabaseDep
 from app.web.templating import page
 from engine.contract.documents import parse_yaml
 from engine.contract.errors import ConfigError, ConfigProblem
@@ -51,7 +51,7 @@ YAML_EDITOR, FORM_EDITOR = "yaml", "form"
 @router.get("")
 def new_job(
     request: Request,
-    database: DatabasePart,
+    database: DatabaseDep,
     *,
     kind: Annotated[str | None, Query(max_length=100)] = None,
     editor: Annotated[str, Query(alias="as", max_length=10)] = FORM_EDITOR,
@@ -84,7 +84,7 @@ def new_job(
 
 
 @router.post("")
-async def create(request: Request, database: DatabasePart) -> Response:
+async def create(request: Request, database: DatabaseDep) -> Response:
     """Enqueue and go to the run's page; or the form again, each problem beside its field."""
     typed = await form_fields(request)
     kind = get_kind(typed.get("kind", ""))
@@ -92,7 +92,7 @@ async def create(request: Request, database: DatabasePart) -> Response:
 
 
 @router.post("/check")
-async def check_typed(request: Request, database: DatabasePart) -> HTMLResponse:
+async def check_typed(request: Request, database: DatabaseDep) -> HTMLResponse:
     """What is known about a job as it is typed so far, and each field's own problems."""
     typed = await form_fields(request)
     kind = get_kind(typed.get("kind", ""))

@@ -19,7 +19,7 @@ from app.forms.requests import BROWSER
 from app.forms.schema import Setting, flattened, schema_of
 from app.text.autonomy_words import hours_in_words, now_in_words, numbers_in_words
 from app.text.headline import Headline, label
-from app.web.dependencies import DatabasePart, DrainsPart, JobId, SettingsPart
+from app.web.dependencies import DatabaseDep, DrainsDep, JobId, SettingsDep
 from app.web.templating import page
 from app.web.ticker import Drains
 from app.web.tonight import FORESEEN, tonight
@@ -98,9 +98,9 @@ class Field:
 @router.get("/queue")
 def queue(
     request: Request,
-    database: DatabasePart,
-    settings: SettingsPart,
-    drains: DrainsPart,
+    database: DatabaseDep,
+    settings: SettingsDep,
+    drains: DrainsDep,
     show: Annotated[int, Query(ge=1, le=MOST)] = SHOWN,
 ) -> HTMLResponse:
     """The page, or with `?part=live` what changes on it."""
@@ -179,7 +179,7 @@ def answer(
 @router.post("/queue/jobs/{job_id}/move")
 def reorder(
     job_id: JobId,
-    database: DatabasePart,
+    database: DatabaseDep,
     before: Annotated[int | None, Form()] = None,
     after: Annotated[int | None, Form()] = None,
     to: Annotated[str | None, Form(max_length=10)] = None,
@@ -193,7 +193,7 @@ def reorder(
 
 @router.post("/queue/pause")
 def pause(
-    database: DatabasePart, back: Back = "/", why: Annotated[str, Form(max_length=200)] = ""
+    database: DatabaseDep, back: Back = "/", why: Annotated[str, Form(max_length=200)] = ""
 ) -> RedirectResponse:
     """Claim nothing more, then the page it was asked from."""
     if unwritable := text_problems({"why": why}):
@@ -203,14 +203,14 @@ def pause(
 
 
 @router.post("/queue/resume")
-def resume(database: DatabasePart, back: Back = "/") -> RedirectResponse:
+def resume(database: DatabaseDep, back: Back = "/") -> RedirectResponse:
     """Go on claiming, then the page it was asked from."""
     pausing.resume(database, actor=BROWSER)
     return _to(back)
 
 
 @router.post("/queue/drain")
-def drain(drains: DrainsPart) -> RedirectResponse:
+def drain(drains: DrainsDep) -> RedirectResponse:
     """A person's order to run the queue: a drain in a session of its own, then the queue."""
     drains.run_now()
     return _to("/queue")

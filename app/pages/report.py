@@ -18,7 +18,7 @@ from fastapi import APIRouter, Path, Query, Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from app.forms.requests import BROWSER, form_fields
-from app.web.dependencies import DatabasePart
+from app.web.dependencies import DatabaseDep
 from app.web.report_file import context_of, file_name, render_file
 from app.web.templating import page
 from engine.contract.errors import ConfigError, ConfigProblem
@@ -46,7 +46,7 @@ class Refused:
 @router.get("")
 def report(
     request: Request,
-    database: DatabasePart,
+    database: DatabaseDep,
     date: datetime.date | None = None,
     *,
     download: Annotated[bool, Query()] = False,
@@ -93,7 +93,7 @@ def _page(
 
 
 @router.post("/{date}/proposals/{key}/approve")
-def approve(date: datetime.date, key: ProposalKey, database: DatabasePart) -> RedirectResponse:
+def approve(date: datetime.date, key: ProposalKey, database: DatabaseDep) -> RedirectResponse:
     """Do exactly what the proposal shows, once; then the report.
 
     What was tried already is asked about in the form, which shows that result and can go on.
@@ -108,7 +108,7 @@ def approve(date: datetime.date, key: ProposalKey, database: DatabasePart) -> Re
 
 @router.post("/{date}/proposals/{key}/edit")
 async def edit(
-    request: Request, date: datetime.date, key: ProposalKey, database: DatabasePart
+    request: Request, date: datetime.date, key: ProposalKey, database: DatabaseDep
 ) -> Response:
     """Set other terms than those proposed, or note what was done instead; then the report.
 
@@ -128,7 +128,7 @@ async def edit(
 
 
 @router.post("/{date}/proposals/{key}/drop")
-def drop(date: datetime.date, key: ProposalKey, database: DatabasePart) -> RedirectResponse:
+def drop(date: datetime.date, key: ProposalKey, database: DatabaseDep) -> RedirectResponse:
     """Remember that it is not wanted; then the report."""
     choices.drop(database, report_of(database, date, time.time()), key, actor=BROWSER)
     return _to(date, key)

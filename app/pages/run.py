@@ -26,7 +26,7 @@ from app.pages import run_charts
 from app.pages.machine import attempts_of, calm_of, decisions_of, summary_of, table_of
 from app.text.findings import Findings, trace_of
 from app.text.headline import Headline, title
-from app.web.dependencies import NO_NUL, DatabasePart, JobId, SettingsPart, StepRange
+from app.web.dependencies import NO_NUL, DatabaseDep, JobId, SettingsDep, StepRange
 from app.web.event_log import TYPES, read_events
 from app.web.log_reader import read_log
 from app.web.repro import repro_of
@@ -104,9 +104,9 @@ class ConfigRow:
 def run(
     request: Request,
     job_id: JobId,
-    database: DatabasePart,
+    database: DatabaseDep,
     *,
-    settings: SettingsPart,
+    settings: SettingsDep,
     wanted: Annotated[Wanted, Query()],
 ) -> Response:
     """One tab of the page, or with `?part=live` what changes on it."""
@@ -267,7 +267,7 @@ _LOADERS = {
 
 
 @router.get("/{job_id}/trace.json")
-def trace(job_id: JobId, database: DatabasePart) -> FileResponse:
+def trace(job_id: JobId, database: DatabaseDep) -> FileResponse:
     """The run's trace, for Perfetto or chrome://tracing."""
     path = trace_of(views.get_job(database, job_id))
     if path is None:

@@ -14,7 +14,7 @@ from starlette.responses import HTMLResponse, Response
 from app.charts import charts
 from app.charts.drawings import AxisName, View, drawing_json
 from app.charts.panels import CHARTS, HELDOUT, POOL, WARMUP, Chart, curated, of_one
-from app.web.dependencies import NO_NUL, DatabasePart, JobId, StepRange
+from app.web.dependencies import NO_NUL, DatabaseDep, JobId, StepRange
 from app.web.templating import page
 from worker.db.connection import Database
 from worker.db.metrics import LONGEST_NAME
@@ -122,14 +122,14 @@ WantedPart = Annotated[Wanted, Query()]
 
 
 @router.get("/charts/{name}.json")
-def chart_drawing(job_id: JobId, name: str, database: DatabasePart, wanted: WantedPart) -> Response:
+def chart_drawing(job_id: JobId, name: str, database: DatabaseDep, wanted: WantedPart) -> Response:
     """The columns of one chart, of all its steps or of those `from` … `to`."""
     chart = _chart(name)
     return _json(drawing_json(database, views.get_job(database, job_id), chart, wanted.view()))
 
 
 @router.get("/charts/{name}")
-def chart_table(request: Request, job_id: JobId, name: str, database: DatabasePart) -> HTMLResponse:
+def chart_table(request: Request, job_id: JobId, name: str, database: DatabaseDep) -> HTMLResponse:
     """The newest values of one chart as a table."""
     return _table(request, database, job_id, _chart(name))
 
@@ -143,7 +143,7 @@ class WantedSeries(Wanted):
 @router.get("/series.json")
 def series_drawing(
     job_id: JobId,
-    database: DatabasePart,
+    database: DatabaseDep,
     wanted: Annotated[WantedSeries, Query()],
 ) -> Response:
     """The columns of any one series."""
@@ -153,7 +153,7 @@ def series_drawing(
 
 @router.get("/series")
 def series_table(
-    request: Request, job_id: JobId, name: SeriesName, database: DatabasePart
+    request: Request, job_id: JobId, name: SeriesName, database: DatabaseDep
 ) -> HTMLResponse:
     """The newest values of any one series as a table."""
     return _table(request, database, job_id, of_one(name))

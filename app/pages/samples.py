@@ -18,7 +18,7 @@ from app.charts.boxes import Drawing, drawing
 from app.pages.run import Tab
 from app.text.headline import label
 from app.text.visible import Visible, visible
-from app.web.dependencies import DatabasePart, JobId
+from app.web.dependencies import DatabaseDep, JobId
 from app.web.templating import page
 from engine.contract.errors import ConfigError
 from engine.contract.problems import problems_of
@@ -85,7 +85,7 @@ class Group:
 
 
 @router.get("")
-def samples(request: Request, job_id: JobId, database: DatabasePart) -> HTMLResponse:
+def samples(request: Request, job_id: JobId, database: DatabaseDep) -> HTMLResponse:
     """The page, or with `?part=live` what changes on it; every filter stands in the address.
 
     Without a step in the address it follows the newest one, until the run is over.
@@ -124,7 +124,7 @@ def samples(request: Request, job_id: JobId, database: DatabasePart) -> HTMLResp
 def history(
     request: Request,
     job_id: JobId,
-    database: DatabasePart,
+    database: DatabaseDep,
     *,
     id: Annotated[str, Query(max_length=1000)],  # noqa: A002 - the field's own name
     split: Split = Split.SELECT,
@@ -151,7 +151,7 @@ def history(
 
 
 @router.get("/pictures/{name}")
-def picture(job_id: JobId, name: str, database: DatabasePart) -> FileResponse:
+def picture(job_id: JobId, name: str, database: DatabaseDep) -> FileResponse:
     """A picture that the engine kept beside the rollouts, by its own name alone."""
     path = picture_file(views.get_job(database, job_id).run_dir, name)
     if path is None:
@@ -165,7 +165,7 @@ def whole_text(
     split: Split,
     step: Annotated[int, Path(ge=0, le=_NEVER_ASKED)],
     row: Annotated[int, Path(ge=0, le=_NEVER_ASKED)],
-    database: DatabasePart,
+    database: DatabaseDep,
 ) -> PlainTextResponse:
     """One completion, whole and as it was written."""
     run_dir = views.get_job(database, job_id).run_dir

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Request
 from starlette.responses import HTMLResponse, RedirectResponse
 
 from app.forms.requests import BROWSER
-from app.web.dependencies import DatabasePart
+from app.web.dependencies import DatabaseDep
 from app.web.templating import page
 from worker.read import jobs as views
 from worker.schedule import policy
@@ -25,7 +25,7 @@ def strip(request: Request) -> HTMLResponse:
 
 
 @router.get("/stop")
-def ask(request: Request, database: DatabasePart) -> HTMLResponse:
+def ask(request: Request, database: DatabaseDep) -> HTMLResponse:
     """What Stop all would do now, and the button that does it."""
     standing = policy.standing(database)
     context = {
@@ -39,7 +39,7 @@ def ask(request: Request, database: DatabasePart) -> HTMLResponse:
 
 
 @router.post("/stop")
-def stop(database: DatabasePart) -> RedirectResponse:
+def stop(database: DatabaseDep) -> RedirectResponse:
     """Pause, cancel what runs, disarm; then the board, which shows all three."""
     stop_all(database, actor=BROWSER, now=time.time())
     return RedirectResponse("/", HTTPStatus.SEE_OTHER)

@@ -44,10 +44,10 @@ async def in_lane_time(request: Request) -> None:
     wording.tell_times_in(zones.now)  # read in the thread that tells them, not in one more
 
 
-DatabasePart = Annotated[Database, Depends(_database)]
-LivePart = Annotated[Live, Depends(_live)]
-DrainsPart = Annotated[Drains, Depends(_drains)]
-SettingsPart = Annotated[WorkerSettings, Depends(_settings)]
+DatabaseDep = Annotated[Database, Depends(_database)]
+LiveDep = Annotated[Live, Depends(_live)]
+DrainsDep = Annotated[Drains, Depends(_drains)]
+SettingsDep = Annotated[WorkerSettings, Depends(_settings)]
 JobId = Annotated[int, Path(ge=1, le=2**63 - 1)]
 """A number the database can hold; any other path names nothing."""
 NO_NUL = r"^[^\x00]*$"

@@ -53,7 +53,7 @@ def environment() -> jinja2.Environment:
     # An absolute path, for a terminal: a command that is copied works from any directory.
     made.globals["demo_recipe"] = shlex.quote(str(demo_recipe()))
     # A part is rendered without its page's imports, so what all pages share is global.
-    made.globals["parts"] = made.get_template("parts.html").module
+    made.globals["macros"] = made.get_template("macros.html").module
     return made
 
 
