@@ -23,9 +23,9 @@ from engine.contract.sources.records import Record, read_records
 from engine.contract.stage2.rollout_matching import RolloutMatchingConfig
 from engine.models.qwen3_vl import load
 from engine.stage2.channel_a import SoftContext, build_segment
-from engine.stage2.channel_b import ChannelB, Taught
+from engine.stage2.channel_b import ChannelB, TrainingSequence
 from engine.stage2.embedded import shapes, tiny_vl
-from engine.stage2.learn.layout import Shown
+from engine.stage2.learn.layout import ModelInputs
 from engine.stage2.learn.learner import Learner, PackPlan
 from engine.stage2.learn.objective import LossWeights
 from engine.stage2.parse.pieces import TokenPieces
@@ -126,10 +126,10 @@ class _Bench:
             "Channel-B, own share of a step without its decoding": overhead / (overhead + learning),
         }
 
-    def _taught(self, record: Record) -> Taught:
+    def _taught(self, record: Record) -> TrainingSequence:
         prompt = self.reader(record)
         segment = build_segment(prompt.ids, record.objects, 1.0, self.pieces)
-        return Taught(segment, Shown(segment.ids, prompt.pictures))
+        return TrainingSequence(segment, ModelInputs(segment.ids, prompt.pictures))
 
 
 class _Said:

@@ -22,7 +22,7 @@ _NAMED = 5
 
 
 @dataclass(frozen=True)
-class Misfit:
+class OverlongPrompt:
     """A row that cannot be asked, with the length of its prompt in tokens."""
 
     id: str
@@ -61,13 +61,13 @@ def fitted(
 
 def _misfits(
     questions: Sequence[Question], lengths: Lengths, longest: int | None
-) -> Sequence[Misfit]:
+) -> Sequence[OverlongPrompt]:
     most = math.inf if longest is None else longest
     measured = zip(questions, lengths(questions, most), strict=True)
-    return [Misfit(q.id, tokens) for q, tokens in measured if not 0 < tokens <= most]
+    return [OverlongPrompt(q.id, tokens) for q, tokens in measured if not 0 < tokens <= most]
 
 
-def _problem(found: Sequence[Misfit], config: RLRunConfig, window: int | None) -> str:
+def _problem(found: Sequence[OverlongPrompt], config: RLRunConfig, window: int | None) -> str:
     named = ", ".join(f"{m.id!r} ({m.tokens} tokens)" for m in found[:_NAMED])
     more = f" and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
     rows = "row has a prompt" if len(found) == 1 else "rows have prompts"

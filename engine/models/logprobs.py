@@ -99,7 +99,7 @@ def _scaled(logits: Tensor, temp: float) -> Tensor:
     return logits.float() / (temp or 1.0)
 
 
-class Halves(NamedTuple):
+class BackboneAndHead(NamedTuple):
     """A causal model cut in front of its output layer."""
 
     body: torch.nn.Module
@@ -108,7 +108,7 @@ class Halves(NamedTuple):
     """Hidden states → logits."""
 
 
-def halves(model: Any) -> Halves | None:
+def backbone_and_head(model: Any) -> BackboneAndHead | None:
     """Body and head of a causal model, or None where logits are more than head(body(ids)).
 
     Some families scale or cap their logits behind the head; that is tried, not looked up.
@@ -123,4 +123,4 @@ def halves(model: Any) -> Halves | None:
     with torch.no_grad():
         whole = model(input_ids=ids, use_cache=False).logits
         cut = head(body(input_ids=ids, use_cache=False).last_hidden_state)
-    return Halves(body, head) if torch.equal(whole, cut) else None
+    return BackboneAndHead(body, head) if torch.equal(whole, cut) else None

@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 
 from engine.contract.errors import RLLoopError
-from engine.models.logprobs import Halves
+from engine.models.logprobs import BackboneAndHead
 from engine.models.policy import Policy
 from engine.rl.scoring import Batch, score
 from engine.sampling.base import Rollout
@@ -18,7 +18,7 @@ _TOLERANCE = {"fp32": 1e-3, "bf16": 0.1}
 """Far above rounding, far below the difference that reading a foreign rollout makes."""
 
 
-def refuse_mixing(policy: Policy, halves: Halves | None) -> None:
+def refuse_mixing(policy: Policy, backbone: BackboneAndHead | None) -> None:
     """Raises RLLoopError when the second of two packed rollouts is not scored as if alone."""
     vocabulary = policy.model.config.get_text_config().vocab_size
     ids = [(7 * place + 1) % vocabulary for place in range(8)]
@@ -27,7 +27,7 @@ def refuse_mixing(policy: Policy, halves: Halves | None) -> None:
     )
     with torch.no_grad(), policy.computing():
         packed_BT, alone_BT = (
-            score(policy.model, batch, 1.0, halves=halves).logprobs_BT
+            score(policy.model, batch, 1.0, backbone=backbone).logprobs_BT
             for batch in (
                 Batch.packed([first, second], policy.device),
                 Batch.of([second], policy.device),

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from engine.models.logprobs import (
     CHUNK_BYTES,
-    Halves,
+    BackboneAndHead,
     TokenLogprobs,
     full_logprobs,
     rows_of,
@@ -111,25 +111,25 @@ def score(
     batch: Batch,
     temp: float,
     *,
-    halves: Halves | None = None,
+    backbone: BackboneAndHead | None = None,
     chunk_bytes: int = CHUNK_BYTES,
 ) -> TokenScores:
     """One forward pass over a batch, logits only where a completion token may be predicted.
 
-    With the model's `halves`, no logits tensor is larger than `chunk_bytes` in fp32.
+    With `backbone`, no logits tensor is larger than `chunk_bytes` in fp32.
     """
     inputs: dict[str, Any] = {"input_ids": batch.ids, "use_cache": False}
     if batch.positions is not None:
         inputs["position_ids"] = batch.positions
-    if halves is None:
+    if backbone is None:
         columns = torch.arange(batch.start, batch.ids.shape[1] - 1, device=batch.ids.device)
         features_RLX = model(**inputs, logits_to_keep=columns).logits
     else:
-        features_RLX = halves.body(**inputs).last_hidden_state[:, batch.start : -1]
-    if batch.read_N is None and (halves is None or _fits(batch, halves, chunk_bytes)):
+        features_RLX = backbone.body(**inputs).last_hidden_state[:, batch.start : -1]
+    if batch.read_N is None and (backbone is None or _fits(batch, backbone, chunk_bytes)):
         # Cheaper for short rollouts than picking the marked places out.
         return _masked(
-            _read(features_RLX, batch.targets_BT, temp, halves, chunk_bytes), batch.mask_BT
+            _read(features_RLX, batch.targets_BT, temp, backbone, chunk_bytes), batch.mask_BT
         )
     marked_BT = batch.mask_BT > 0
     features_NX = (
@@ -137,21 +137,25 @@ def score(
         if batch.read_N is None
         else features_RLX.flatten(0, 1)[batch.read_N]
     )
-    scores_N = _read(features_NX, batch.targets_BT[marked_BT], temp, halves, chunk_bytes)
+    scores_N = _read(features_NX, batch.targets_BT[marked_BT], temp, backbone, chunk_bytes)
     return _spread(scores_N, batch.mask_BT)
 
 
-def _fits(batch: Batch, halves: Halves, chunk_bytes: int) -> bool:
-    return batch.mask_BT.numel() <= rows_of(halves.head, chunk_bytes)
+def _fits(batch: Batch, backbone: BackboneAndHead, chunk_bytes: int) -> bool:
+    return batch.mask_BT.numel() <= rows_of(backbone.head, chunk_bytes)
 
 
 def _read(
-    features: Tensor, targets: Tensor, temp: float, halves: Halves | None, chunk_bytes: int
+    features: Tensor,
+    targets: Tensor,
+    temp: float,
+    backbone: BackboneAndHead | None,
+    chunk_bytes: int,
 ) -> TokenLogprobs:
-    """`features` are hidden states, or the logits of a model that has no halves."""
-    if halves is None:
+    """`features` are hidden states, or the logits of a model that cannot be cut."""
+    if backbone is None:
         return full_logprobs(features, targets, temp)
-    return token_logprobs(features, halves.head, targets, temp, chunk_bytes)
+    return token_logprobs(features, backbone.head, targets, temp, chunk_bytes)
 
 
 def _spread(scores_N: TokenLogprobs, mask_BT: Tensor) -> TokenScores:

@@ -21,7 +21,7 @@ from engine.contract.errors import RLLoopError
 from engine.contract.rl.objective import ObjectiveConfig
 from engine.contract.rl.optim import OptimConfig
 from engine.models import recompute
-from engine.models.logprobs import halves
+from engine.models.logprobs import backbone_and_head
 from engine.models.policy import Policy, Snapshot
 from engine.rl.loss_terms import Tokens, combined_loss, k3, masked_mean
 from engine.rl.minibatches import MicroBatch, Minibatch, plan
@@ -87,11 +87,11 @@ class Trainer:
         self.lr_scale = 1.0
         """Multiplies the learning rate; whoever rolls a run back may lower it. Checkpointed."""
         with policy.computing():
-            self._halves = halves(policy.model)
+            self._backbone = backbone_and_head(policy.model)
         if optim.gradient_checkpointing:
             recompute.prepare(policy.model)
         if optim.batching == "packed":
-            refuse_mixing(policy, self._halves)
+            refuse_mixing(policy, self._backbone)
         self.optimizer = torch.optim.AdamW(
             policy.trainable().values(),
             lr=lr,
@@ -286,7 +286,7 @@ class Trainer:
                 self.policy.model,
                 batch,
                 self.temp,
-                halves=self._halves,
+                backbone=self._backbone,
                 chunk_bytes=self.optim.logit_chunk_mib * 2**20,
             )
 

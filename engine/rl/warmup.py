@@ -30,7 +30,7 @@ from engine.rl.parts import Prompts
 from engine.rl.scoring import Batch, score
 from engine.run.checkpoint import Checkpoint
 from engine.run.session import Attempt
-from engine.run.warmup import Course, Listener, WarmupCache, teach
+from engine.run.warmup import Listener, SFTSchedule, WarmupCache, teach
 from engine.sampling.base import Rollout
 from engine.sampling.prompts import demonstration
 
@@ -179,7 +179,7 @@ def prepare(
         examples = examples_of(policy, split.train[: pretrain.rows], config.format, encode)
         asked = split.select[: pretrain.eval_rows]
         steps, reached = teach(
-            _format_course(pretrain),
+            _format_schedule(pretrain),
             Sft(policy, examples, pretrain, f"{config.seed}:format.pretrain"),
             lambda: _well_formed(gate, asked),
             listen,
@@ -187,7 +187,7 @@ def prepare(
         report = replace(report, format_steps=steps, format_score=reached)
     if config.warmup is not None:
         steps, reached = teach(
-            _warmup_course(config.warmup),
+            _warmup_schedule(config.warmup),
             Sft(
                 policy,
                 examples_of(policy, split.train, config.format, encode),
@@ -207,8 +207,8 @@ def _well_formed(gate: Gate, asked: Sequence[Question]) -> float:
     return statistics.fmean(map(float, gate.reward.well_formed(said)))
 
 
-def _warmup_course(config: WarmupConfig) -> Course:
-    return Course(
+def _warmup_schedule(config: WarmupConfig) -> SFTSchedule:
+    return SFTSchedule(
         name="warmup",
         setting="warmup.target_heldout",
         series=("warmup/loss", "warmup/heldout"),
@@ -218,8 +218,8 @@ def _warmup_course(config: WarmupConfig) -> Course:
     )
 
 
-def _format_course(config: FormatPretrainConfig) -> Course:
-    return Course(
+def _format_schedule(config: FormatPretrainConfig) -> SFTSchedule:
+    return SFTSchedule(
         name="format.pretrain",
         setting="format.pretrain.target",
         series=("format/loss", "format/well_formed"),

@@ -29,7 +29,7 @@ class WarmupError(Declined):
 
 
 @dataclass(frozen=True)
-class Course:
+class SFTSchedule:
     """One supervised training: how long, and when it is enough."""
 
     name: str
@@ -44,7 +44,7 @@ class Course:
 
 
 def teach(
-    course: Course,
+    schedule: SFTSchedule,
     update: Callable[[int], float],
     evaluate: Callable[[], float],
     listen: Listener,
@@ -54,20 +54,20 @@ def teach(
     `update(step)` learns one batch and gives its loss. Raises WarmupError when `max_steps` did not
     suffice, Aborted between two steps.
     """
-    loss_series, score_series = course.series
+    loss_series, score_series = schedule.series
     best = 0.0
-    for step in range(1, course.max_steps + 1):
+    for step in range(1, schedule.max_steps + 1):
         check_abort()
         listen(step, loss_series, update(step))
-        if step % course.eval_every == 0:
+        if step % schedule.eval_every == 0:
             reached = evaluate()
             listen(step, score_series, reached)
             best = max(best, reached)
-            if reached >= course.target:
+            if reached >= schedule.target:
                 return step, reached
     raise WarmupError(
-        f"{course.name}: {course.max_steps} steps reached {best:.2f} on held-out rows, not "
-        f"{course.setting}={course.target}; raise {course.name}.max_steps or lower the target"
+        f"{schedule.name}: {schedule.max_steps} steps reached {best:.2f} on held-out rows, not "
+        f"{schedule.setting}={schedule.target}; raise {schedule.name}.max_steps or lower the target"
     )
 
 

@@ -210,12 +210,16 @@ def train(trainer: Stage2Trainer, callback: RunCallback) -> Collapsed | None:
     Raises Aborted once the checkpoint to resume from stands.
     """
     recorder = callback.recorder
-    resume = None if recorder.resumed is None else str(recorder.resumed.path)
+    resumed = recorder.resumed
+    if resumed is not None and trainer.is_over(resumed.path):
+        if recorder.writes:
+            recorder.keep_selected(callback.best_step)  # a kill may have come before it
+        return None
     # several ranks must stop at the same place: the callback asks between two steps
     quiet = rl_hooks() if trainer.parts.ranks.size > 1 else nullcontext()
     try:
         with quiet:
-            trainer.train(resume_from_checkpoint=resume)
+            trainer.train(resume_from_checkpoint=None if resumed is None else str(resumed.path))
     except (Aborted, Collapsed) as stop:
         if not recorder.store.folder(trainer.state.global_step).exists():
             trainer.save_now()

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from engine.contract.sources.records import Record
 from engine.contract.stage2.rollout_matching import RolloutMatchingConfig
-from engine.stage2.learn.layout import Shown
+from engine.stage2.learn.layout import ModelInputs
 from engine.stage2.parse.pieces import TokenPieces
 from engine.stage2.rollout.base import Response, Sampler
 from engine.stage2.rollout.prompts import PromptReader
@@ -24,11 +24,11 @@ from engine.stage2.target.segments import CEWeights, Segment, build_targets
 
 
 @dataclass(frozen=True, slots=True)
-class Taught:
+class TrainingSequence:
     """One sequence to learn: what, and on which pictures."""
 
     segment: Segment
-    shown: Shown
+    shown: ModelInputs
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class RolledOut:
 
     responses: tuple[Response, ...]
     judged: tuple[JudgedRollout, ...]
-    sequences: tuple[Taught, ...]
+    sequences: tuple[TrainingSequence, ...]
     """B2 and B3 of each sample, sample by sample."""
     seconds: Mapping[str, float]
     """`time/…` series."""
@@ -71,11 +71,11 @@ class ChannelB:
             self.gate,
         )
         parsed = time.perf_counter()
-        sequences: list[Taught] = []
+        sequences: list[TrainingSequence] = []
         for prompt, one in zip(prompts, judged, strict=True):
             made = build_targets(prompt.ids, one, self.weights, self.pieces)
             sequences += [
-                Taught(segment, Shown(segment.ids, prompt.pictures))
+                TrainingSequence(segment, ModelInputs(segment.ids, prompt.pictures))
                 for segment in (made.b2, made.b3)
                 if segment is not None
             ]

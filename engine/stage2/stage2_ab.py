@@ -23,7 +23,7 @@ from engine.run.stop import Aborted
 from engine.stage2 import corpus, opening
 from engine.stage2.arguments import TRAINER_STATE, require_arguments
 from engine.stage2.callback import RunCallback, train
-from engine.stage2.learn.layout import Shown, require_packing
+from engine.stage2.learn.layout import ModelInputs, require_packing
 from engine.stage2.parts import build_trainer
 from engine.stage2.ranks import Ranks
 from engine.stage2.report import final_report
@@ -115,7 +115,7 @@ class _Run:
         self.reader = PromptReader(vlm, self.reader.pieces, config.data.prompt)
         if config.training.packing:
             prompt = self.reader(self.corpus.train[0])
-            require_packing(vlm, Shown(prompt.ids, prompt.pictures))
+            require_packing(vlm, ModelInputs(prompt.ids, prompt.pictures))
         recorder = Recorder(
             self.attempt,
             self.store,

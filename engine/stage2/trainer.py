@@ -19,15 +19,16 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import Trainer, TrainerCallback
+from transformers import Trainer, TrainerCallback, TrainerState
+from transformers.trainer import TRAINER_STATE_NAME
 
 from engine.contract.sources.records import Record
 from engine.run.stop import Collapsed, Diagnosis
 from engine.stage2.channel_a import build_segment
-from engine.stage2.channel_b import ChannelB, RolledOut, Taught
+from engine.stage2.channel_b import ChannelB, RolledOut, TrainingSequence
 from engine.stage2.evaluation import Evaluation, RolloutEval
-from engine.stage2.learn.layout import Shown
-from engine.stage2.learn.learner import Learner, Learnt
+from engine.stage2.learn.layout import ModelInputs
+from engine.stage2.learn.learner import BackwardStats, Learner
 from engine.stage2.learn.objective import Terms
 from engine.stage2.preflight import require_length
 from engine.stage2.ranks import Ranks
@@ -143,6 +144,20 @@ class Stage2Trainer(Trainer):
         """A checkpoint's weights alone, to score them."""
         self._load_from_checkpoint(str(folder), self.model)
 
+    def is_over(self, checkpoint: Path) -> bool:
+        """Whether a checkpoint is one of the last step; its state and weights are taken over then.
+
+        `train` would make one step more of it where the run ends within an epoch.
+        """
+        state = TrainerState.load_from_json(str(checkpoint / TRAINER_STATE_NAME))
+        if state.global_step < state.max_steps:
+            return False
+        self.state = state
+        self.load_weights(checkpoint)
+        if self.args.eval_on_start:
+            self.evaluate()
+        return True
+
     def end_of_step(self) -> None:
         """A step is whole: a checkpoint of it must hold the random numbers as they are now."""
         self._random_state = RandomState.take()
@@ -165,7 +180,7 @@ class Stage2Trainer(Trainer):
         if channel == "b":
             records = self._share(window, step)
             rolled_out = self.parts.channel_b(records, seed_base(self.args.seed, step))
-            sequences: Sequence[Taught] = rolled_out.sequences
+            sequences: Sequence[TrainingSequence] = rolled_out.sequences
         else:
             records = tuple(window)
             sequences = [self._taught(record) for record in records]
@@ -182,14 +197,14 @@ class Stage2Trainer(Trainer):
                 callback.on_learnt(log)
         return values["train/loss"]
 
-    def _taught(self, record: Record) -> Taught:
+    def _taught(self, record: Record) -> TrainingSequence:
         """Channel-A's sequence of one sample."""
         prompt = self.parts.channel_b.reader(record)
         segment = build_segment(
             prompt.ids, record.objects, self.parts.desc_weight, self.parts.channel_b.pieces
         )
         require_length(record, len(segment), self.parts.max_length)
-        return Taught(segment, Shown(segment.ids, prompt.pictures))
+        return TrainingSequence(segment, ModelInputs(segment.ids, prompt.pictures))
 
     def _share(self, window: Sequence[Record], step: int) -> tuple[Record, ...]:
         """This rank's samples of a Channel-B step: the window's, then drawn by seed and step."""
@@ -202,7 +217,7 @@ class Stage2Trainer(Trainer):
         return tuple(own)
 
     def _values(
-        self, channel: Channel, learnt: Learnt, samples: int, rolled_out: RolledOut | None
+        self, channel: Channel, learnt: BackwardStats, samples: int, rolled_out: RolledOut | None
     ) -> dict[str, float]:
         """The step's series over all ranks."""
         ranks = self.parts.ranks

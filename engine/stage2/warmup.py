@@ -30,10 +30,10 @@ from engine.contract.stage2 import coords
 from engine.contract.stage2.config import Stage2Config, WarmupConfig
 from engine.models.qwen3_vl import VisionModel, forward
 from engine.run.session import Attempt
-from engine.run.warmup import Course, WarmupCache, WarmupError, teach
+from engine.run.warmup import SFTSchedule, WarmupCache, WarmupError, teach
 from engine.stage2.channel_a import build_segment, slot_places
 from engine.stage2.corpus import Corpus
-from engine.stage2.learn.layout import Layout, Shown, padded
+from engine.stage2.learn.layout import Layout, ModelInputs, padded
 from engine.stage2.parts import build_evaluation
 from engine.stage2.ranks import Ranks
 from engine.stage2.rollout.prompts import PromptReader
@@ -105,7 +105,7 @@ class Warmup:
             prompt = self._reader(record)
             segment = build_segment(prompt.ids, record.objects, 1.0, self._reader.pieces)
             segments.append(segment)
-            shown.append(Shown(segment.ids, prompt.pictures))
+            shown.append(ModelInputs(segment.ids, prompt.pictures))
         return segments, padded(shown, self._vlm, self._reader.pad_id)
 
     def _loss(self, logits_BTV: Tensor, segments: Sequence[Segment], layout: Layout) -> Tensor:
@@ -194,7 +194,7 @@ def warm_up(
     def learn() -> dict[str, Any]:
         began = time.monotonic()
         steps, score = teach(
-            Course(
+            SFTSchedule(
                 name="warmup",
                 setting="warmup.target_f1",
                 series=("warmup/loss", "warmup/heldout"),

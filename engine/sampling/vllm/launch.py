@@ -26,7 +26,7 @@ from engine.contract.serving import Serving
 from engine.models.policy import Policy
 from engine.run.stop import check_abort
 from engine.sampling.vllm.client import Drawn, Request, RouteMissingError, ServerApi, ServerError
-from engine.sampling.vllm.parity import Witness
+from engine.sampling.vllm.parity import ParityCheck
 from engine.sampling.vllm.process import ServerProcess
 from engine.sampling.vllm.sync import AdapterSync, Synced
 
@@ -88,7 +88,7 @@ class ServingLane:
         self._sync = AdapterSync(
             self._api,
             policy,
-            Witness(policy, contexts),
+            ParityCheck(policy, contexts),
             name=serving.lora_name,
             folder=folder,
             tolerance=tolerance,
@@ -185,7 +185,7 @@ class ServingLane:
 
     def _no_start(self, problem: str) -> RLLoopError:
         assert self._process is not None
-        said = self._process.last_words()
+        said = self._process.log_tail()
         shown = f"{problem}: {said}" if said else f"{problem} and said nothing"
         command = self._serving.serve_cmd or f"{self._serving.program} serve …"
         return RLLoopError.of(
@@ -273,7 +273,7 @@ class ServingLane:
         if status is not None:
             assert self._process is not None
             raise ServerError(
-                f"the serving process ended with status {status}: {self._process.last_words()}; "
+                f"the serving process ended with status {status}: {self._process.log_tail()}; "
                 f"look at {self._log}"
             )
 

@@ -43,7 +43,7 @@ class Compared:
         return self.gap_before < self.moved / 2 < self.gap
 
 
-class Witness:
+class ParityCheck:
     """The trainer's side: next-token log-probabilities at the contexts, now and before."""
 
     def __init__(self, policy: Policy, contexts: Sequence[tuple[int, ...]]) -> None:

@@ -70,7 +70,7 @@ class ServerProcess:
             self._guardian.kill()
             self._guardian.wait()
 
-    def last_words(self) -> str:
+    def log_tail(self) -> str:
         """The last line it wrote, shortened; empty when it wrote none."""
         with self._log.open("rb") as stream:
             stream.seek(max(self._position, self._log.stat().st_size - _TAIL))

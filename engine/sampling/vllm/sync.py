@@ -20,7 +20,7 @@ import torch
 from engine.models import lora
 from engine.models.policy import Policy
 from engine.sampling.vllm.client import Request, ServerApi, ServerError
-from engine.sampling.vllm.parity import Compared, Witness
+from engine.sampling.vllm.parity import Compared, ParityCheck
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class AdapterSync:
         self,
         api: ServerApi,
         policy: Policy,
-        witness: Witness,
+        witness: ParityCheck,
         *,
         name: str,
         folder: Path,

@@ -22,7 +22,7 @@ from engine.stage2.rollout.prompts import Pictures, join
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class ModelInputs:
     """Token ids with the pictures they show."""
 
     ids: tuple[int, ...]
@@ -83,7 +83,7 @@ class Layout:
         return [row[: p.end] for row, p in zip(values_BT.unbind(0), self.places, strict=True)]
 
 
-def padded(sequences: Sequence[Shown], vlm: VisionModel, pad_id: int) -> Layout:
+def padded(sequences: Sequence[ModelInputs], vlm: VisionModel, pad_id: int) -> Layout:
     """One row a sequence."""
     longest = max(len(s.ids) for s in sequences)
     rows = [list(s.ids) + [pad_id] * (longest - len(s.ids)) for s in sequences]
@@ -100,7 +100,7 @@ def padded(sequences: Sequence[Shown], vlm: VisionModel, pad_id: int) -> Layout:
     ).to(vlm.device)
 
 
-def packed(sequences: Sequence[Shown], vlm: VisionModel) -> Layout:
+def packed(sequences: Sequence[ModelInputs], vlm: VisionModel) -> Layout:
     """All in one row, four rows of positions."""
     positions_4T = torch.cat(
         [torch.cat([torch.arange(len(s.ids))[None], _rope(s, vlm)]) for s in sequences],
@@ -117,7 +117,7 @@ def packed(sequences: Sequence[Shown], vlm: VisionModel) -> Layout:
     ).to(vlm.device)
 
 
-def require_packing(vlm: VisionModel, probe: Shown) -> None:
+def require_packing(vlm: VisionModel, probe: ModelInputs) -> None:
     """Raises ModelError unless packed sequences see neither themselves twice nor each other.
 
     Two copies of `probe` in one row must each give the logits that it gives alone.
@@ -146,9 +146,9 @@ def _logits(layout: Layout, model: torch.nn.Module) -> Tensor:
     return forward(model, layout.inputs() | {"input_ids": layout.ids_BT})
 
 
-def _rope(sequence: Shown, vlm: VisionModel) -> Tensor:
+def _rope(sequence: ModelInputs, vlm: VisionModel) -> Tensor:
     return vlm.rope_positions(torch.tensor(sequence.ids), sequence.pictures.image_grid_thw)
 
 
-def _pictures(sequences: Sequence[Shown]) -> Pictures:
+def _pictures(sequences: Sequence[ModelInputs]) -> Pictures:
     return join([sequence.pictures for sequence in sequences])

@@ -16,7 +16,7 @@ from engine.models.qwen3_vl import VisionModel, forward
 from engine.run.stop import check_abort
 from engine.stage2 import channel_a
 from engine.stage2.channel_a import SoftContext
-from engine.stage2.channel_b import Taught
+from engine.stage2.channel_b import TrainingSequence
 from engine.stage2.learn.layout import Layout, packed, padded
 from engine.stage2.learn.objective import LossWeights, Terms, objective
 from engine.stage2.learn.packing import Pack, Packer, pack_window
@@ -41,13 +41,13 @@ class PackPlan:
         assert capacity is not None, "the config requires global_max_length with packing"
         return cls(capacity, training.packing_buffer, training.packing_min_fill_ratio, scope)
 
-    def packs(self, sequences: Sequence[Taught]) -> Iterator[Pack[Taught]]:
+    def packs(self, sequences: Sequence[TrainingSequence]) -> Iterator[Pack[TrainingSequence]]:
         """Every sequence in some pack. Raises PackingError for one too long."""
         if self.scope == "window":
             lengths = [len(s.segment) for s in sequences]
             yield from pack_window(sequences, lengths, self.capacity, self.min_fill)
             return
-        packer: Packer[Taught] = Packer(
+        packer: Packer[TrainingSequence] = Packer(
             capacity=self.capacity, buffer=self.buffer, min_fill=self.min_fill
         )
         for sequence in sequences:
@@ -58,14 +58,14 @@ class PackPlan:
             yield _taken(packer)
 
 
-def _taken(packer: Packer[Taught]) -> Pack[Taught]:
+def _taken(packer: Packer[TrainingSequence]) -> Pack[TrainingSequence]:
     pack = packer.take()
     assert pack is not None
     return pack
 
 
 @dataclass(slots=True)
-class Learnt:
+class BackwardStats:
     """What a window's forwards and backwards came to, on this rank."""
 
     terms: Terms = field(default_factory=Terms)
@@ -88,9 +88,9 @@ class Learner:
     micro_batch: int
     """Sequences of a padded batch."""
 
-    def __call__(self, sequences: Sequence[Taught], channel: Channel) -> Learnt:
+    def __call__(self, sequences: Sequence[TrainingSequence], channel: Channel) -> BackwardStats:
         """Add the gradients of the window's summed loss to the parameters."""
-        found = Learnt(segments=len(sequences))
+        found = BackwardStats(segments=len(sequences))
         for part, layout in self._layouts(sequences, found):
             check_abort()
             segments = [one.segment for one in part]
@@ -103,7 +103,7 @@ class Learner:
         return found
 
     def _logits(
-        self, layout: Layout, channel: Channel, part: Sequence[Taught]
+        self, layout: Layout, channel: Channel, part: Sequence[TrainingSequence]
     ) -> tuple[Tensor, Tensor]:
         if channel == "b":
             logits = forward(self.vlm.model, layout.inputs() | {"input_ids": layout.ids_BT})
@@ -112,8 +112,8 @@ class Learner:
         return channel_a.run(layout, slots_S2, self.vlm, self.coord_ids_K, self.soft)
 
     def _layouts(
-        self, sequences: Sequence[Taught], found: Learnt
-    ) -> Iterator[tuple[Sequence[Taught], Layout]]:
+        self, sequences: Sequence[TrainingSequence], found: BackwardStats
+    ) -> Iterator[tuple[Sequence[TrainingSequence], Layout]]:
         if self.plan is not None:
             for pack in self.plan.packs(sequences):
                 found.fills.append(pack.fill)

@@ -14,7 +14,7 @@ from transformers import Gemma2Config, Gemma2ForCausalLM
 
 from engine.contract.kinds.rl_run import RLRunConfig
 from engine.models import tiny
-from engine.models.logprobs import halves, log_softmax, token_logprobs
+from engine.models.logprobs import backbone_and_head, log_softmax, token_logprobs
 from engine.rl.parts import build_policy
 from engine.rl.scoring import Batch, score
 from engine.sampling.base import Rollout
@@ -101,11 +101,11 @@ def test_the_body_is_cut_from_its_head_under_an_adapter_too(base_folder: Path) -
     rollout = Rollout("q", 0, (1, 2), (3, 4, 12), (), "", False, 0)
     batch = Batch.of([rollout], torch.device("cpu"))
 
-    cut = halves(policy.model)
+    cut = backbone_and_head(policy.model)
     assert cut is not None
     with torch.no_grad():
         whole, pieces = (
-            score(policy.model, batch, 0.8, halves=way, chunk_bytes=1).logprobs_BT
+            score(policy.model, batch, 0.8, backbone=way, chunk_bytes=1).logprobs_BT
             for way in (None, cut)
         )
 
@@ -126,5 +126,5 @@ def test_a_model_that_reshapes_its_logits_is_read_as_a_whole() -> None:
     )
     torch.manual_seed(0)
 
-    assert halves(Gemma2ForCausalLM(config)) is None
-    assert halves(tiny.build_model(0)) is not None
+    assert backbone_and_head(Gemma2ForCausalLM(config)) is None
+    assert backbone_and_head(tiny.build_model(0)) is not None

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from engine.contract.errors import RLLoopError
-from engine.models.logprobs import halves
+from engine.models.logprobs import backbone_and_head
 from engine.models.policy import Policy
 from engine.rl.packing_probe import refuse_mixing
 from engine.rl.scoring import Batch, score
@@ -58,10 +58,10 @@ def test_packed_scores_and_gradients_equal_padded_ones(
 ) -> None:
     """To 1e-5 in fp32, with the body cut from its head or not, whole or piece by piece."""
     found = []
-    way = halves(policy.model) if cut else None
+    way = backbone_and_head(policy.model) if cut else None
     for batch in (Batch.of(ROLLOUTS, CPU), Batch.packed(ROLLOUTS, CPU)):
         policy.model.zero_grad()
-        scores = score(policy.model, batch, 0.8, halves=way, chunk_bytes=chunk_bytes)
+        scores = score(policy.model, batch, 0.8, backbone=way, chunk_bytes=chunk_bytes)
         (scores.logprobs_BT * batch.mask_BT).sum().backward()  # type: ignore[no-untyped-call]
         gradients = torch.cat(
             [p.grad.flatten() for p in policy.trainable().values() if p.grad is not None]
@@ -93,7 +93,7 @@ def test_fillers_score_zero(policy: Policy) -> None:
 
 def test_a_model_that_lets_packed_rollouts_read_each_other_is_refused(policy: Policy) -> None:
     """It would train on, silently wrong; a look at two short rollouts tells."""
-    refuse_mixing(policy, halves(policy.model))
+    refuse_mixing(policy, backbone_and_head(policy.model))
     whole = policy.model.forward
 
     def deaf(**inputs: Any) -> Any:

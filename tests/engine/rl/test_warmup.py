@@ -25,11 +25,11 @@ from engine.rl.warmup import (
     recipe_hash,
 )
 from engine.run.stop import Aborted, rl_hooks
-from engine.run.warmup import Course, WarmupCache, WarmupError, teach
+from engine.run.warmup import SFTSchedule, WarmupCache, WarmupError, teach
 
 ROWS = [Question(f"q{i}", f"{i}=", "7") for i in range(40)]
 SPLIT = carve(ROWS, heldout_frac=0.2, select_frac=0.5, seed=0)
-COURSE = Course(
+SCHEDULE = SFTSchedule(
     name="warmup",
     setting="warmup.target_heldout",
     series=("warmup/loss", "warmup/heldout"),
@@ -45,7 +45,7 @@ def taught(policy: Policy, scores: list[float], **changes: Any) -> tuple[Any, li
     examples = examples_of(policy, ROWS, FormatConfig(), lambda q: policy.encode(q.prompt))
     settings = WarmupConfig(batch_size=16, lr=3e-3)
     reached = teach(
-        replace(COURSE, **changes),
+        replace(SCHEDULE, **changes),
         Sft(policy, examples, settings, "0:warmup"),
         evaluate=lambda: scores.pop(0),
         listen=lambda _step, name, value: losses.append(value) if name == "warmup/loss" else None,

@@ -14,7 +14,7 @@ from engine.contract.sources.records import Record, read_records
 from engine.models.qwen3_vl import VisionModel, load
 from engine.stage2.channel_a import build_segment
 from engine.stage2.embedded import shapes, tiny_vl
-from engine.stage2.learn.layout import Shown
+from engine.stage2.learn.layout import ModelInputs
 from engine.stage2.parse.pieces import TokenPieces
 from engine.stage2.rollout.prompts import PromptReader
 from engine.stage2.target.segments import Segment
@@ -67,13 +67,13 @@ def coord_ids(pieces: TokenPieces) -> torch.Tensor:
 
 def taught(
     records: list[Record], reader: PromptReader, desc_weight: float = 1.0
-) -> list[tuple[Segment, Shown]]:
+) -> list[tuple[Segment, ModelInputs]]:
     """Channel-A's segments of some records, with their pictures."""
     found = []
     for record in records:
         prompt = reader(record)
         segment = build_segment(prompt.ids, record.objects, desc_weight, reader.pieces)
-        found.append((segment, Shown(segment.ids, prompt.pictures)))
+        found.append((segment, ModelInputs(segment.ids, prompt.pictures)))
     return found
 
 

@@ -19,7 +19,7 @@ from engine.stage2.channel_a import (
     slot_places,
     with_slots,
 )
-from engine.stage2.learn.layout import Layout, Shown, padded
+from engine.stage2.learn.layout import Layout, ModelInputs, padded
 from engine.stage2.learn.losses import geometry_loss, slot_tensors
 from engine.stage2.learn.objective import LossWeights, missing_coord_mass, objective
 from engine.stage2.parse.pieces import TokenPieces
@@ -354,7 +354,7 @@ def test_shown_sequences_keep_their_own_pictures(
         assert torch.allclose(part, _alone(one, vlm), atol=1e-5)
 
 
-def _alone(shown: Shown, vlm: VisionModel) -> Tensor:
+def _alone(shown: ModelInputs, vlm: VisionModel) -> Tensor:
     layout = padded([shown], vlm, pad_id=0)
     return forward(vlm.model, layout.inputs() | {"input_ids": layout.ids_BT})[0]
 

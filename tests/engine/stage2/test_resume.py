@@ -98,8 +98,9 @@ def scenes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """One rectangle each, so that a model learns in seconds where some of them are."""
     folder = tmp_path_factory.mktemp("scenes")
     style = shapes.Style(most_objects=1)
-    drawn = shapes.distinct(20, 7, style)
-    parts = {"train": drawn[:12], "val": drawn[12:16], "report": drawn[16:]}
+    drawn = shapes.distinct(24, 7, style)
+    # 16 records: the last step lies within an epoch
+    parts = {"train": drawn[:16], "val": drawn[16:20], "report": drawn[20:]}
     return {
         f"data__{name}_jsonl": str(shapes.write(folder, name, part, style))
         for name, part in parts.items()

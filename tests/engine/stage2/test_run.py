@@ -28,7 +28,7 @@ from engine.models.qwen3_vl import forward, load
 from engine.run import report
 from engine.run.session import Attempt
 from engine.run.stop import Aborted, rl_hooks
-from engine.run.warmup import Course
+from engine.run.warmup import SFTSchedule
 from engine.stage2 import export
 from engine.stage2.callback import RunCallback
 from engine.stage2.embedded import shapes, tiny_vl
@@ -609,7 +609,9 @@ def test_a_lost_step_0_is_made_anew_before_a_run_goes_on(
     assert same(weights(run, 3), weights(RunDir(tmp_path / "whole"), 3))
 
 
-def one_update(_course: Course, update: Callable[[int], float], **_: Any) -> tuple[int, float]:
+def one_update(
+    _schedule: SFTSchedule, update: Callable[[int], float], **_: Any
+) -> tuple[int, float]:
     update(1)
     return 1, 0.5
 

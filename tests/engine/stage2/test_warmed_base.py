@@ -20,7 +20,7 @@ from engine.contract.run_dir import RunDir
 from engine.models.lora import without_deprecations
 from engine.models.qwen3_vl import VisionModel, forward, load
 from engine.run.stop import Aborted, rl_hooks
-from engine.run.warmup import Course
+from engine.run.warmup import SFTSchedule
 from engine.stage2 import export, opening
 from engine.stage2 import stage2_ab as stage2
 from engine.stage2.opening import adapted
@@ -36,7 +36,9 @@ LAST = 3
 def short_warm_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two updates that move every weight: what they are worth is not asked here."""
 
-    def two_updates(_course: Course, update: Callable[[int], float], **_: Any) -> tuple[int, float]:
+    def two_updates(
+        _schedule: SFTSchedule, update: Callable[[int], float], **_: Any
+    ) -> tuple[int, float]:
         update(20)  # beyond the ramp
         update(21)
         return 2, 0.5

@@ -14,7 +14,7 @@ import torch
 from engine.contract.sources.records import Record
 from engine.contract.stage2.config import WarmupConfig, read_config
 from engine.models.qwen3_vl import VisionModel
-from engine.run.warmup import Course, WarmupError, teach
+from engine.run.warmup import SFTSchedule, WarmupError, teach
 from engine.stage2.rollout.prompts import PromptReader
 from engine.stage2.warmup import Warmup, recipe_hash, softened
 from tests.engine.stage2.conftest import changed
@@ -28,9 +28,9 @@ def taught(reader: PromptReader, records: list[Record]) -> Taught:
 
     def teach_with(scores: list[float], losses: list[float]) -> tuple[int, float]:
         config = WarmupConfig(target_f1=0.5, max_steps=4, batch_size=4, eval_every=2)
-        course = Course("warmup", "warmup.target_f1", ("loss", "score"), 0.5, 4, 2)
+        schedule = SFTSchedule("warmup", "warmup.target_f1", ("loss", "score"), 0.5, 4, 2)
         return teach(
-            course,
+            schedule,
             Warmup(reader, config, records, seed=1),
             evaluate=lambda: scores.pop(0),
             listen=lambda _, name, value: losses.append(value) if name == "loss" else None,

@@ -109,7 +109,7 @@ def test_a_server_that_dies_is_seen_at_once_with_its_last_words(tmp_path: Path) 
     server = start([sys.executable, "-c", "print('no memory left'); raise SystemExit(3)"], log)
 
     eventually(lambda: server.poll() == 3, "its status")
-    assert server.last_words() == "no memory left"
+    assert server.log_tail() == "no memory left"
     server.stop()
 
 
@@ -118,7 +118,7 @@ def test_a_program_that_is_not_there_is_named(tmp_path: Path) -> None:
     server = start(["/nowhere/vllm", "serve"], tmp_path / "log")
 
     eventually(lambda: server.poll() == 127, "its status")
-    assert server.last_words() == "/nowhere/vllm cannot be run: No such file or directory"
+    assert server.log_tail() == "/nowhere/vllm cannot be run: No such file or directory"
 
 
 def test_a_signals_end_is_told_as_a_shell_tells_it(tmp_path: Path) -> None:
@@ -160,4 +160,4 @@ def test_the_server_gets_the_engines_environment_and_what_was_added(tmp_path: Pa
     server = start(words, tmp_path / "log")
 
     eventually(lambda: server.poll() == 0, "its status")
-    assert server.last_words() == f"yes {'HOME' in os.environ}"
+    assert server.log_tail() == f"yes {'HOME' in os.environ}"

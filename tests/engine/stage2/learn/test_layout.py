@@ -12,7 +12,7 @@ from torch import Tensor
 from engine.contract.sources.records import Record
 from engine.models.qwen3_vl import ModelError, VisionModel, forward, load
 from engine.stage2.channel_a import SoftContext, run, slot_places
-from engine.stage2.learn.layout import Layout, Shown, packed, padded, require_packing
+from engine.stage2.learn.layout import Layout, ModelInputs, packed, padded, require_packing
 from engine.stage2.rollout.prompts import PromptReader
 from tests.engine.stage2.conftest import taught
 
@@ -22,7 +22,7 @@ def logits_of(layout: Layout, vlm: VisionModel) -> list[Tensor]:
         return layout.split(forward(vlm.model, layout.inputs() | {"input_ids": layout.ids_BT}))
 
 
-def shown(records: list[Record], reader: PromptReader) -> list[Shown]:
+def shown(records: list[Record], reader: PromptReader) -> list[ModelInputs]:
     return [x for _, x in taught(records, reader)]
 
 
@@ -56,7 +56,7 @@ def test_changing_one_segment_changes_no_logit_of_another(
         one.pictures, pixel_values=one.pictures.pixel_values.flip(0)
     )
     mutated = [*segments]
-    mutated[changed] = Shown(other_ids, other_pictures)
+    mutated[changed] = ModelInputs(other_ids, other_pictures)
 
     before, after = (logits_of(packed(pack, vlm), vlm) for pack in (segments, mutated))
 

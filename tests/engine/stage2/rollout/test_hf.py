@@ -12,7 +12,7 @@ from engine.contract.sources.records import Record
 from engine.contract.stage2.rollout_matching import RepeatGuardConfig, RolloutMatchingConfig
 from engine.models.qwen3_vl import VisionModel, forward
 from engine.run.stop import Aborted, rl_hooks
-from engine.stage2.learn.layout import Shown, padded
+from engine.stage2.learn.layout import ModelInputs, padded
 from engine.stage2.parse.pieces import TokenPieces
 from engine.stage2.rollout.base import call_seed, seed_base
 from engine.stage2.rollout.hf import HFSampler
@@ -54,7 +54,7 @@ def test_greedy_rollouts_are_the_argmax_of_a_plain_forward(
     ids = prompts[0].ids
     with torch.inference_mode():
         for token in response.ids:
-            layout = padded([Shown(ids, prompts[0].pictures)], vlm, 0)
+            layout = padded([ModelInputs(ids, prompts[0].pictures)], vlm, 0)
             logits = forward(vlm.model, layout.inputs() | {"input_ids": layout.ids_BT})
             assert int(logits[0, -1].argmax()) == token
             ids = (*ids, token)
