@@ -3,7 +3,7 @@
 from alembic import context
 from sqlmodel import SQLModel
 
-import worker.db.lane_tables  # noqa: F401 - both fill the metadata
+import worker.db.tables  # noqa: F401 - fills the metadata
 
 context.configure(
     connection=context.config.attributes["connection"],

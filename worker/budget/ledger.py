@@ -36,8 +36,7 @@ from worker.amounts import Amount, Day
 from worker.clock.window import EARLIEST, day_ends, local_day, zone_named
 from worker.db.changes import announce
 from worker.db.connection import Database
-from worker.db.lane_tables import ledger
-from worker.db.tables import job
+from worker.db.tables import job, ledger
 from worker.db.zone import ZONE, zone_of
 from worker.queue.states import State
 

@@ -17,7 +17,7 @@ from engine.contract.problems import problems_of
 from worker.amounts import Amount, dollars
 from worker.db import decisions
 from worker.db.connection import Database
-from worker.db.lane_tables import lane_price
+from worker.db.tables import lane_price
 
 PRICED = "priced"
 

@@ -15,7 +15,7 @@ from sqlalchemy import Connection, Row, bindparam, insert, select
 
 from worker.db.changes import announce
 from worker.db.connection import Database
-from worker.db.lane_tables import lane_event
+from worker.db.tables import lane_event
 
 DEFER = "defer"
 STOP = "stop"

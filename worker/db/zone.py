@@ -8,7 +8,7 @@ from sqlalchemy import Connection, bindparam, select
 
 from worker.clock.window import zone_named
 from worker.db.connection import Database
-from worker.db.lane_tables import policy
+from worker.db.tables import policy
 
 ZONE = select(policy.c.zone).where(policy.c.lane == bindparam("of_lane"))
 """The zone's name as the policy has it; no row where no policy was ever set."""

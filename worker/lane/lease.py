@@ -11,6 +11,7 @@ but the one that the lane runs, and starts nothing.
 from __future__ import annotations
 
 import contextlib
+import logging
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -24,14 +25,18 @@ from engine.contract.run_dir import RunDir
 from worker.db.connection import Database, DatabaseError
 from worker.db.tables import job, lane
 from worker.lane.machine_lock import machine_lock
-from worker.lane.outage import Outage
 from worker.lane.process_id import ProcessIdentity, kill_and_confirm
 from worker.queue.states import State
 from worker.settings import WorkerSettings
 
+_LOG = logging.getLogger(__name__)
+
 KILL_PATIENCE_S = 10.0
 BEAT_PATIENCE_S = 0.5
 """Seconds that a heartbeat waits for another writer: its process has more to look after."""
+
+RETRY_S = 1.0
+"""Seconds between two tries while the database cannot be written."""
 
 EndAttempt = Callable[[RunDir, int, str | None], None]
 """Kills what is left of an attempt, by its run directory, its number and its engine's identity (if
@@ -59,6 +64,53 @@ class LeaseLostError(NightlaneError):
             f'lane "{lane_name}" was taken over (fence {fence} is no longer the newest); '
             "nothing more was written, the new drain goes on with the job"
         )
+
+
+class Outage:
+    """A stretch in which the database cannot be written, and how long a running job bears it.
+
+    What an engine measures stands in its files and what it takes to go on stands in its
+    checkpoints, so a disk that is full for a minute, or a program that keeps the database locked,
+    is no reason to end a run.
+    """
+
+    def __init__(self, patience_s: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._patience_s = patience_s
+        self._clock = clock
+        self._since: float | None = None
+        self._tried = 0.0
+
+    def worth_trying(self) -> bool:
+        """False for a moment after a write that failed."""
+        return self._since is None or self._clock() - self._tried >= RETRY_S
+
+    @contextmanager
+    def borne(self) -> Iterator[None]:
+        """Bear a write that fails for now; the caller does it again later.
+
+        Raises DatabaseError when waiting cannot help, or when the patience is at its end.
+        """
+        try:
+            yield
+        except DatabaseError as error:
+            self.bear(error)
+        else:
+            self._over()
+
+    def bear(self, error: DatabaseError) -> None:
+        """Say it the first time; raise the error when it is not to be borne."""
+        self._tried = self._clock()
+        if self._since is None:
+            self._since = self._tried
+            _LOG.warning("%s (trying again for %g s)", error, self._patience_s)
+        if not error.retryable or self._tried - self._since >= self._patience_s:
+            raise error
+
+    def _over(self) -> None:
+        if self._since is not None:
+            away_s = self._clock() - self._since
+            self._since = None
+            _LOG.warning("the database can be written again, after %.0f s", away_s)
 
 
 _HELD = update(lane).where(

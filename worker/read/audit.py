@@ -15,8 +15,7 @@ from typing import Any, NamedTuple, Self
 from sqlalchemy import Column, ColumnElement, Connection, Select, Table, func, or_, select
 
 from worker.db.connection import Database
-from worker.db.lane_tables import lane_event
-from worker.db.tables import job_event
+from worker.db.tables import job_event, lane_event
 from worker.queue.states import State
 
 PAGE = 50

@@ -16,8 +16,7 @@ from sqlalchemy import ColumnElement, bindparam, func, or_, select
 from worker.budget.ledger import Entry, LedgerView, Spent, held
 from worker.clock.window import day_begins, day_ends, local_day
 from worker.db.connection import Database
-from worker.db.lane_tables import ledger
-from worker.db.tables import job
+from worker.db.tables import job, ledger
 from worker.db.zone import zone_of
 from worker.schedule import policy
 

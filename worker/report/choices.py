@@ -20,7 +20,7 @@ from engine.contract.problems import text_problems
 from worker.amounts import exact
 from worker.db import decisions
 from worker.db.connection import Database
-from worker.db.lane_tables import lane_event
+from worker.db.tables import lane_event
 from worker.queue import submit as queue
 from worker.queue.refusals import QueueRefusedError
 from worker.queue.submission import submission

@@ -19,7 +19,7 @@ from engine.contract.errors import NightlaneError
 from worker.clock.night import Night, night_at
 from worker.db import decisions
 from worker.db.connection import Database
-from worker.db.lane_tables import lane_event
+from worker.db.tables import lane_event
 from worker.db.zone import zone_of
 from worker.report import messenger
 from worker.report.messenger import Outcome

@@ -17,8 +17,7 @@ from engine.contract.known import pair, real, whole
 from worker.budget.ledger import USED
 from worker.clock.night import Night
 from worker.db.connection import Database
-from worker.db.lane_tables import ledger
-from worker.db.tables import attempt, job, metric
+from worker.db.tables import attempt, job, ledger, metric
 from worker.queue.states import State
 from worker.screen import lines_on_screen
 

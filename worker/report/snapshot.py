@@ -17,7 +17,7 @@ from engine.contract.errors import ConfigError, ConfigProblem, NightlaneError
 from worker.clock.night import night_at, night_of
 from worker.clock.window import EARLIEST, local_day
 from worker.db.connection import Database
-from worker.db.lane_tables import report_snapshot
+from worker.db.tables import report_snapshot
 from worker.db.zone import zone_of
 from worker.report.standup import Report, build
 

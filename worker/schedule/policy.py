@@ -29,8 +29,7 @@ from worker.clock.moments import FURTHEST_DAYS, start_time
 from worker.clock.window import Span, Window, zone_named
 from worker.db import decisions
 from worker.db.connection import Database
-from worker.db.lane_tables import lane_event, policy
-from worker.db.tables import attempt
+from worker.db.tables import attempt, lane_event, policy
 from worker.queue.deferral import Deferral, Reason
 from worker.queue.states import State
 

@@ -21,7 +21,7 @@ from worker.budget.price import take_price
 from worker.clock.window import zone_named
 from worker.db import decisions
 from worker.db.connection import Database, open_database
-from worker.db.lane_tables import ledger as ledger_table
+from worker.db.tables import ledger as ledger_table
 from worker.read.spending import entries, spending
 from worker.schedule import policy
 from worker.schedule.policy import Policy

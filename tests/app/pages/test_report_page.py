@@ -22,8 +22,7 @@ from worker.clock.night import night_at
 from worker.clock.window import zone_named
 from worker.db import decisions
 from worker.db.connection import Database
-from worker.db.lane_tables import report_snapshot
-from worker.db.tables import job
+from worker.db.tables import job, report_snapshot
 from worker.db.zone import lane_zone
 from worker.queue.states import State
 from worker.read import jobs as views

@@ -19,7 +19,7 @@ from tests.app.conftest import Said
 from tests.app.night import CONFIG, night, queue
 from tests.app.pages.test_queue_page import HTML, words
 from worker.db.connection import Database
-from worker.db.lane_tables import policy as policies
+from worker.db.tables import policy as policies
 from worker.queue import control
 from worker.queue.submission import submission
 from worker.queue.sweeps import submit_sweep

@@ -17,11 +17,9 @@ from tests.worker.resident import Resident
 from worker.attempt.supervisor import RunDirectoryError
 from worker.db import decisions
 from worker.db.connection import Database
-from worker.db.lane_tables import resident
-from worker.db.tables import job
+from worker.db.tables import job, resident
 from worker.drain import drain
-from worker.lane.command import run_command
-from worker.lane.resident import owed, returns_gb
+from worker.lane.resident import owed, returns_gb, run_command
 from worker.queue.deferral import Reason
 from worker.queue.states import State
 from worker.queue.submit import enqueue

@@ -22,8 +22,7 @@ from worker.clock.night import night_at, night_of
 from worker.clock.window import zone_named
 from worker.db import decisions
 from worker.db.connection import Database
-from worker.db.lane_tables import report_snapshot
-from worker.db.tables import metric
+from worker.db.tables import metric, report_snapshot
 from worker.report import digest
 from worker.report.gains import doubtful
 from worker.report.snapshot import SnapshotError, report_of
