@@ -17,12 +17,13 @@ from engine.contract.problems import problems_of
 from engine.contract.registry import cautions
 from worker.db.connection import Database
 from worker.queue import control, order
-from worker.queue import submit as queue
 from worker.queue.control import Done, Edit
 from worker.queue.order import Move
 from worker.queue.states import State
 from worker.queue.submission import Submission
-from worker.read import jobs as views
+from worker.queue.submit import submit
+from worker.read import jobs
+from worker.read.jobs import AttemptView, AuditView, JobView
 from worker.read.series import MOST_POINTS, Steps, values
 
 router = APIRouter(prefix="/api/v1/jobs", tags=["jobs"])
@@ -38,7 +39,7 @@ class NewJob(Submission):
 class JobPage(BaseModel):
     """Newest first; `before` of the next page, or null on the last one."""
 
-    jobs: list[views.JobView]
+    jobs: list[JobView]
     next_before: int | None
 
 
@@ -50,7 +51,7 @@ class Stopped(BaseModel):
     outcome: Done
     """at once: it is over · asked: its engine ends at the next checkpoint · before: it was asked
     already."""
-    job: views.JobView
+    job: JobView
 
 
 class Retry(BaseModel):
@@ -86,7 +87,7 @@ def list_jobs(
     sweep: Annotated[int | None, Query(ge=1, le=2**63 - 1)] = None,
 ) -> JobPage:
     """One page of jobs by keyset: `?before=` the smallest id seen."""
-    found = views.list_jobs(
+    found = jobs.list_jobs(
         database, before=before, limit=limit, state=state, tag=tag, sweep_id=sweep
     )
     return JobPage(jobs=found, next_before=found[-1].id if len(found) == limit else None)
@@ -103,13 +104,13 @@ async def create_job(request: Request, database: DatabaseDep) -> JSONResponse:
 
 
 @router.get("/{job_id}")
-def get_job(job_id: JobId, database: DatabaseDep) -> views.JobView:
+def get_job(job_id: JobId, database: DatabaseDep) -> JobView:
     """One job with its resolved config and its live or final result."""
-    return views.get_job(database, job_id)
+    return jobs.get_job(database, job_id)
 
 
 @router.patch("/{job_id}", openapi_extra=takes(Edit))
-async def edit_job(request: Request, job_id: JobId, database: DatabaseDep) -> views.JobView:
+async def edit_job(request: Request, job_id: JobId, database: DatabaseDep) -> JobView:
     """Change priority, start time, parents or tags of a queued job; what is not sent stays."""
     body = await json_object(request, '{"priority": 5}')
     return await anyio.to_thread.run_sync(_edit, database, job_id, body)
@@ -119,20 +120,20 @@ async def edit_job(request: Request, job_id: JobId, database: DatabaseDep) -> vi
 def cancel_job(job_id: JobId, database: DatabaseDep) -> Stopped:
     """End a job for good: a queued one at once, a running one at its next checkpoint."""
     outcome = control.cancel(database, job_id, actor=REST)
-    return Stopped(outcome=outcome, job=views.get_job(database, job_id))
+    return Stopped(outcome=outcome, job=jobs.get_job(database, job_id))
 
 
 @router.post("/{job_id}/requeue")
 def requeue_job(job_id: JobId, database: DatabaseDep) -> Stopped:
     """Let a running job write a checkpoint and go back into the queue."""
     outcome = control.requeue(database, job_id, actor=REST)
-    return Stopped(outcome=outcome, job=views.get_job(database, job_id))
+    return Stopped(outcome=outcome, job=jobs.get_job(database, job_id))
 
 
 @router.post("/{job_id}/retry", openapi_extra=takes(Retry, required=False))
 async def retry_job(
     request: Request, job_id: JobId, database: DatabaseDep, *, fresh: bool | None = None
-) -> views.JobView:
+) -> JobView:
     """Queue a job that did not succeed again, to resume; `fresh` makes a new one.
 
     That comes as `?fresh=true` or as `{"fresh": true}`.
@@ -146,7 +147,7 @@ async def retry_job(
 
 
 @router.post("/{job_id}/move", openapi_extra=takes(Move))
-async def move_job(request: Request, job_id: JobId, database: DatabaseDep) -> views.JobView:
+async def move_job(request: Request, job_id: JobId, database: DatabaseDep) -> JobView:
     """Let a queued job run before or behind another one, or `to` the top or the bottom."""
     body = await json_object(request, '{"to": "top"}')
     return await anyio.to_thread.run_sync(_move, database, job_id, body)
@@ -169,7 +170,7 @@ def get_metrics(
 
     With `?points=` each series comes as a curve of at most so many points, whatever its length.
     """
-    views.get_job(database, job_id)
+    jobs.get_job(database, job_id)
     steps = Steps(first, last)
     if points is None:
         return JSONResponse(values(database, job_id, series, steps))
@@ -178,16 +179,16 @@ def get_metrics(
 
 
 @router.get("/{job_id}/events")
-def get_events(job_id: JobId, database: DatabaseDep) -> list[views.AuditView]:
+def get_events(job_id: JobId, database: DatabaseDep) -> list[AuditView]:
     """The audit: who moved the job, when and why."""
-    views.get_job(database, job_id)
-    return views.audit(database, job_id)
+    jobs.get_job(database, job_id)
+    return jobs.audit(database, job_id)
 
 
 @router.get("/{job_id}/attempts")
-def get_attempts(job_id: JobId, database: DatabaseDep) -> list[views.AttemptView]:
+def get_attempts(job_id: JobId, database: DatabaseDep) -> list[AttemptView]:
     """Every ended attempt: what it held the lane for, and what came of it."""
-    return views.attempts(database, job_id)
+    return jobs.attempts(database, job_id)
 
 
 def _create(database: Database, body: dict[str, Any], key: str | None) -> JSONResponse:
@@ -195,27 +196,27 @@ def _create(database: Database, body: dict[str, Any], key: str | None) -> JSONRe
     if wanted.sweep is not None:
         remedy = "send it to /api/v1/sweeps"
         raise ConfigError([ConfigProblem("sweep", None, "makes several jobs", remedy)])
-    done = queue.submit(database, wanted, actor=REST, key=key)
-    job = views.get_job(database, done.job_id)
+    done = submit(database, wanted, actor=REST, key=key)
+    job = jobs.get_job(database, done.job_id)
     headers = {"Location": f"/api/v1/jobs/{job.id}"}
     body = job.model_dump(mode="json")
     body["cautions"] = [found.as_dict() for found in cautions(job.kind, wanted.config)]
     return JSONResponse(body, 200 if done.repeated else 201, headers=headers)
 
 
-def _retry(database: Database, job_id: int, fresh: bool) -> views.JobView:
+def _retry(database: Database, job_id: int, fresh: bool) -> JobView:
     if fresh:
         job_id = control.retry_fresh(database, job_id, actor=REST)
     else:
         control.retry(database, job_id, actor=REST)
-    return views.get_job(database, job_id)
+    return jobs.get_job(database, job_id)
 
 
-def _edit(database: Database, job_id: int, body: dict[str, Any]) -> views.JobView:
+def _edit(database: Database, job_id: int, body: dict[str, Any]) -> JobView:
     control.edit(database, job_id, body, actor=REST)
-    return views.get_job(database, job_id)
+    return jobs.get_job(database, job_id)
 
 
-def _move(database: Database, job_id: int, body: dict[str, Any]) -> views.JobView:
+def _move(database: Database, job_id: int, body: dict[str, Any]) -> JobView:
     order.move(database, job_id, body, actor=REST)
-    return views.get_job(database, job_id)
+    return jobs.get_job(database, job_id)

@@ -14,7 +14,7 @@ from worker.db.connection import Database
 from worker.queue import pausing
 from worker.queue.pausing import MAX_WHY, PauseRequest
 from worker.queue.states import State
-from worker.read import jobs as views
+from worker.read import jobs
 
 router = APIRouter(prefix="/api/v1/queue", tags=["queue"])
 
@@ -36,7 +36,7 @@ class QueueView(BaseModel):
     """None while jobs may be claimed."""
     counts: dict[State, int]
     """Jobs in each state."""
-    next: list[views.JobView]
+    next: list[jobs.JobView]
     """In the order in which they will be claimed; deferred ones last."""
 
 
@@ -73,9 +73,9 @@ def _pause(database: Database, why: str) -> QueueView:
 
 
 def _view(database: Database, limit: int) -> QueueView:
-    found = views.paused(database)
+    found = jobs.paused(database)
     return QueueView(
         paused=PauseView(**found._asdict()) if found else None,
-        counts=views.counts(database),
-        next=views.next_jobs(database, limit=limit),
+        counts=jobs.counts(database),
+        next=jobs.next_jobs(database, limit=limit),
     )

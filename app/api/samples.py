@@ -7,7 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 
 from app.web.dependencies import DatabaseDep, JobId
-from worker.read import jobs as views
+from worker.read import jobs
 from worker.read.samples.files import Split
 from worker.read.samples.query import HistoryPage, SamplePage, Wanted, find_history, find_samples
 
@@ -19,7 +19,7 @@ def list_samples(
     job_id: JobId, database: DatabaseDep, wanted: Annotated[Wanted, Query()]
 ) -> SamplePage:
     """One page of completions, in the order of their file; `after` is the row of the last one."""
-    return find_samples(views.get_job(database, job_id).run_dir, wanted)
+    return find_samples(jobs.get_job(database, job_id).run_dir, wanted)
 
 
 @router.get("/history")
@@ -31,4 +31,4 @@ def history(
     before: Annotated[int | None, Query(ge=0, le=10**12)] = None,
 ) -> HistoryPage:
     """What the weights of each step answered to one prompt; older steps are `before` these."""
-    return find_history(views.get_job(database, job_id).run_dir, split, id, before=before)
+    return find_history(jobs.get_job(database, job_id).run_dir, split, id, before=before)

@@ -13,7 +13,7 @@ from app.forms.requests import REST, json_object, key_of, takes, wanted_job
 from app.web.dependencies import DatabaseDep, JobId
 from worker.db.connection import Database
 from worker.queue import control, sweeps
-from worker.read import jobs as views
+from worker.read import jobs
 
 router = APIRouter(prefix="/api/v1/sweeps", tags=["sweeps"])
 
@@ -30,9 +30,9 @@ async def create_sweep(request: Request, database: DatabaseDep) -> JSONResponse:
 
 
 @router.get("/{sweep_id}")
-def get_sweep(sweep_id: JobId, database: DatabaseDep) -> views.SweepView:
+def get_sweep(sweep_id: JobId, database: DatabaseDep) -> jobs.SweepView:
     """The axes of a sweep and its jobs; `/api/v1/jobs?sweep=` shows them in full."""
-    return views.get_sweep(database, sweep_id)
+    return jobs.get_sweep(database, sweep_id)
 
 
 @router.post("/{sweep_id}/cancel")
@@ -45,6 +45,6 @@ def _create(database: Database, body: dict[str, Any], key: str | None) -> JSONRe
     wanted = wanted_job(body)
     done = sweeps.submit_sweep(database, wanted, actor=REST, key=key)
     headers = {"Location": f"/api/v1/sweeps/{done.sweep_id}"}
-    found = views.get_sweep(database, done.sweep_id).model_dump(mode="json")
+    found = jobs.get_sweep(database, done.sweep_id).model_dump(mode="json")
     found["cautions"] = [one.as_dict() for one in sweeps.cautions_of(wanted)]
     return JSONResponse(found, 200 if done.repeated else 201, headers=headers)

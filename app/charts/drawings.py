@@ -16,8 +16,7 @@ from app.charts.charts import Axis, Shade, Zoom
 from app.charts.panels import HELDOUT, TOKENS, Chart
 from app.text.headline import Headline
 from worker.db.connection import Database
-from worker.read import jobs as views
-from worker.read import series
+from worker.read import jobs, series
 from worker.read.jobs import JobView
 from worker.read.series import EVERY_STEP, MOST_POINTS, Curve, Steps, Summary
 
@@ -181,7 +180,7 @@ def _shades(asked: _Asked, curves: Mapping[str, Curve], axis: Axis | None) -> li
         ends = (warmup.first_at - began) / unit, (warmup.last_at - began) / unit
         found.append(Shade("warm-up", *ends))
     ended = None
-    for attempt in views.attempts(asked.database, asked.job.id):
+    for attempt in jobs.attempts(asked.database, asked.job.id):
         if ended is not None:
             waited = (ended - began) / unit, (attempt.started_at - began) / unit
             found.append(Shade("not running", *waited))

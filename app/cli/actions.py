@@ -109,7 +109,7 @@ def move(
 ) -> None:
     """Give a queued job another place: --before or --after a job, --top or --bottom."""
     from worker.queue import order  # noqa: PLC0415 - keeps --help light
-    from worker.read import jobs as views  # noqa: PLC0415 - keeps --help light
+    from worker.read import jobs  # noqa: PLC0415 - keeps --help light
 
     if (before is not None) + (after is not None) + top + bottom != 1:
         remedy = "give one of --before JOB, --after JOB, --top and --bottom"
@@ -119,7 +119,7 @@ def move(
         raw["to"] = "top" if top else "bottom"
     with opened(context, data_dir) as database:
         order.move(database, job_id, raw, actor=who())
-        following = [job.id for job in views.next_jobs(database)]
+        following = [job.id for job in jobs.next_jobs(database)]
     if as_json:
         print_json({"next": following})
     became = "stays where it is" if job_id in {before, after} else "was moved"
@@ -149,7 +149,7 @@ def edit(
 ) -> None:
     """Change what a queued job waits for, its priority or its tags."""
     from worker.queue import control  # noqa: PLC0415 - keeps --help light
-    from worker.read import jobs as views  # noqa: PLC0415 - keeps --help light
+    from worker.read import jobs  # noqa: PLC0415 - keeps --help light
 
     if after and no_after:
         remedy = "give --after JOB, or --no-after"
@@ -167,28 +167,28 @@ def edit(
     with opened(context, data_dir) as database:
         control.edit(database, job_id, raw, actor=who())
         if as_json:
-            print_json(views.get_job(database, job_id).model_dump(mode="json"))
+            print_json(jobs.get_job(database, job_id).model_dump(mode="json"))
     note(f"job {job_id} was changed" if raw else f"nothing was asked of job {job_id}")
 
 
 def _stopped(database: Database, job_id: int, outcome: str) -> str:
     """What came of a request to cancel a job, behind its number."""
     from worker.queue import control  # noqa: PLC0415 - keeps --help light
-    from worker.read import jobs as views  # noqa: PLC0415 - keeps --help light
+    from worker.read import jobs  # noqa: PLC0415 - keeps --help light
 
     match outcome:
         case control.Done.AT_ONCE:
             return "is cancelled"
         case control.Done.ASKED:
             return "was asked to stop; it ends at its next checkpoint"
-        case _ if not views.get_job(database, job_id).state.final:
+        case _ if not jobs.get_job(database, job_id).state.final:
             return "was asked to stop before; it still runs, up to its next checkpoint"
         case _:
             return "was cancelled before"
 
 
 def _print_stopped(database: Database, job_id: int, outcome: str) -> None:
-    from worker.read import jobs as views  # noqa: PLC0415 - keeps --help light
+    from worker.read import jobs  # noqa: PLC0415 - keeps --help light
 
-    job = views.get_job(database, job_id)
+    job = jobs.get_job(database, job_id)
     print_json({"outcome": outcome, "job": job.model_dump(mode="json")})

@@ -90,9 +90,9 @@ def demo(
 
 def _leave_other_jobs_alone(database: Database, settings: WorkerSettings) -> None:
     """The demo's drain would run them first, and nobody asked for that."""
-    from worker.read import jobs as views  # noqa: PLC0415
+    from worker.read import jobs  # noqa: PLC0415
 
-    others = [job for job in views.next_jobs(database) if job.name != NAME]
+    others = [job for job in jobs.next_jobs(database) if job.name != NAME]
     if others:
         raise DemoError(
             f"{settings.data_dir} has queued jobs ({others[0].name}, job {others[0].id}, …) that "
@@ -124,9 +124,9 @@ def _config(recipe: Path | None, seed: int | None, assignments: Sequence[str]) -
 
 def _waiting_demo(database: Database, config: Mapping[str, Any]) -> int | None:
     """An interrupted demo of the same recipe that waits to be resumed."""
-    from worker.read import jobs as views  # noqa: PLC0415
+    from worker.read import jobs  # noqa: PLC0415
 
-    for job in views.next_jobs(database):
+    for job in jobs.next_jobs(database):
         if job.name == NAME and job.attempt and _includes(job.config, config):
             return job.id
     return None
@@ -247,11 +247,11 @@ def _follow(
     database: Database, job_id: int, drain: Detached, cockpit: _Cockpit, show: _Show
 ) -> JobView:
     """Show progress until the drain has ended or the job is over."""
-    from worker.read import jobs as views  # noqa: PLC0415
+    from worker.read import jobs  # noqa: PLC0415
 
     while True:
         ended = drain.poll() is not None
-        job = views.get_job(database, job_id)
+        job = jobs.get_job(database, job_id)
         show(job)
         if ended or job.state.final:
             return job

@@ -40,10 +40,10 @@ def export_sft(
     """
     from engine.contract.run_dir import RunDir  # noqa: PLC0415 - keeps --help light
     from engine.contract.sft_export import sft_rows, write_sft  # noqa: PLC0415 - keeps --help light
-    from worker.read import jobs as views  # noqa: PLC0415 - keeps --help light
+    from worker.read import jobs  # noqa: PLC0415 - keeps --help light
 
     with opened(context, data_dir) as database:
-        job = views.get_job(database, job_id)
+        job = jobs.get_job(database, job_id)
     rows = sft_rows(
         RunDir(job.run_dir),
         success_threshold=job.config.get("success_threshold", 0.5),

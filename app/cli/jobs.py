@@ -45,14 +45,14 @@ def jobs(
 ) -> None:
     """List jobs, newest first."""
     from app.text.headline import Headline  # noqa: PLC0415 - keeps --help light
-    from worker.read import jobs as views  # noqa: PLC0415 - keeps --help light
+    from worker.read import jobs  # noqa: PLC0415 - keeps --help light
 
     _look_at_tag(tag)
     with opened(context, data_dir) as database:
         if following:
-            found = views.next_jobs(database, limit=limit)
+            found = jobs.next_jobs(database, limit=limit)
         else:
-            found = views.list_jobs(
+            found = jobs.list_jobs(
                 database, before=before, limit=limit, state=_state(state), tag=tag, sweep_id=sweep
             )
         lease_s = database.settings.lease_s
@@ -70,11 +70,11 @@ def show(
 ) -> None:
     """Show one job in full."""
     from app.text.headline import Headline  # noqa: PLC0415 - keeps --help light
-    from worker.read import jobs as views  # noqa: PLC0415 - keeps --help light
+    from worker.read import jobs  # noqa: PLC0415 - keeps --help light
 
     with opened(context, data_dir) as database:
-        job = views.get_job(database, job_id)
-        audit = views.audit(database, job_id)
+        job = jobs.get_job(database, job_id)
+        audit = jobs.audit(database, job_id)
         lease_s = database.settings.lease_s
     if as_json:
         entries = [entry.model_dump(mode="json") for entry in audit]
@@ -94,10 +94,10 @@ def logs(
     """Print the end of the newest attempt's engine log."""
     from app.web.log_reader import read_log  # noqa: PLC0415 - keeps --help light
     from engine.contract.run_dir import RunDir  # noqa: PLC0415 - keeps --help light
-    from worker.read import jobs as views  # noqa: PLC0415 - keeps --help light
+    from worker.read import jobs  # noqa: PLC0415 - keeps --help light
 
     with opened(context, data_dir) as database:
-        job = views.get_job(database, job_id)
+        job = jobs.get_job(database, job_id)
     page = read_log(job.run_dir, RunDir(job.run_dir).latest_attempt())
     if page is None:
         note(f"job {job_id} has no log yet: the engine writes one when it starts")

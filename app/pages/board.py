@@ -25,8 +25,7 @@ from worker.db.connection import Database
 from worker.queue.deferral import Reason
 from worker.queue.states import State
 from worker.queue.submission import MAX_TAG
-from worker.read import feed
-from worker.read import jobs as views
+from worker.read import feed, jobs
 from worker.read.board import LOOKED_THROUGH, MAX_TEXT, BoardRow, Filter, board_page, gates_of
 from worker.read.jobs import JobView
 from worker.read.lane import lane_status
@@ -118,14 +117,14 @@ def board(
     view = View(state, kind or None, tag.strip() or None, q.strip() or None, before)
     # Read before the rest: what changes in between comes once more by the stream, never less.
     position = feed.last_change_id(database)
-    running = [_running(database, job) for job in views.running(database)]
+    running = [_running(database, job) for job in jobs.running(database)]
     lane = lane_status(database, settings.lane)
-    counts = views.counts(database)
+    counts = jobs.counts(database)
     found = board_page(database, view.filter(), HELDOUT)
     context = {
         "position": position,
         "running": running,
-        "waiting": _queued(views.next_jobs(database, limit=NEXT)),
+        "waiting": _queued(jobs.next_jobs(database, limit=NEXT)),
         "waiting_more": max(0, counts[State.QUEUED] - NEXT),
         "view": view,
         "chips": _chips(view, counts),
@@ -138,7 +137,7 @@ def board(
         "empty": not any(counts.values()),
         "title": _title(running, counts[State.QUEUED]),
         "lane": lane,
-        "pause": views.paused(database),
+        "pause": jobs.paused(database),
         "lane_busy": lane.held and (lane.heartbeat_age_s or 0) <= settings.lease_s,
         "trouble": drains.trouble(),
         "lease_s": settings.lease_s,
@@ -157,14 +156,14 @@ def _running(database: Database, job: JobView) -> Running:
     return Running(job, Headline.of(job), gates_of(database, job.id, HELDOUT))
 
 
-def _queued(jobs: list[JobView]) -> list[Queued]:
+def _queued(waiting: list[JobView]) -> list[Queued]:
     """The first says what the whole queue waits for, the others whom they stand behind.
 
     A deferred job stands behind nobody: it says what it waits for itself.
     """
     found: list[Queued] = []
     ahead: JobView | None = None
-    for job in jobs:
+    for job in waiting:
         if job.waits_for is None:  # it was claimed while this page was read
             continue
         word, detail, until = job.waits_for.reason, job.waits_for.detail, None

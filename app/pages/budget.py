@@ -25,8 +25,7 @@ from worker.budget.price import set_price, take_price
 from worker.db.connection import Database
 from worker.queue.states import State
 from worker.queue.submission import LARGEST_ID
-from worker.read import feed
-from worker.read import jobs as views
+from worker.read import feed, jobs
 from worker.read.spending import DaySpent, entries, spending
 from worker.schedule import autonomy
 from worker.settings import WorkerSettings
@@ -118,11 +117,11 @@ def _page(
     take_price(database)  # the command line may have set it
     stand = autonomy.status(database, now)
     found = spending(database, now)
-    running = views.running(database)
+    running = jobs.running(database)
     plan, by_hand = tonight(
         database,
         stand=stand,
-        queue=views.next_jobs(database, limit=FORESEEN),
+        queue=jobs.next_jobs(database, limit=FORESEEN),
         running=running,
         now=now,
     )
@@ -145,7 +144,7 @@ def _page(
         "more_jobs": found.more_jobs,
         "plan": plan,
         "by_hand": by_hand,
-        "waiting": views.counts(database)[State.QUEUED],
+        "waiting": jobs.counts(database)[State.QUEUED],
         "foreseen": len(plan.steps),
         "rows": rows[:ROWS],
         "next_before": rows[ROWS - 1].id if len(rows) > ROWS else None,

@@ -21,8 +21,7 @@ from app.web.sweep_table import OWN_COLUMNS, sweep_rows
 from app.web.templating import page
 from worker.db.connection import Database
 from worker.queue.states import State
-from worker.read import jobs as views
-from worker.read import series
+from worker.read import jobs, series
 from worker.read.comparison.compare import (
     MOST_JOBS,
     CompareError,
@@ -104,8 +103,8 @@ def chart(name: str, database: DatabaseDep, job: Numbers = None) -> Response:
     if found is None:
         known = ", ".join(OVERLAYS)
         raise HTTPException(404, f"{name[:60]!r} is no chart of the comparison; known: {known}")
-    jobs = [views.get_job(database, number) for number in (job or [])[:MOST_JOBS]]
-    drawn = charts.encoded(overlay.drawing(found, jobs, _curves(database, jobs, found)))
+    compared = [jobs.get_job(database, number) for number in (job or [])[:MOST_JOBS]]
+    drawn = charts.encoded(overlay.drawing(found, compared, _curves(database, compared, found)))
     return Response(drawn, media_type="application/json")
 
 
@@ -117,7 +116,7 @@ def _jobs(
     except CompareError as error:
         context = {**_empty(database), "problem": str(error), "chosen": list(numbers)}
         return page(request, "compare.html", context)
-    jobs = [views.get_job(database, number) for number in numbers]
+    compared = [jobs.get_job(database, number) for number in numbers]
     other = _other(numbers, query.get("other"))
     which = _which(query.get("rows"))
     known = next((one.picked for one in found.against if one.job_id == other), None)
@@ -127,14 +126,14 @@ def _jobs(
             database, numbers[0], other, which, after=_after(query.get("after")), limit=_ROWS
         )
     context = {
-        "title": "compare " + " · ".join(label(one) for one in jobs[:3]),
+        "title": "compare " + " · ".join(label(one) for one in compared[:3]),
         "problem": None,
         "chosen": list(numbers),
         "suggested": [],
         "found": found,
-        "jobs": jobs,
-        "headlines": [Headline.of(one) for one in jobs],
-        "charts": _charts(database, jobs),
+        "jobs": compared,
+        "headlines": [Headline.of(one) for one in compared],
+        "charts": _charts(database, compared),
         "other": other,
         "which": which,
         "which_words": WHICH_WORDS,
@@ -152,13 +151,13 @@ def _jobs(
 def _sweep(
     request: Request, database: Database, sweep_id: int, order: str, *, chosen: Sequence[int]
 ) -> HTMLResponse:
-    found = views.get_sweep(database, sweep_id)
-    jobs = views.list_jobs(database, sweep_id=sweep_id, limit=views.MAX_PAGE)
+    found = jobs.get_sweep(database, sweep_id)
+    compared = jobs.list_jobs(database, sweep_id=sweep_id, limit=jobs.MAX_PAGE)
     context = {
         **_empty(database),
         "title": f"sweep {found.name}",
         "sweep": found,
-        "sweep_rows": sweep_rows(found, jobs, order),
+        "sweep_rows": sweep_rows(found, compared, order),
         "columns": [*found.axes, *OWN_COLUMNS],
         "order": order,
         "chosen": chosen,
@@ -168,7 +167,7 @@ def _sweep(
 
 def _empty(database: Database) -> dict[str, Any]:
     """The form, with the newest finished runs to choose from: others have nothing to compare."""
-    finished = views.list_jobs(database, state=State.SUCCEEDED, limit=_SUGGESTED)
+    finished = jobs.list_jobs(database, state=State.SUCCEEDED, limit=_SUGGESTED)
     return {
         "title": "compare",
         "problem": None,
@@ -215,30 +214,32 @@ def _pairs(rows: RowPage | None, first: int, other: int) -> list[Pair]:
 
 
 def _curves(
-    database: Database, jobs: Sequence[JobView], one: Overlay, most: int = series.MOST_POINTS
+    database: Database, compared: Sequence[JobView], one: Overlay, most: int = series.MOST_POINTS
 ) -> dict[str, Curve]:
     """By the job's number."""
     return {
         str(job.id): curve
-        for job in jobs
+        for job in compared
         for curve in series.curves(database, job.id, [one.series], most=most).values()
     }
 
 
-def _charts(database: Database, jobs: Sequence[JobView]) -> list[Overlaid]:
+def _charts(database: Database, compared: Sequence[JobView]) -> list[Overlaid]:
     """Those that at least one of the runs has."""
-    known = [series.summaries(database, job.id, overlay.EVERY_SERIES) for job in jobs]
-    query = urlencode([("job", job.id) for job in jobs])
+    known = [series.summaries(database, job.id, overlay.EVERY_SERIES) for job in compared]
+    query = urlencode([("job", job.id) for job in compared])
     found = []
     for one in OVERLAYS.values():
         of_runs = {
             str(job.id): mine[one.series]
-            for job, mine in zip(jobs, known, strict=True)
+            for job, mine in zip(compared, known, strict=True)
             if one.series in mine
         }
         if of_runs:
             address = f"/compare/charts/{one.name}.json?{query}"
-            chart = one.chart(jobs)
-            table = charts.outline(chart, _curves(database, jobs, one, charts.MOST_OUTLINE_ROWS))
+            chart = one.chart(compared)
+            table = charts.outline(
+                chart, _curves(database, compared, one, charts.MOST_OUTLINE_ROWS)
+            )
             found.append(Overlaid(one, charts.summary(chart, of_runs), address, table))
     return found

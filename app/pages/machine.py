@@ -19,8 +19,7 @@ from app.web.templating import page
 from engine.contract.run_dir import RunDir
 from worker.memory.rule import Action, Limits, Rule
 from worker.memory.trace import LOG_S, MemoryPoint
-from worker.read import feed
-from worker.read import jobs as views
+from worker.read import feed, jobs
 from worker.read.jobs import JobView
 from worker.read.lane import lane_status
 from worker.read.machine import AttemptMemory, attempt_memory, machine_now
@@ -63,7 +62,7 @@ def machine(
     """The page, or with `?part=live` what changes on it. `job`: whose memory, else the last run."""
     position = feed.last_change_id(database)
     lane = lane_status(database, settings.lane)
-    shown = views.get_job(database, job) if job else views.last_run(database)
+    shown = jobs.get_job(database, job) if job else jobs.last_run(database)
     now = machine_now(settings)
     memory = attempts_of(shown) if shown else []
     context = {
@@ -86,7 +85,7 @@ def machine(
 @router.get("/machine/{job_id}/memory.json")
 def memory_drawing(job_id: JobId, database: DatabaseDep, settings: SettingsDep) -> JSONResponse:
     """The columns of the memory chart of one job's attempts."""
-    memory = attempts_of(views.get_job(database, job_id))
+    memory = attempts_of(jobs.get_job(database, job_id))
     return JSONResponse(_drawing(memory, machine_now(settings).limits))
 
 
@@ -95,7 +94,7 @@ def memory_table(
     request: Request, job_id: JobId, database: DatabaseDep, settings: SettingsDep
 ) -> HTMLResponse:
     """The same values as a table."""
-    job = views.get_job(database, job_id)
+    job = jobs.get_job(database, job_id)
     table = table_of(attempts_of(job), machine_now(settings).limits)
     context = {"job": job, "table": table, "title": f"{table.title} · job {job_id}"}
     return page(request, "chart_table.html", context)

@@ -29,12 +29,12 @@ from engine.contract.kind import Kind
 from engine.contract.problems import text_problems
 from engine.contract.registry import get_kind, kinds, validate
 from worker.db.connection import Database
-from worker.queue import submit as queue
 from worker.queue import sweeps
 from worker.queue.lookup import JobNotFoundError
 from worker.queue.refusals import AlreadyTriedError
 from worker.queue.submission import LARGEST_ID, Submission, submission
-from worker.read import jobs as views
+from worker.queue.submit import submit
+from worker.read import jobs
 from worker.read.jobs import JobView
 from worker.report import choices
 from worker.report.snapshot import report_of
@@ -69,7 +69,7 @@ def new_job(
         if found.kind is not None and found.config is not None:
             kind, raw = found.kind, _shortened(found.kind, found.config)
     if clone is not None and not raw:
-        job = views.get_job(database, clone)
+        job = jobs.get_job(database, clone)
         kind, raw = job.kind, _shortened(job.kind, job.config)
         typed |= _placed(job)
     wanted = get_kind(kind or DEFAULT_KIND)
@@ -120,7 +120,7 @@ def _enqueue(database: Database, wanted: Submission, typed: Mapping[str, str]) -
         first = sweeps.submit_sweep(database, wanted, actor=BROWSER).job_ids[0]
         _remember_edit(database, typed, first)
         return f"/queue#q-{first}"
-    job_id = queue.submit(database, wanted, actor=BROWSER).job_id
+    job_id = submit(database, wanted, actor=BROWSER).job_id
     _remember_edit(database, typed, job_id)
     return f"/jobs/{job_id}"
 
@@ -228,7 +228,7 @@ def _original(database: Database, typed: Mapping[str, str]) -> JobView | None:
     if not (number.isdecimal() and len(number) < 10):
         return None
     try:
-        return views.get_job(database, int(number))
+        return jobs.get_job(database, int(number))
     except JobNotFoundError:
         return None
 

@@ -32,8 +32,7 @@ from worker.db.connection import Database
 from worker.db.decisions import DecisionView
 from worker.queue import order, pausing
 from worker.queue.states import State
-from worker.read import feed
-from worker.read import jobs as views
+from worker.read import feed, jobs
 from worker.read.jobs import JobView, SweepView
 from worker.read.lane import lane_status
 from worker.read.tonight import Step
@@ -122,11 +121,11 @@ def answer(
     position = feed.last_change_id(database)
     now = time.time()
     stand = autonomy.status(database, now)
-    running = views.running(database)
-    waiting = views.counts(database)[State.QUEUED]
-    aside = views.put_off(database, limit=show)
+    running = jobs.running(database)
+    waiting = jobs.counts(database)[State.QUEUED]
+    aside = jobs.put_off(database, limit=show)
     asides = {job.id for job in aside}
-    turn = [job for job in views.in_turn(database, limit=show) if job.id not in asides]
+    turn = [job for job in jobs.in_turn(database, limit=show) if job.id not in asides]
     plan, by_hand = tonight(
         database,
         stand=stand,
@@ -152,7 +151,7 @@ def answer(
         "lane": lane,
         "lane_busy": lane.held and (lane.heartbeat_age_s or 0) <= settings.lease_s,
         "lease_s": settings.lease_s,
-        "pause": views.paused(database),
+        "pause": jobs.paused(database),
         "trouble": drains.trouble(),
         "batches": _batches(database, _turn(turn, steps)),
         "aside": [_place(job, number, steps) for number, job in enumerate(aside, 1)],
@@ -220,14 +219,14 @@ def _to(address: str) -> RedirectResponse:
     return RedirectResponse(address, HTTPStatus.SEE_OTHER)
 
 
-def _turn(jobs: Sequence[JobView], steps: Mapping[int, Step]) -> list[Place]:
+def _turn(waiting: Sequence[JobView], steps: Mapping[int, Step]) -> list[Place]:
     """Jobs that only wait for their turn: the first says for what, the others behind whom."""
     found = []
-    for index, job in enumerate(jobs):
+    for index, job in enumerate(waiting):
         if job.waits_for is None:  # it was claimed while this page was read
             continue
-        above = jobs[index - 1] if index else None
-        below = jobs[index + 1] if index + 1 < len(jobs) else None
+        above = waiting[index - 1] if index else None
+        below = waiting[index + 1] if index + 1 < len(waiting) else None
         why = job.waits_for.detail if above is None else f"behind {label(above)}"
         found.append(
             Place(
@@ -270,7 +269,7 @@ def _batches(database: Database, places: Sequence[Place]) -> list[Batch]:
             found.append([place])
     return [
         Batch(
-            views.get_sweep(database, group[0].job.sweep_id)
+            jobs.get_sweep(database, group[0].job.sweep_id)
             if len(group) > 1 and group[0].job.sweep_id is not None
             else None,
             group,

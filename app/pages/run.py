@@ -40,8 +40,7 @@ from worker.db.connection import Database
 from worker.memory.trace import LOG as MEMORY_LOG
 from worker.queue.pruning import pruned_by
 from worker.queue.states import State
-from worker.read import feed, series
-from worker.read import jobs as views
+from worker.read import feed, jobs, series
 from worker.read.jobs import JobView
 from worker.read.machine import machine_now
 from worker.settings import WorkerSettings
@@ -112,7 +111,7 @@ def run(
     """One tab of the page, or with `?part=live` what changes on it."""
     # Read before the rest: what changes in between comes once more by the stream, never less.
     position = feed.last_change_id(database)
-    job = views.get_job(database, job_id)
+    job = jobs.get_job(database, job_id)
     if wanted.tab is Tab.SAMPLES:
         return RedirectResponse(_address(job_id, Tab.SAMPLES), HTTPStatus.SEE_OTHER)
     headline = Headline.of(job)
@@ -237,7 +236,7 @@ def _changed(parent: JobView, job: JobView) -> list[tuple[str, Any, Any]]:
 
 
 def _events(asked: Asked) -> dict[str, Any]:
-    audit = views.audit(asked.database, asked.job.id)[::-1]
+    audit = jobs.audit(asked.database, asked.job.id)[::-1]
     return {
         "audit": audit[:MOST_AUDIT],
         "audit_n": len(audit),
@@ -253,7 +252,7 @@ def _repro(asked: Asked) -> dict[str, Any]:
 
 def _parent(asked: Asked) -> JobView | None:
     """The job that it began from."""
-    return views.get_job(asked.database, asked.job.clone_of) if asked.job.clone_of else None
+    return jobs.get_job(asked.database, asked.job.clone_of) if asked.job.clone_of else None
 
 
 _LOADERS = {
@@ -269,7 +268,7 @@ _LOADERS = {
 @router.get("/{job_id}/trace.json")
 def trace(job_id: JobId, database: DatabaseDep) -> FileResponse:
     """The run's trace, for Perfetto or chrome://tracing."""
-    path = trace_of(views.get_job(database, job_id))
+    path = trace_of(jobs.get_job(database, job_id))
     if path is None:
         raise HTTPException(404, f"job {job_id} has written no trace; it comes with its first step")
     return FileResponse(path, media_type="application/json", filename=f"trace-job-{job_id}.json")

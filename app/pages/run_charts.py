@@ -18,8 +18,7 @@ from app.web.dependencies import NO_NUL, DatabaseDep, JobId, StepRange
 from app.web.templating import page
 from worker.db.connection import Database
 from worker.db.metrics import LONGEST_NAME
-from worker.read import jobs as views
-from worker.read import series
+from worker.read import jobs, series
 from worker.read.jobs import JobView
 from worker.read.series import MOST_POINTS, Steps, Summary
 
@@ -125,7 +124,7 @@ WantedPart = Annotated[Wanted, Query()]
 def chart_drawing(job_id: JobId, name: str, database: DatabaseDep, wanted: WantedPart) -> Response:
     """The columns of one chart, of all its steps or of those `from` … `to`."""
     chart = _chart(name)
-    return _json(drawing_json(database, views.get_job(database, job_id), chart, wanted.view()))
+    return _json(drawing_json(database, jobs.get_job(database, job_id), chart, wanted.view()))
 
 
 @router.get("/charts/{name}")
@@ -148,7 +147,7 @@ def series_drawing(
 ) -> Response:
     """The columns of any one series."""
     chart = of_one(wanted.name)
-    return _json(drawing_json(database, views.get_job(database, job_id), chart, wanted.view()))
+    return _json(drawing_json(database, jobs.get_job(database, job_id), chart, wanted.view()))
 
 
 @router.get("/series")
@@ -172,7 +171,7 @@ def _chart(name: str) -> Chart:
 
 
 def _table(request: Request, database: Database, job_id: int, chart: Chart) -> HTMLResponse:
-    job = views.get_job(database, job_id)
+    job = jobs.get_job(database, job_id)
     most = charts.MOST_TABLE_ROWS
     newest = {name: series.tail(database, job_id, name, most) for name in chart.series}
     known = series.summaries(database, job_id, chart.series)

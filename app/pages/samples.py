@@ -22,8 +22,7 @@ from app.web.dependencies import DatabaseDep, JobId
 from app.web.templating import page
 from engine.contract.errors import ConfigError
 from engine.contract.problems import problems_of
-from worker.read import feed
-from worker.read import jobs as views
+from worker.read import feed, jobs
 from worker.read.samples.files import Split, picture_file, rollout_files
 from worker.read.samples.index import BYTES_A_LOOK, SHELF
 from worker.read.samples.query import SamplePage, Wanted, find_history, find_samples
@@ -92,7 +91,7 @@ def samples(request: Request, job_id: JobId, database: DatabaseDep) -> HTMLRespo
     """
     # Read before the rest: what changes in between comes once more by the stream, never less.
     position = feed.last_change_id(database)
-    job = views.get_job(database, job_id)
+    job = jobs.get_job(database, job_id)
     wanted = _wanted(request.query_params)
     found = find_samples(job.run_dir, wanted)
     steps = found.splits.get(found.split, []) if found.split else []
@@ -132,7 +131,7 @@ def history(
 ) -> HTMLResponse:
     """One prompt over the steps; a step that is written meanwhile comes along."""
     position = feed.last_change_id(database)
-    job = views.get_job(database, job_id)
+    job = jobs.get_job(database, job_id)
     found = find_history(job.run_dir, split, id, before=before)
     here = _Address(job_id, {"split": split.value, "id": id})
     context = {
@@ -153,7 +152,7 @@ def history(
 @router.get("/pictures/{name}")
 def picture(job_id: JobId, name: str, database: DatabaseDep) -> FileResponse:
     """A picture that the engine kept beside the rollouts, by its own name alone."""
-    path = picture_file(views.get_job(database, job_id).run_dir, name)
+    path = picture_file(jobs.get_job(database, job_id).run_dir, name)
     if path is None:
         raise HTTPException(404, f"job {job_id} keeps no picture {name[:60]!r}")
     return FileResponse(path, media_type="image/jpeg")
@@ -168,7 +167,7 @@ def whole_text(
     database: DatabaseDep,
 ) -> PlainTextResponse:
     """One completion, whole and as it was written."""
-    run_dir = views.get_job(database, job_id).run_dir
+    run_dir = jobs.get_job(database, job_id).run_dir
     path = rollout_files(run_dir).get(split, {}).get(step)
     found = None
     if path is not None:

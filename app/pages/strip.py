@@ -11,7 +11,7 @@ from starlette.responses import HTMLResponse, RedirectResponse
 from app.forms.requests import BROWSER
 from app.web.dependencies import DatabaseDep
 from app.web.templating import page
-from worker.read import jobs as views
+from worker.read import jobs
 from worker.schedule import policy
 from worker.schedule.stop_all import stop_all
 
@@ -30,8 +30,8 @@ def ask(request: Request, database: DatabaseDep) -> HTMLResponse:
     standing = policy.standing(database)
     context = {
         "title": "Stop all",
-        "running": views.running(database),
-        "paused": views.paused(database),
+        "running": jobs.running(database),
+        "paused": jobs.paused(database),
         "armed": bool(standing and standing.armed),
         "cron_line": bool(standing and standing.cron_line),
     }

@@ -22,8 +22,7 @@ from worker.db.connection import Database
 from worker.memory.rule import limits
 from worker.queue.pausing import Pause
 from worker.queue.states import State
-from worker.read import feed
-from worker.read import jobs as views
+from worker.read import feed, jobs
 from worker.read.jobs import JobView
 from worker.schedule import autonomy
 from worker.schedule.admission import memory_of
@@ -107,7 +106,7 @@ class Strips:
 def read_strip(database: Database, now: float) -> Strip:
     """A few indexed reads, and one look at the machine's memory."""
     position = feed.last_change_id(database)
-    running = views.running(database)
+    running = jobs.running(database)
     job = running[0] if running else None
     status = autonomy.status(database, now)
     memory = memory_of(database)
@@ -121,8 +120,8 @@ def read_strip(database: Database, now: float) -> Strip:
         floor_gb=held.floor_gb,
         memory_level=_level(memory.free_gb, held.warn_gb, held.floor_gb),
         budget=_budget(status),
-        queued=views.counts(database)[State.QUEUED],
-        pause=views.paused(database),
+        queued=jobs.counts(database)[State.QUEUED],
+        pause=jobs.paused(database),
         autonomy=_autonomy(status, runs=job is not None),
         why=status.detail,
         lease_s=database.settings.lease_s,

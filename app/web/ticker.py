@@ -16,7 +16,7 @@ from app.web.detached import Detached, spawn_cockpit
 from worker.db.connection import Database, DatabaseError
 from worker.lane.resident import owed
 from worker.queue.states import State
-from worker.read import jobs as views
+from worker.read import jobs
 from worker.read.lane import lane_status
 from worker.schedule.policy import standing
 from worker.settings import WorkerSettings
@@ -56,7 +56,7 @@ class Drains:
         One at a time: a drain that still starts up holds no lane yet, so the lane cannot tell. One
         that holds it and fell silent is no reason to wait: the next one takes the lane over.
         """
-        counts = views.counts(self._database)
+        counts = jobs.counts(self._database)
         lane = lane_status(self._database, self._settings.lane)
         busy = lane.held and (lane.heartbeat_age_s or 0) <= self._settings.lease_s
         waiting = counts[State.QUEUED] + counts[State.RUNNING]

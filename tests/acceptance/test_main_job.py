@@ -17,7 +17,7 @@ import pytest
 from tests.acceptance.conftest import Cockpit
 from tests.deadline import eventually
 from worker.db.connection import open_database
-from worker.read import jobs as views
+from worker.read import jobs
 from worker.settings import WorkerSettings
 
 QUICK = """\
@@ -67,7 +67,7 @@ def _at_step(cockpit: Cockpit, step: int, process: subprocess.Popen[str]) -> Cal
         if not (cockpit.data_dir / "nightlane.db").exists():
             return False
         with open_database(WorkerSettings()) as database:
-            running = views.running(database)
+            running = jobs.running(database)
         return bool(running) and (running[0].result.get("step") or 0) >= step
 
     return reached

@@ -18,7 +18,7 @@ from worker.queue import control
 from worker.queue.submission import submission
 from worker.queue.submit import enqueue
 from worker.queue.sweeps import submit_sweep
-from worker.read import jobs as views
+from worker.read import jobs
 
 pytestmark = pytest.mark.browser
 Visits = Callable[..., Visit]
@@ -197,10 +197,10 @@ def test_the_focus_is_not_hidden_under_the_bar_of_the_form_on_a_phone(
 @pytest.mark.requirement("UI-04")
 def test_keys_that_come_faster_than_answers_are_all_obeyed(visit: Visits, house: House) -> None:
     """Five presses are five places, in the order in which they were pressed."""
-    jobs = [queue(house.db, name=f"job {number}") for number in range(7)]
+    numbers = [queue(house.db, name=f"job {number}") for number in range(7)]
     page = visit(house).open("/queue")
-    shows(page, *jobs)
-    page.locator(f"#grip-{jobs[-1]}").focus()
+    shows(page, *numbers)
+    page.locator(f"#grip-{numbers[-1]}").focus()
 
     page.evaluate(
         """() => {
@@ -211,8 +211,8 @@ def test_keys_that_come_faster_than_answers_are_all_obeyed(visit: Visits, house:
         }"""
     )
 
-    shows(page, jobs[0], jobs[-1], *jobs[1:-1])
-    assert [job.id for job in views.next_jobs(house.db)] == [int(job) for job in in_turn(page)]
+    shows(page, numbers[0], numbers[-1], *numbers[1:-1])
+    assert [job.id for job in jobs.next_jobs(house.db)] == [int(job) for job in in_turn(page)]
     expect(page.locator("#said")).to_contain_text("was moved to place 2")
     empty(house)
 
@@ -250,20 +250,20 @@ def test_a_refused_move_is_shown_to_everybody(visit: Visits, house: House) -> No
 @pytest.mark.requirement("UI-04")
 def test_a_button_of_a_row_keeps_its_place_and_the_focus(visit: Visits, house: House) -> None:
     """The page is not left; where the button is no longer needed the grip has the focus."""
-    jobs = [queue(house.db, name=f"job {number}") for number in range(12)]
+    numbers = [queue(house.db, name=f"job {number}") for number in range(12)]
     seen = visit(house, viewport={"width": 1280, "height": 500})
     page = seen.open("/queue")
-    shows(page, *jobs)
-    row = page.locator(f"#q-{jobs[-1]}")
+    shows(page, *numbers)
+    row = page.locator(f"#q-{numbers[-1]}")
 
     row.get_by_role("button", name="Up").click()
 
-    shows(page, *jobs[:-2], jobs[-1], jobs[-2])
+    shows(page, *numbers[:-2], numbers[-1], numbers[-2])
     expect(row.get_by_role("button", name="Up")).to_be_focused()
     expect(row).to_be_in_viewport()
     row.get_by_role("button", name="Top").click()
-    shows(page, jobs[-1], *jobs[:-1])
-    expect(page.locator(f"#grip-{jobs[-1]}")).to_be_focused()
+    shows(page, numbers[-1], *numbers[:-1])
+    expect(page.locator(f"#grip-{numbers[-1]}")).to_be_focused()
     assert seen.never_reloaded()
     assert seen.complaints == []
     empty(house)
@@ -393,15 +393,15 @@ def test_without_script_nothing_is_promised_that_only_a_script_does(
 @pytest.mark.requirement("UI-04")
 def test_without_script_a_moved_job_is_where_the_page_goes_on(visit: Visits, house: House) -> None:
     """At its row, not at the top of the page."""
-    jobs = [queue(house.db, name=f"job {number}") for number in range(12)]
+    numbers = [queue(house.db, name=f"job {number}") for number in range(12)]
     page = visit(house, java_script_enabled=False, viewport=WIDE).page
     page.goto(house.server.url + "/queue")
 
-    page.locator(f"#q-{jobs[-1]}").get_by_role("button", name="Up").click()
+    page.locator(f"#q-{numbers[-1]}").get_by_role("button", name="Up").click()
 
-    expect(page).to_have_url(f"{house.server.url}/queue#q-{jobs[-1]}")
-    expect(page.locator(f"#q-{jobs[-1]}")).to_be_focused()
-    expect(page.locator(f"#q-{jobs[-1]}")).to_be_in_viewport()
+    expect(page).to_have_url(f"{house.server.url}/queue#q-{numbers[-1]}")
+    expect(page.locator(f"#q-{numbers[-1]}")).to_be_focused()
+    expect(page.locator(f"#q-{numbers[-1]}")).to_be_in_viewport()
     empty(house)
 
 

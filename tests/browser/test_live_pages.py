@@ -14,8 +14,7 @@ from playwright.sync_api import Page, expect
 from tests.app.night import Attempt, night, queue
 from tests.browser.conftest import FilledHouse, House, Visit, set_hidden
 from worker.memory.trace import MemoryLog
-from worker.read import feed
-from worker.read import jobs as views
+from worker.read import feed, jobs
 from worker.schedule import policy
 from worker.schedule.policy import Policy
 
@@ -294,7 +293,7 @@ def test_a_hidden_tab_pauses_in_words_and_catches_up_when_it_is_shown(
 def _run_all(house: House) -> None:
     """Leave an empty queue to the next test."""
     with night(house.db) as lane:
-        for _ in views.next_jobs(house.db):
+        for _ in jobs.next_jobs(house.db):
             lane.start().finish()
 
 
@@ -364,7 +363,7 @@ def test_a_job_is_queued_from_the_form_with_its_mistakes_shown_beside_the_fields
     page.get_by_label("lr", exact=True).first.fill("1e-4")
     page.get_by_role("button", name="Queue it").last.click()
     page.wait_for_url("**/jobs/*")
-    job = views.get_job(house.db, int(page.url.rpartition("/")[2]))
+    job = jobs.get_job(house.db, int(page.url.rpartition("/")[2]))
     assert job.config["lr"] == 1e-4
     assert [text for text in seen.complaints if "422" not in text] == []
     _run_all(house)

@@ -15,8 +15,7 @@ from tests.deadline import eventually
 from worker.budget.price import set_price
 from worker.clock.window import zone_named
 from worker.queue.submit import enqueue
-from worker.read import feed
-from worker.read import jobs as views
+from worker.read import feed, jobs
 from worker.report.snapshot import latest_morning
 from worker.schedule import policy
 from worker.schedule.policy import Policy
@@ -31,16 +30,16 @@ def in_turn(page: Page) -> list[str]:
     return [str(number) for number in page.evaluate(script)]
 
 
-def shows(page: Page, *jobs: int) -> None:
+def shows(page: Page, *numbers: int) -> None:
     """Wait until they stand in this order."""
-    wanted = [str(job) for job in jobs]
+    wanted = [str(job) for job in numbers]
     eventually(lambda: in_turn(page) == wanted, f"the page lists {wanted}", within_s=20)
 
 
 def empty(house: House) -> None:
     """Leave an empty queue to the next test."""
     with night(house.db) as lane:
-        for _ in views.next_jobs(house.db):
+        for _ in jobs.next_jobs(house.db):
             lane.start().finish()
 
 
@@ -73,7 +72,7 @@ def test_a_job_is_moved_by_dragging_and_by_the_keyboard(visit: Visits, house: Ho
     page.keyboard.press("Home")
     shows(page, three, one, two)
 
-    assert [job.id for job in views.next_jobs(house.db)] == [three, one, two]
+    assert [job.id for job in jobs.next_jobs(house.db)] == [three, one, two]
     assert seen.never_reloaded()
     assert seen.complaints == []
     empty(house)
@@ -95,7 +94,7 @@ def test_an_escaped_drag_changes_nothing(visit: Visits, house: House) -> None:
 
     expect(page.locator(f"#q-{one}")).not_to_have_attribute("data-drop", "before")
     assert in_turn(page) == [str(one), str(two)]
-    assert len(views.audit(house.db, two)) == 1
+    assert len(jobs.audit(house.db, two)) == 1
     empty(house)
 
 

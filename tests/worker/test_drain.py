@@ -25,7 +25,7 @@ from worker.lane.lease import LaneHeldError
 from worker.lane.process_id import ProcessIdentity
 from worker.memory.guard import WatchdogError
 from worker.queue.states import State
-from worker.read import jobs as views
+from worker.read import jobs
 from worker.read.lane import lane_status
 from worker.settings import WorkerSettings
 
@@ -34,7 +34,7 @@ Tally = Callable[..., int]
 
 def engine_of(db: Database, job_id: int) -> ProcessIdentity:
     """The engine of a running job, once it has counted its first step."""
-    eventually(lambda: views.get_job(db, job_id).result.get("step"), "the first step", 60)
+    eventually(lambda: jobs.get_job(db, job_id).result.get("step"), "the first step", 60)
     with db.read() as conn:
         text = conn.execute(select(job.c.engine).where(job.c.id == job_id)).scalar_one()
     return ProcessIdentity.parse(text)
@@ -42,7 +42,7 @@ def engine_of(db: Database, job_id: int) -> ProcessIdentity:
 
 def has_reached(db: Database, job_id: int, attempt: int) -> bool:
     """A paced tally counts one step in each attempt."""
-    row = views.get_job(db, job_id)
+    row = jobs.get_job(db, job_id)
     return row.attempt == attempt and row.result.get("step") == attempt
 
 
@@ -63,7 +63,7 @@ def test_a_drain_runs_every_queued_job_in_order_and_ends(
         (first, State.SUCCEEDED),
         (second, State.SUCCEEDED),
     ]
-    assert views.get_job(db, first).result["total"] == 3
+    assert jobs.get_job(db, first).result["total"] == 3
     assert not lane_status(db, "cpu").held
 
 
@@ -111,7 +111,7 @@ def test_each_transition_of_a_run_stands_in_the_audit(
 
     drain(settings)
 
-    rows = views.audit(db, number)
+    rows = jobs.audit(db, number)
     assert [(row.from_state, row.to_state) for row in rows] == [
         (None, State.QUEUED),
         (State.QUEUED, State.RUNNING),
@@ -132,7 +132,7 @@ def test_an_attempt_keeps_its_evidence(
 
     drain(settings)
 
-    attempt = RunDir(views.get_job(db, number).run_dir).attempt(1)
+    attempt = RunDir(jobs.get_job(db, number).run_dir).attempt(1)
     told = attempt.read_job()
     assert told.config["steps"] == 3
     assert told.fence > 0
@@ -158,12 +158,12 @@ def test_a_run_that_did_not_work_out_fails_with_its_cause(
 
     drain(settings)
 
-    failed = views.get_job(db, number)
+    failed = jobs.get_job(db, number)
     assert (failed.state, failed.cause) == (State.FAILED, cause)
     assert failed.error is not None
     assert words in failed.error
     assert "\n" not in failed.error
-    assert views.get_job(db, after).state is State.SUCCEEDED
+    assert jobs.get_job(db, after).state is State.SUCCEEDED
 
 
 def test_the_heart_beats_on_while_a_corpus_is_judged(
@@ -196,7 +196,7 @@ def test_an_input_that_vanished_fails_the_job_before_anything_is_started(
 
     drain(settings)
 
-    failed = views.get_job(db, number)
+    failed = jobs.get_job(db, number)
     assert (failed.state, failed.cause) == (State.FAILED, "CONFIG")
     assert failed.error is not None
     assert failed.error.startswith("inputs: cannot be read: No such file or directory (got '")
@@ -237,7 +237,7 @@ def test_a_machine_that_starts_no_engine_costs_the_job_nothing(
         spoil(settings.runs_dir, patch)
         drain(settings)
 
-    assert views.get_job(db, number).state is State.QUEUED
+    assert jobs.get_job(db, number).state is State.QUEUED
     report = drain(settings)
     assert report.rescued == []
     assert [settled.state for settled in report.ran] == [State.SUCCEEDED]
@@ -255,12 +255,12 @@ def test_an_operators_touch_aborts_the_run(
     number = tally(pace=str(tmp_path / "go"))
     running = start_drain()
     engine = engine_of(db, number)
-    run = RunDir(views.get_job(db, number).run_dir)
+    run = RunDir(jobs.get_job(db, number).run_dir)
 
     run.attempt(1).abort.touch()
     running.finish()
 
-    ended = views.get_job(db, number)
+    ended = jobs.get_job(db, number)
     assert (ended.state, ended.cause) == (State.ABORTED, "OPERATOR")
     assert (run.checkpoint(1) / "complete.json").exists()
     assert ended.result["aborted"] is True
@@ -272,13 +272,13 @@ def test_a_stop_request_of_an_earlier_life_is_filed_away(
 ) -> None:
     """A sentinel that stands before the attempt begins asks nobody; the evidence stays."""
     number = tally()
-    attempt = RunDir(views.get_job(db, number).run_dir).attempt(1)
+    attempt = RunDir(jobs.get_job(db, number).run_dir).attempt(1)
     attempt.root.mkdir(parents=True)
     attempt.abort.touch()
 
     drain(settings)
 
-    assert views.get_job(db, number).state is State.SUCCEEDED
+    assert jobs.get_job(db, number).state is State.SUCCEEDED
     assert not attempt.abort.exists()
     assert (attempt.root / "abort.stale-1").exists()
 
@@ -306,10 +306,10 @@ def test_a_drain_killed_outright_leaves_a_job_that_the_next_one_resumes(
     assert [(settled.job_id, settled.state) for settled in report.rescued] == [
         (number, State.QUEUED)
     ]
-    ended = views.get_job(db, number)
+    ended = jobs.get_job(db, number)
     assert (ended.state, ended.attempt) == (State.SUCCEEDED, 2)
-    assert [step for step, _ in views.metrics(db, number)["pool/score"]] == [1, 2, 3, 4]
-    assert "to resume from its last checkpoint" in views.audit(db, number)[2].why
+    assert [step for step, _ in jobs.metrics(db, number)["pool/score"]] == [1, 2, 3, 4]
+    assert "to resume from its last checkpoint" in jobs.audit(db, number)[2].why
 
 
 @pytest.mark.requirement("LN-03", "JB-04")
@@ -329,7 +329,7 @@ def test_a_stopped_drain_is_killed_with_its_engine_before_its_lane_is_taken(
     eventually(lambda: (lane_status(db, "cpu").heartbeat_age_s or 0) > 1.2, "the lease's end")
 
     late = start_drain(NIGHTLANE_LEASE_S="1")
-    eventually(lambda: views.get_job(db, number).attempt == 2, "the takeover")
+    eventually(lambda: jobs.get_job(db, number).attempt == 2, "the takeover")
     assert not engine.alive()
     go.touch()
     code, out, err = late.finish()
@@ -337,7 +337,7 @@ def test_a_stopped_drain_is_killed_with_its_engine_before_its_lane_is_taken(
 
     assert (code, out, err) == (0, f"[({number}, 'succeeded')]\n", "")
     assert sleeper.finish()[0] == -signal.SIGKILL
-    by_sleeper = [row for row in views.audit(db, number) if str(sleeper.child.pid) in row.actor]
+    by_sleeper = [row for row in jobs.audit(db, number) if str(sleeper.child.pid) in row.actor]
     assert [row.to_state for row in by_sleeper] == [State.RUNNING]
 
 
@@ -363,9 +363,9 @@ def test_a_supervisor_with_a_stale_fence_kills_its_engine_writes_nothing_and_sto
     assert err.startswith("LeaseLostError: ")
     assert "Traceback" not in err
     gone(engine)
-    row = views.get_job(db, number)
+    row = jobs.get_job(db, number)
     assert (row.state, row.result) == (State.RUNNING, {"mine": True})
-    assert len(views.audit(db, number)) == 2
+    assert len(jobs.audit(db, number)) == 2
 
 
 @pytest.mark.requirement("LN-03")
@@ -388,7 +388,7 @@ def test_a_second_drain_is_refused_at_once_and_told_who_holds_the_lane(
     assert str(refusal.value) == (
         f'lane "cpu" is held by job {number} (tally, 0 min); wait, or stop it: touch {sentinel}'
     )
-    assert views.get_job(db, number).state is State.RUNNING
+    assert jobs.get_job(db, number).state is State.RUNNING
 
 
 @pytest.mark.requirement("LN-03")
@@ -429,7 +429,7 @@ def test_a_drain_asked_to_end_puts_its_job_back_and_the_next_one_resumes_it(
     assert not lane_status(db, "cpu").held
     go.touch()
     drain(settings)
-    ended = views.get_job(db, number)
+    ended = jobs.get_job(db, number)
     assert (ended.state, ended.attempt, ended.result["step"]) == (State.SUCCEEDED, 2, 3)
 
 
@@ -449,8 +449,8 @@ def test_an_engine_that_ignores_a_stop_request_is_killed_after_its_grace(
     asked.finish()
 
     assert not engine.alive()
-    assert views.get_job(db, number).state is State.QUEUED
-    assert "did not come in time" in views.audit(db, number)[-1].why
+    assert jobs.get_job(db, number).state is State.QUEUED
+    assert "did not come in time" in jobs.audit(db, number)[-1].why
 
 
 def test_what_an_engine_leaves_behind_dies_with_the_attempt(
@@ -474,7 +474,7 @@ def test_a_waiting_drain_takes_a_job_that_comes_later(
     eventually(lambda: lane_status(db, "cpu").held, "the drain's lane")
 
     number = tally()
-    eventually(lambda: views.get_job(db, number).state is State.SUCCEEDED, "the late job")
+    eventually(lambda: jobs.get_job(db, number).state is State.SUCCEEDED, "the late job")
     waiting.signal(signal.SIGTERM)
 
     assert waiting.finish()[:2] == (0, f"[({number}, 'succeeded')]\n")
@@ -486,9 +486,9 @@ def test_a_drain_ends_between_jobs_when_its_condition_holds(
     """`until` is asked between jobs, never inside one."""
     first, second = tally(), tally()
 
-    drain(settings, wait=True, until=lambda: views.get_job(db, first).state.final)
+    drain(settings, wait=True, until=lambda: jobs.get_job(db, first).state.final)
 
-    assert views.get_job(db, second).state is State.QUEUED
+    assert jobs.get_job(db, second).state is State.QUEUED
 
 
 @pytest.mark.parametrize(
@@ -508,7 +508,7 @@ def test_the_reason_in_the_sentinel_decides_where_the_job_goes(
     running = start_drain()
     engine_of(db, number)
 
-    abort = RunDir(views.get_job(db, number).run_dir).attempt(1).abort
+    abort = RunDir(jobs.get_job(db, number).run_dir).attempt(1).abort
     abort.write_text(f'{{"reason": "{reason}"}}')
     code, out, _ = running.finish()
 
@@ -528,11 +528,11 @@ def test_a_job_that_memory_stopped_runs_once_more_and_then_stays_aborted(
 
     for attempt in (1, 2):
         eventually(partial(has_reached, db, number, attempt), f"attempt {attempt}", 60)
-        abort = RunDir(views.get_job(db, number).run_dir).attempt(attempt).abort
+        abort = RunDir(jobs.get_job(db, number).run_dir).attempt(attempt).abort
         abort.write_text('{"reason": "memory", "headroom_gb": 3.5}')
     running.finish()
 
-    ended = views.get_job(db, number)
+    ended = jobs.get_job(db, number)
     assert (ended.state, ended.cause, ended.attempt) == (State.ABORTED, "MEMORY", 2)
     assert ended.error is not None
     assert "3.5 GB" in ended.error

@@ -16,7 +16,7 @@ from worker.db.connection import Database
 from worker.queue.deferral import Reason
 from worker.queue.states import State
 from worker.queue.submit import enqueue
-from worker.read import jobs as views
+from worker.read import jobs
 from worker.settings import WorkerSettings
 
 StartDrain = Callable[..., DrainProcess]
@@ -110,7 +110,7 @@ def test_a_served_run_without_its_program_waits_and_the_next_job_runs(
     code, out, _ = start_drain(**{setting: value}).finish()
 
     assert (code, out) == (0, f"[({plain}, 'succeeded')]\n")
-    waiting = views.get_job(db, served)
+    waiting = jobs.get_job(db, served)
     assert (waiting.state, waiting.attempt) == (State.QUEUED, 0)
     assert waiting.waits_for is not None
     assert waiting.waits_for.reason == Reason.LANE_BIN_ABSENT
@@ -132,7 +132,7 @@ def test_a_serving_command_that_fails_ends_its_job_in_one_line_and_the_next_one_
     ).finish(timeout=240)
 
     assert (code, out) == (0, f"[({served}, 'failed'), ({plain}, 'succeeded')]\n")
-    failed = views.get_job(db, served)
+    failed = jobs.get_job(db, served)
     assert failed.cause == "CONFIG"
     assert failed.error is not None
     assert "ended with status 1 before it was healthy: no GPU here (got " in failed.error

@@ -18,7 +18,7 @@ from worker.attempt.reindex import reindex
 from worker.db.connection import Database
 from worker.db.tables import attempt, job, job_event
 from worker.queue.states import State
-from worker.read import jobs as views
+from worker.read import jobs
 
 
 def lost(db: Database, sent: Mapping[int, int], cancelled: Container[int]) -> Iterator[str]:
@@ -61,7 +61,7 @@ def books(db: Database) -> Iterator[str]:
         rows = conn.execute(select(job)).all()
         attempts = conn.execute(select(attempt).order_by(attempt.c.job_id, attempt.c.n)).all()
         audit = conn.execute(select(job_event).order_by(job_event.c.id)).all()
-    kept = {str(state): n for state, n in views.counts(db).items() if n}
+    kept = {str(state): n for state, n in jobs.counts(db).items() if n}
     if kept != counted:
         yield f"the counters say {kept}, the table {counted}"
     for row in rows:

@@ -18,7 +18,7 @@ from worker.db.connection import Database
 from worker.queue import control
 from worker.queue.states import State
 from worker.queue.submit import enqueue
-from worker.read import jobs as views
+from worker.read import jobs
 
 _CLIENT_S = 0.02
 """Seconds in which a client enqueues a few jobs."""
@@ -39,7 +39,7 @@ class Senders:
 
     def waiting(self) -> int:
         """Jobs in the queue now."""
-        return views.counts(self._db)[State.QUEUED]
+        return jobs.counts(self._db)[State.QUEUED]
 
     def send_family(self, size: int) -> None:
         """One job and others that run after it, so that there is a follow-up to strike."""
@@ -58,7 +58,7 @@ class Senders:
 
     def thin_out(self, keep: int) -> None:
         """Cancel what was never started, but for the first `keep` of it."""
-        fresh = [row for row in views.next_jobs(self._db, limit=100_000) if row.attempt == 0]
+        fresh = [row for row in jobs.next_jobs(self._db, limit=100_000) if row.attempt == 0]
         for row in reversed(fresh[keep:]):
             control.cancel(self._db, row.id, actor="storm")
             self.cancelled.add(row.id)

@@ -17,7 +17,7 @@ from worker.db.connection import Database
 from worker.lane.process_id import ProcessIdentity
 from worker.queue import control
 from worker.queue.states import State
-from worker.read import jobs as views
+from worker.read import jobs
 
 QUEUE = 6
 """Queued jobs that the storm keeps ready."""
@@ -214,11 +214,11 @@ class Storm:
             self._drain = None
 
     def _retry_failed(self) -> None:
-        for row in views.list_jobs(self.db, state=State.FAILED):
+        for row in jobs.list_jobs(self.db, state=State.FAILED):
             control.retry(self.db, row.id, actor="storm")
 
     def _open(self) -> int:
-        counted = views.counts(self.db)
+        counted = jobs.counts(self.db)
         return counted[State.QUEUED] + counted[State.RUNNING]
 
 

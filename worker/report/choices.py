@@ -21,9 +21,9 @@ from worker.amounts import exact
 from worker.db import decisions
 from worker.db.connection import Database
 from worker.db.tables import lane_event
-from worker.queue import submit as queue
 from worker.queue.refusals import QueueRefusedError
 from worker.queue.submission import submission
+from worker.queue.submit import submit
 from worker.report.proposals import Proposal
 from worker.report.standup import Report
 from worker.schedule import autonomy, policy
@@ -172,7 +172,7 @@ def _queue(db: Database, report: Report, proposal: Proposal, actor: str) -> int:
         }
     )
     door = f"report:{report.lane}:{report.day}:{proposal.key}"
-    return queue.submit(db, wanted, actor=actor, key=door).job_id
+    return submit(db, wanted, actor=actor, key=door).job_id
 
 
 def _still_larger(db: Database, proposal: Proposal) -> dict[str, Any]:

@@ -18,8 +18,7 @@ from engine.contract.errors import ConfigError
 from tests.app.night import CONFIG, night, queue
 from worker.db.connection import Database
 from worker.queue.states import State
-from worker.read import feed
-from worker.read import jobs as views
+from worker.read import feed, jobs
 
 _JSON = "application/json"
 NEW = {"kind": "rl_run", "config": CONFIG, "name": "tonight"}
@@ -32,12 +31,12 @@ def test_a_post_only_enqueues(client: TestClient, db: Database) -> None:
 
     answer = client.post("/api/v1/jobs", json=NEW)
 
-    job = views.get_job(db, answer.json()["id"])
+    job = jobs.get_job(db, answer.json()["id"])
     assert answer.status_code == 201
     assert answer.headers["location"] == f"/api/v1/jobs/{job.id}"
     assert (job.state, job.attempt, job.started_at) == (State.QUEUED, 0, None)
     assert not job.run_dir.exists()
-    assert [entry.to_state for entry in views.audit(db, job.id)] == [State.QUEUED]
+    assert [entry.to_state for entry in jobs.audit(db, job.id)] == [State.QUEUED]
     assert set(psutil.Process().children()) <= set(before)
 
 
@@ -91,7 +90,7 @@ def test_a_wrong_config_names_each_field_and_writes_nothing(
     assert problems["warmup.batch_sise"]["remedy"] == "did you mean batch_size?"
     assert problems["lr"]["value"] == -1
     assert feed.last_change_id(db) == 0
-    assert views.list_jobs(db) == []
+    assert jobs.list_jobs(db) == []
 
 
 @pytest.mark.parametrize(
@@ -111,7 +110,7 @@ def test_json_that_nobody_meant_is_refused_in_words(
 
     assert (answer.status_code, words in answer.json()["detail"]) == (422, True)
     assert len(answer.json()["detail"]) < 300
-    assert views.list_jobs(db) == []
+    assert jobs.list_jobs(db) == []
 
 
 @pytest.mark.parametrize(
@@ -146,7 +145,7 @@ def test_a_body_that_is_no_job_is_answered_with_a_problem_document(
     assert answer.status_code == status
     assert answer.headers["content-type"] == "application/problem+json"
     assert answer.json()["detail"]
-    assert views.list_jobs(db) == []
+    assert jobs.list_jobs(db) == []
 
 
 @pytest.mark.parametrize(

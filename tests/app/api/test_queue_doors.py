@@ -19,8 +19,7 @@ from worker.db.connection import Database
 from worker.db.tables import job
 from worker.queue import pausing
 from worker.queue.states import State
-from worker.read import feed
-from worker.read import jobs as views
+from worker.read import feed, jobs
 
 Cockpit = Callable[..., Said]
 NEW = {"kind": "rl_run", "config": CONFIG}
@@ -64,7 +63,7 @@ def test_a_post_that_comes_again_under_its_key_is_answered_by_the_same_job(
     assert [answer.status_code for answer in (first, again, other)] == [201, 200, 422]
     assert again.headers["location"] == first.headers["location"] == "/api/v1/jobs/1"
     assert other.json()["code"] == "key_reused"
-    assert len(views.list_jobs(db)) == 1
+    assert len(jobs.list_jobs(db)) == 1
 
 
 @pytest.mark.requirement("JB-12")
@@ -162,7 +161,7 @@ def test_a_retry_that_cannot_be_understood_is_none(
     answer = client.post(f"/api/v1/jobs/{number}/retry{query}", json=body)
 
     assert (answer.status_code, words in answer.json()["detail"]) == (422, True)
-    assert len(views.list_jobs(db)) == 1
+    assert len(jobs.list_jobs(db)) == 1
 
 
 @pytest.mark.requirement("JB-07")
@@ -196,7 +195,7 @@ def test_a_pause_whose_reason_cannot_be_kept_is_no_pause(
     answer = client.post(f"/api/v1/queue/pause{query}", json=body)
 
     assert (answer.status_code, words in answer.json()["detail"]) == (422, True)
-    assert views.paused(db) is None
+    assert jobs.paused(db) is None
 
 
 @pytest.mark.requirement("JB-13")
@@ -275,7 +274,7 @@ def test_the_commands_do_the_same(cockpit: Cockpit, recipe: str, db: Database) -
     again = cockpit("enqueue", "rl_run", recipe, "--priority", "5", "--tag", "a", "--key", "k")
     assert (again.out, "it is job 1" in again.err) == ("1\n", True)
     assert cockpit("enqueue", "rl_run", recipe, "--after", "1", "--clone-of", "1").out == "2\n"
-    assert views.get_job(db, 2).clone_of == 1
+    assert jobs.get_job(db, 2).clone_of == 1
     assert cockpit("enqueue", "rl_run", recipe, "--not-before", "+1h", "--json").code == 0
     assert "WAITING_FOR: runs after job 1" in cockpit("show", "2").out
     assert "NOT_BEFORE not before" in cockpit("jobs").out
@@ -289,7 +288,7 @@ def test_the_commands_do_the_same(cockpit: Cockpit, recipe: str, db: Database) -
     assert cockpit("resume", "--json").out.strip().startswith("{")
     assert "job 1 is cancelled" in cockpit("cancel", "1").err
     assert "was cancelled before" in cockpit("cancel", "1").err
-    assert views.get_job(db, 2).cause == "PARENT_FAILED"
+    assert jobs.get_job(db, 2).cause == "PARENT_FAILED"
     assert cockpit("retry", "1").out == "1\n"
     assert json.loads(cockpit("cancel", "1", "--json").out) == {"outcomes": {"1": "at once"}}
     assert cockpit("retry", "1", "--fresh").out == "4\n"
@@ -307,7 +306,7 @@ def test_a_cancel_that_is_asked_for_twice_says_whether_the_job_still_runs(
         assert "job 1 was asked to stop before; it still runs" in cockpit("cancel", "1").err
         running.settle(Verdict(State.CANCELLED, "cancelled"))
 
-    assert views.get_job(db, number).state is State.CANCELLED
+    assert jobs.get_job(db, number).state is State.CANCELLED
     assert "job 1 was cancelled before" in cockpit("cancel", "1").err
 
 
@@ -394,7 +393,7 @@ def test_a_sweep_is_one_yaml_or_one_option(cockpit: Cockpit, recipe: str, tmp_pa
 def test_a_prune_says_what_it_freed(cockpit: Cockpit, db: Database) -> None:
     """In megabytes, job by job; a dry run says the same."""
     number = succeeded(db)
-    folder = views.get_job(db, number).run_dir / "rollouts"
+    folder = jobs.get_job(db, number).run_dir / "rollouts"
     folder.mkdir()
     (folder / "1.jsonl").write_bytes(b"x" * 2_000_000)
     with db.write_tx() as conn:
@@ -468,8 +467,8 @@ def test_the_buttons_do_the_same_and_lead_back_to_a_page(client: TestClient, db:
         answer = client.post(path, headers={"origin": ORIGIN}, follow_redirects=False)
         assert (answer.status_code, answer.headers["location"]) == (303, leads_to)
 
-    assert [row.id for row in views.next_jobs(db)] == [second, 3]
-    assert {entry.actor for entry in views.audit(db, first)[1:]} == {"browser"}
+    assert [row.id for row in jobs.next_jobs(db)] == [second, 3]
+    assert {entry.actor for entry in jobs.audit(db, first)[1:]} == {"browser"}
 
 
 def test_a_form_of_another_site_moves_nothing(client: TestClient, db: Database) -> None:
@@ -480,8 +479,8 @@ def test_a_form_of_another_site_moves_nothing(client: TestClient, db: Database) 
         answer = client.post(path, headers={"origin": "http://evil.example"})
         assert answer.status_code == 403
 
-    assert views.get_job(db, number).state is State.QUEUED
-    assert views.paused(db) is None
+    assert jobs.get_job(db, number).state is State.QUEUED
+    assert jobs.paused(db) is None
 
 
 def test_what_a_button_cannot_do_is_explained_on_a_page(client: TestClient, db: Database) -> None:

@@ -24,7 +24,7 @@ from tests.app.conftest import Said
 from tests.app.night import CONFIG, night, queue
 from worker.db.connection import Database
 from worker.db.tables import job
-from worker.read import jobs as views
+from worker.read import jobs
 from worker.settings import WorkerSettings
 
 Cockpit = Callable[..., Said]
@@ -43,7 +43,7 @@ def test_enqueue_prints_the_number_of_the_job_and_nothing_else(
     """`JOB=$(cockpit enqueue …)` works; the sentence for people goes to standard error."""
     said = cockpit("enqueue", "rl_run", str(recipe), "--set", "warmup.lr=1e-3", "--name", "tonight")
 
-    job = views.get_job(db, int(said.out))
+    job = jobs.get_job(db, int(said.out))
     assert (said.code, job.name, job.config["warmup"]["lr"]) == (0, "tonight", 1e-3)
     assert "cockpit drain" in said.err
 
@@ -63,7 +63,7 @@ def test_a_dry_run_prints_the_resolved_config_and_writes_nothing(
 
     resolved = yaml.safe_load(said.out)
     assert resolved["data"]["source"] == "embedded:addition"
-    assert views.list_jobs(db) == []
+    assert jobs.list_jobs(db) == []
 
 
 @pytest.mark.requirement("JB-02")
@@ -99,7 +99,7 @@ def test_a_mistake_is_explained_in_a_line_with_its_exit_code(
     assert (said.code, said.out) == (code, "")
     assert line in said.err
     assert "Traceback" not in said.err
-    assert views.list_jobs(db) == []
+    assert jobs.list_jobs(db) == []
 
 
 def test_every_problem_of_a_config_has_a_line_of_its_own(cockpit: Cockpit, recipe: Path) -> None:
@@ -211,7 +211,7 @@ def test_a_reindex_without_events_is_refused(cockpit: Cockpit, db: Database, lef
 
     assert (said.code, said.out) == (4, "")
     assert said.err.startswith(f"cockpit: job 1 has no events at {attempt.run.events}; its result")
-    assert views.get_job(db, 1).result["verdict"] == "gain"
+    assert jobs.get_job(db, 1).result["verdict"] == "gain"
 
 
 def test_a_terminal_is_not_moved_by_what_others_wrote(cockpit: Cockpit, db: Database) -> None:

@@ -18,8 +18,7 @@ from engine.contract.registry import get_kind, kinds, validate
 from tests.app.conftest import Said
 from tests.app.night import CONFIG
 from worker.db.connection import Database
-from worker.read import feed
-from worker.read import jobs as views
+from worker.read import feed, jobs
 
 RL_RUN = get_kind("rl_run")
 
@@ -83,11 +82,11 @@ def test_a_filled_form_queues_the_same_job_as_rest_and_the_command_line(
     client.post("/api/v1/jobs", json={"kind": "rl_run", "config": CONFIG})
     cockpit("enqueue", "rl_run", "-", stdin=json.dumps(CONFIG).encode())
 
-    jobs = views.list_jobs(db)
+    made = jobs.list_jobs(db)
     assert (by_form.status_code, by_form.headers["location"]) == (303, "/jobs/1")
-    assert len(jobs) == 4
-    assert all(job.config == jobs[0].config for job in jobs)
-    assert [job.created_by.partition(":")[0] for job in jobs] == [
+    assert len(made) == 4
+    assert all(job.config == made[0].config for job in made)
+    assert [job.created_by.partition(":")[0] for job in made] == [
         "cli",
         "rest",
         "browser",
@@ -160,7 +159,7 @@ def test_a_form_that_is_no_job_comes_back_with_the_reason(
     answer = client.post(path, data=data, headers={"accept": "text/html"})
 
     assert answer.status_code == status
-    assert views.list_jobs(db) == []
+    assert jobs.list_jobs(db) == []
 
 
 def test_a_body_that_is_no_form_is_refused(client: TestClient) -> None:

@@ -22,7 +22,7 @@ from tests.app.rollouts import heldout, picture_row, row, write
 from worker.db.connection import Database
 from worker.queue import sweeps
 from worker.queue.submission import submission
-from worker.read import jobs as views
+from worker.read import jobs
 from worker.read.comparison.compare import CompareError, Which, compare_jobs, find_rows
 from worker.read.comparison.difference import Difference, holm
 
@@ -370,7 +370,7 @@ def test_what_an_empty_cockpit_prints_queues_two_runs_that_differ_in_one_setting
 
     assert [cockpit(*line).code for line in (first, second)] == [0, 0]
 
-    before, after = ({**job.config} for job in views.next_jobs(db))
+    before, after = ({**job.config} for job in jobs.next_jobs(db))
     assert {name for name in before if before[name] != after[name]} == {"lr"}
     assert last == ["drain"]
 

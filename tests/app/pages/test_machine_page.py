@@ -17,7 +17,7 @@ from tests.app.pages.test_pages import words
 from worker.db.connection import Database
 from worker.memory.sentry import DECISIONS
 from worker.memory.trace import LOG, MemoryLog
-from worker.read import jobs as views
+from worker.read import jobs
 
 BEGAN = 1_790_000_000.0
 
@@ -59,7 +59,7 @@ def test_the_trace_stands_against_the_floors_with_every_decision(
     number = queue(db, name="hungry")
     with night(db) as lane:
         lane.start()
-        traced(RunDir(views.get_job(db, number).run_dir).attempt(1).root)
+        traced(RunDir(jobs.get_job(db, number).run_dir).attempt(1).root)
 
         text = words(client.get("/machine?part=live").text)
         drawing = client.get(f"/machine/{number}/memory.json").json()
@@ -89,7 +89,7 @@ def test_a_long_night_is_thinned_without_losing_its_lowest_point(
     number = queue(db, name="long")
     with night(db) as lane:
         lane.start()
-        root = RunDir(views.get_job(db, number).run_dir).attempt(1).root
+        root = RunDir(jobs.get_job(db, number).run_dir).attempt(1).root
         root.mkdir(parents=True, exist_ok=True)
         log = MemoryLog(root)
         for second in range(8 * 3600):
@@ -106,7 +106,7 @@ def drawn_of(client: TestClient, db: Database, root_of: Callable[[Path], None]) 
     number = queue(db)
     with night(db) as lane:
         lane.start()
-        root = RunDir(views.get_job(db, number).run_dir).attempt(1).root
+        root = RunDir(jobs.get_job(db, number).run_dir).attempt(1).root
         root.mkdir(parents=True, exist_ok=True)
         root_of(root)
         assert client.get(f"/jobs/{number}?tab=memory").status_code == 200
@@ -239,7 +239,7 @@ def test_an_ended_run_without_its_memory_log_says_so(client: TestClient, db: Dat
     assert "cockpit drain runs the queue" in words(client.get(f"/jobs/{number}?tab=memory").text)
     with night(db) as lane:
         lane.start().finish()
-    log = RunDir(views.get_job(db, number).run_dir).attempt(1).root / LOG
+    log = RunDir(jobs.get_job(db, number).run_dir).attempt(1).root / LOG
 
     text = words(client.get(f"/jobs/{number}?tab=memory").text)
 

@@ -17,8 +17,7 @@ from engine.contract.errors import ConfigError
 from engine.contract.registry import get_kind
 from tests.app.night import CONFIG, night, queue
 from worker.db.connection import Database
-from worker.read import feed
-from worker.read import jobs as views
+from worker.read import feed, jobs
 
 HTML = {"accept": "text/html"}
 RL_RUN = get_kind("rl_run")
@@ -197,7 +196,7 @@ def test_a_sweep_says_how_many_jobs_it_makes_and_makes_them(
 
     answer = client.post("/new", data=data, follow_redirects=False)
     assert answer.headers["location"] == "/queue#q-1"
-    assert [job.sweep_id for job in views.next_jobs(db)] == [1] * 6
+    assert [job.sweep_id for job in jobs.next_jobs(db)] == [1] * 6
 
 
 @pytest.mark.requirement("JB-12")
@@ -210,11 +209,11 @@ def test_a_job_that_was_tried_is_refused_with_its_result_and_can_be_forced(
     assert refused.status_code == 409
     assert f'<a href="/jobs/{done}">job {done}</a>' in refused.text
     assert 'name="do" value="force"' in refused.text
-    assert views.next_jobs(db) == []
+    assert jobs.next_jobs(db) == []
 
     forced = client.post("/new", data=TYPED | {"do": "force"}, follow_redirects=False)
     assert forced.status_code == 303
-    assert len(views.next_jobs(db)) == 1
+    assert len(jobs.next_jobs(db)) == 1
 
 
 @pytest.mark.requirement("UI-06")
@@ -241,7 +240,7 @@ def test_a_run_leads_to_another_like_it_with_its_place_and_its_tags(
     """One click from the run's page; the start time alone is not asked for again."""
     place = {"name": "mine", "priority": "7", "tags": "ada, seeds", "not_before": "+2h"}
     client.post("/new", data=TYPED | place | {"do": "queue"})
-    [made] = views.next_jobs(db)
+    [made] = jobs.next_jobs(db)
     assert (
         f'<a href="/new?clone={made.id}">Another like it</a>' in client.get(f"/jobs/{made.id}").text
     )
@@ -277,7 +276,7 @@ def test_a_clone_remembers_what_it_began_from(client: TestClient, db: Database, 
     assert client.post("/new", data=sweep).is_success
     assert client.post("/new", data=TYPED | {"clone": "99", "set:lr": "2e-4"}).is_success
 
-    made = sorted(views.next_jobs(db), key=lambda job: job.id)
+    made = sorted(jobs.next_jobs(db), key=lambda job: job.id)
     assert [job.clone_of for job in made] == [done, done, done, None]
     assert client.get(f"/api/v1/jobs/{made[0].id}").json()["clone_of"] == done
     assert f'href="/jobs/{done}"' in client.get(f"/jobs/{made[0].id}?tab=repro").text
@@ -307,7 +306,7 @@ def test_the_place_in_the_queue_is_asked_for_too(client: TestClient, db: Databas
     assert wrong.status_code == 422
     assert 'name="priority" value="high"' in wrong.text
     assert right.status_code == 303
-    job = views.get_job(db, 1)
+    job = jobs.get_job(db, 1)
     assert (job.priority, job.tags, job.not_before is not None) == (7, ["a", "b"], True)
 
 

@@ -20,7 +20,7 @@ from worker.attempt.settlement import Verdict
 from worker.db import decisions
 from worker.db.connection import Database
 from worker.queue.states import State
-from worker.read import jobs as views
+from worker.read import jobs
 from worker.report import proposals
 from worker.report.choices import choices_of
 from worker.report.snapshot import report_of
@@ -146,8 +146,8 @@ def test_a_proposed_job_is_queued_as_it_was_shown(
     """Its settings differ from the original's as the page says, and it remembers the original."""
     assert press(client, day, key, "approve").status_code == 303
 
-    [made] = views.next_jobs(db)
-    original = views.get_job(db, int(key.rpartition("-")[2]))
+    [made] = jobs.next_jobs(db)
+    original = jobs.get_job(db, int(key.rpartition("-")[2]))
     assert changed(made.config, original.config) == QUEUING[key]
     assert made.clone_of == original.id
     assert "✓ approved by browser" in words(offered(client, day, key))
@@ -168,7 +168,7 @@ def test_a_proposal_about_a_run_is_edited_in_the_form(
 
     assert client.post("/new", data=fields, follow_redirects=False).status_code == 303
 
-    [made] = views.next_jobs(db)
+    [made] = jobs.next_jobs(db)
     assert made.config["lr"] == 7e-5
     assert made.clone_of == int(key.rpartition("-")[2])
     text = words(offered(client, day, key))
@@ -181,13 +181,13 @@ def test_a_proposal_that_is_sent_as_a_sweep_is_answered_by_the_first_of_its_jobs
 ) -> None:
     """Two values of a setting instead of the proposed one."""
     key = next(iter(QUEUING))
-    original = views.get_job(db, int(key.rpartition("-")[2]))
+    original = jobs.get_job(db, int(key.rpartition("-")[2]))
     text = yaml.safe_dump(original.config | {"sweep": {"lr": [7e-5, 8e-5]}})
     fields = {"kind": original.kind, "yaml": text, "proposal": key, "date": f"{day}", "do": "queue"}
 
     assert client.post("/new", data=fields, follow_redirects=False).status_code == 303
 
-    first, second = views.next_jobs(db)
+    first, second = jobs.next_jobs(db)
     assert [first.config["lr"], second.config["lr"]] == [7e-5, 8e-5]
     assert f"job {first.id}" in words(offered(client, day, key))
 
@@ -197,23 +197,23 @@ def test_a_second_job_from_one_proposal_is_asked_about(
 ) -> None:
     """Two tabs with the form open: the later one is told which job came of it."""
     key = next(iter(QUEUING))
-    original = views.get_job(db, int(key.rpartition("-")[2]))
+    original = jobs.get_job(db, int(key.rpartition("-")[2]))
     proposed = {"kind": original.kind, "proposal": key, "date": f"{day}"}
     first, second = (
         proposed | {"yaml": yaml.safe_dump(original.config | {"lr": lr})} for lr in (7e-5, 8e-5)
     )
     client.post("/new", data=first | {"do": "queue"}, follow_redirects=False)
-    [made] = views.next_jobs(db)
+    [made] = jobs.next_jobs(db)
 
     asked = client.post("/new", data=second | {"do": "queue"}, follow_redirects=False)
     assert asked.status_code == 409
     assert f"job {made.id} came of it. Queue it all the same" in words(asked.text)
     assert "lr: 8.0e-05" in asked.text, "what was typed is kept"
-    assert len(views.next_jobs(db)) == 1
+    assert len(jobs.next_jobs(db)) == 1
 
     sent = client.post("/new", data=second | {"do": "force"}, follow_redirects=False)
     assert sent.status_code == 303
-    assert len(views.next_jobs(db)) == 2
+    assert len(jobs.next_jobs(db)) == 2
 
 
 @pytest.mark.parametrize("key", [*QUEUING, *BY_HAND, CAP])
@@ -224,7 +224,7 @@ def test_every_proposal_can_be_dropped(
     assert press(client, day, key, "drop").status_code == 303
 
     assert "✕ dropped by browser" in words(offered(client, day, key))
-    assert views.next_jobs(db) == []
+    assert jobs.next_jobs(db) == []
     standing = policy.standing(db)
     assert standing is not None
     assert standing.cap_usd == 5
@@ -236,7 +236,7 @@ def test_what_was_approved_is_not_dropped_from_a_page_that_is_behind(
 ) -> None:
     """The job or the cap stands: the refusal names it, and the first word stays the last one."""
     press(client, day, key, "approve")
-    made = [job.id for job in views.next_jobs(db)]
+    made = [job.id for job in jobs.next_jobs(db)]
 
     refused = press(client, day, key, "drop")
 
@@ -338,7 +338,7 @@ def test_what_only_hands_can_do_is_marked_as_done(
     assert press(client, day, key, "approve").status_code == 303
 
     assert "✓ done by browser" in words(offered(client, day, key))
-    assert views.next_jobs(db) == []
+    assert jobs.next_jobs(db) == []
     newest = decisions.newest(db, db.settings.lane, 1)[0]
     assert (newest.what, newest.rule, newest.actor) == ("proposal-approved", key, "browser")
 
@@ -373,4 +373,4 @@ def test_an_approval_of_what_was_tried_meanwhile_asks_in_the_form(
     assert answer.status_code == 303
     assert answer.headers["location"].startswith("/new?proposal=WORSE-4")
     assert "Queue it all the same" in client.get(answer.headers["location"]).text
-    assert views.next_jobs(db) == []
+    assert jobs.next_jobs(db) == []

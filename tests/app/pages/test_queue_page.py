@@ -24,7 +24,7 @@ from worker.queue import pausing
 from worker.queue.submission import submission
 from worker.queue.submit import enqueue
 from worker.queue.sweeps import submit_sweep
-from worker.read import jobs as views
+from worker.read import jobs
 from worker.schedule import policy
 from worker.schedule.policy import Policy
 
@@ -220,7 +220,7 @@ def test_buttons_move_a_job_up_down_and_to_the_top(client: TestClient, db: Datab
     assert order(client) == [three, one, two]
     press(two, "Top")
     assert order(client) == [two, three, one]
-    assert views.audit(db, two)[-1].actor == "browser"
+    assert jobs.audit(db, two)[-1].actor == "browser"
 
 
 @pytest.mark.parametrize(
@@ -266,9 +266,9 @@ def test_pause_and_resume_lead_back_to_the_page_they_were_asked_from(
     assert paused.headers["location"] == "/queue"
     assert "&lt;a visit&gt;" in client.get("/queue").text
     assert client.post("/queue/resume", data={"back": "//evil"}).status_code == 422
-    assert views.paused(db) is not None
+    assert jobs.paused(db) is not None
     client.post("/queue/resume", data={"back": "/queue"})
-    assert views.paused(db) is None
+    assert jobs.paused(db) is None
 
 
 def test_a_paused_queue_foresees_no_start(client: TestClient, db: Database) -> None:

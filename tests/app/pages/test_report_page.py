@@ -25,7 +25,7 @@ from worker.db.connection import Database
 from worker.db.tables import job, report_snapshot
 from worker.db.zone import lane_zone
 from worker.queue.states import State
-from worker.read import jobs as views
+from worker.read import jobs
 from worker.report.snapshot import digest_of, latest_morning, report_of
 from worker.schedule import policy
 from worker.schedule.policy import Policy
@@ -276,10 +276,10 @@ def test_an_approval_queues_exactly_what_the_proposal_shows_and_once(
     second = client.post(address, follow_redirects=False)
 
     assert (first.status_code, second.status_code) == (303, 303)
-    [made] = views.next_jobs(db)
+    [made] = jobs.next_jobs(db)
     [worse] = [found for found in before if found.rule == "WORSE"]
     assert made.config == worse.config
-    assert made.config == views.get_job(db, 2).config | {"lr": 1.5e-4}
+    assert made.config == jobs.get_job(db, 2).config | {"lr": 1.5e-4}
     assert (made.name, made.created_by) == ("down, lr 0.00015", "browser")
     found = [entry for entry in decisions.newest(db, "test", 20) if "proposal" in entry.what]
     assert [(entry.what, entry.rule, entry.job_id) for entry in found] == [
@@ -297,7 +297,7 @@ def test_a_dropped_proposal_stays_dropped(
 
     text = words(client.get(f"/report?date={day}").text)
     assert "✕ dropped by browser" in text
-    assert views.next_jobs(db) == []
+    assert jobs.next_jobs(db) == []
 
 
 @pytest.mark.requirement("UI-05")
@@ -315,7 +315,7 @@ def test_an_edited_proposal_opens_filled_in_and_is_answered_by_its_job(
     answer = client.post("/new", data=fields, follow_redirects=False)
 
     assert answer.status_code == 303
-    [made] = views.next_jobs(db)
+    [made] = jobs.next_jobs(db)
     assert made.config["lr"] == 1e-4
     assert "✓ queued in another form by browser" in words(client.get(f"/report?date={day}").text)
 
@@ -327,4 +327,4 @@ def test_a_proposal_that_does_not_exist_is_refused(
     for verb in ("approve", "drop"):
         answer = client.post(f"/report/{day}/proposals/NOPE-9/{verb}", headers=HTML)
         assert answer.status_code == 409
-    assert views.next_jobs(db) == []
+    assert jobs.next_jobs(db) == []

@@ -27,9 +27,8 @@ from worker.db import decisions
 from worker.db.connection import Database, open_database
 from worker.queue.deferral import Reason
 from worker.queue.states import State
-from worker.read import audit
+from worker.read import audit, jobs
 from worker.read import board as board_model
-from worker.read import jobs as views
 from worker.read.audit import AuditFilter, audit_page
 from worker.read.board import Filter, board_page
 from worker.read.comparison.difference import Word
@@ -111,16 +110,16 @@ def test_stop_all_asks_first_then_pauses_cancels_and_disarms_with_a_row_for_each
 
         asked = words(client.get("/stop").text)
         assert "tonight rl_run #1 writes a checkpoint and ends as cancelled" in asked
-        assert views.get_job(db, job_id).stop_requested is None, "asking changes nothing"
+        assert jobs.get_job(db, job_id).stop_requested is None, "asking changes nothing"
         answer = client.post("/stop", follow_redirects=False)
 
         assert answer.headers["location"] == "/"
-        assert views.get_job(db, job_id).stop_requested == "cancel"
+        assert jobs.get_job(db, job_id).stop_requested == "cancel"
         assert (attempt.run.attempt(1).root / "abort").exists()
     standing = policy.standing(db)
     assert standing is not None
     assert not standing.armed
-    assert views.paused(db) is not None
+    assert jobs.paused(db) is not None
     said = {(entry.what, entry.actor) for entry in audit_page(db, AuditFilter()).entries}
     assert {("paused", "browser"), ("disarmed", "browser"), ("changed", "browser")} <= said
 
@@ -186,7 +185,7 @@ def test_pages_of_rows_miss_none_and_repeat_none(week: Week) -> None:
             before = page.older
             if before is None:
                 break
-        wanted = [job.id for job in views.list_jobs(db, limit=200) if job.state in states]
+        wanted = [job.id for job in jobs.list_jobs(db, limit=200) if job.state in states]
         assert seen == wanted
 
 

@@ -28,7 +28,7 @@ from worker.attempt.settlement import Verdict
 from worker.db.connection import Database
 from worker.db.tables import attempt, job
 from worker.queue.states import State
-from worker.read import jobs as views
+from worker.read import jobs
 from worker.read.board import Filter, board_page
 from worker.read.series import Curve, Summary
 
@@ -66,7 +66,7 @@ def test_a_result_of_another_version_reads_as_not_known(db: Database) -> None:
         "pool_score": float("nan"),
         "mem_trace": 1,
     }
-    job = views.get_job(db, job_id).model_copy(update={"result": strange})
+    job = jobs.get_job(db, job_id).model_copy(update={"result": strange})
 
     headline = Headline.of(job)
 
@@ -80,9 +80,9 @@ def test_the_title_says_progress_while_a_job_runs_and_the_verdict_after(db: Data
     with night(db) as lane:
         attempt = lane.start()
         attempt.step(12, 0.6)
-        live = views.get_job(db, attempt.job_id)
+        live = jobs.get_job(db, attempt.job_id)
         attempt.finish()
-        done = views.get_job(db, attempt.job_id)
+        done = jobs.get_job(db, attempt.job_id)
 
     assert title(live, Headline.of(live)) == "12/40 running · tonight (job 1)"
     assert title(live, Headline(step=12)) == "12 running · tonight (job 1)"
@@ -102,7 +102,7 @@ def test_the_time_of_a_run_is_the_lanes_without_the_days_it_waited(db: Database)
 
     [row] = board_page(db, Filter(), HELDOUT).rows
 
-    assert Headline.of(views.get_job(db, job_id)).seconds == 240
+    assert Headline.of(jobs.get_job(db, job_id)).seconds == 240
     assert Headline.of(row).seconds == 240
 
 
@@ -115,7 +115,7 @@ def test_the_demo_says_the_time_that_the_pages_say(db: Database) -> None:
         conn.execute(update(attempt).values(seconds=184.0))
 
     printed = io.StringIO()
-    shown = screen(views.get_job(db, job_id), "http://127.0.0.1:8765/jobs/1")
+    shown = screen(jobs.get_job(db, job_id), "http://127.0.0.1:8765/jobs/1")
     Console(file=printed, width=200).print(shown)
 
     assert "3 min 4 s on the lane, 2 min 34 s of it in steps and gates" in printed.getvalue()

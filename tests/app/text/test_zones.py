@@ -23,7 +23,7 @@ from worker.db.tables import policy as policies
 from worker.queue import control
 from worker.queue.submission import submission
 from worker.queue.sweeps import submit_sweep
-from worker.read import jobs as views
+from worker.read import jobs
 from worker.schedule import policy
 from worker.schedule.policy import Policy
 
@@ -102,7 +102,7 @@ def test_a_new_zone_counts_from_the_next_page_on(
     )
     after = client.get("/").text
 
-    ended = views.get_job(db, 1).finished_at
+    ended = jobs.get_job(db, 1).finished_at
     for text, zone in ((before, KOLKATA), (after, datetime.UTC)):
         shown = f"{datetime.datetime.fromtimestamp(ended or 0, zone):%H:%M}"
         assert shown in [words for _, words in told(text)]
@@ -144,11 +144,11 @@ def test_a_start_time_without_a_zone_is_one_of_the_lanes(
     wanted = submission({**body, "sweep": {"seed": [6, 7]}})
     sweep = submit_sweep(db, wanted, actor="t")
     assert cockpit("edit", "2", "--not-before", "none").code == 0
-    assert views.get_job(db, 2).not_before is None
+    assert jobs.get_job(db, 2).not_before is None
     assert cockpit("edit", "2", "--not-before", LATE).code == 0
     control.edit(db, sweep.job_ids[0], {"not_before": f"{LATE} UTC"}, actor="t")
 
-    starts = [views.get_job(db, job_id).not_before for job_id in (2, 3, *sweep.job_ids)]
+    starts = [jobs.get_job(db, job_id).not_before for job_id in (2, 3, *sweep.job_ids)]
     assert starts == [LATE_THERE, LATE_THERE, LATE_THERE + 5.5 * 3600, LATE_THERE]
 
 
@@ -168,7 +168,7 @@ def test_an_expiry_is_one_of_the_zone_that_is_set_with_it() -> None:
 @pytest.mark.usefixtures("in_kolkata")
 def test_a_command_tells_its_times_there_too(cockpit: Callable[..., Said], db: Database) -> None:
     """And leaves the zone behind when it ends."""
-    created = views.get_job(db, 1).created_at
+    created = jobs.get_job(db, 1).created_at
 
     said = cockpit("show", "1")
 

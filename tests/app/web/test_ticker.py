@@ -30,7 +30,7 @@ from worker.db.connection import Database
 from worker.db.tables import lane
 from worker.queue.states import State
 from worker.queue.submit import enqueue
-from worker.read import jobs as views
+from worker.read import jobs
 from worker.read.lane import lane_status
 from worker.schedule.policy import Policy, arm, disarm
 from worker.settings import WorkerSettings
@@ -93,7 +93,7 @@ def ended(process: psutil.Process) -> bool:
 
 
 def state(db: Database, job_id: int) -> State:
-    return views.get_job(db, job_id).state
+    return jobs.get_job(db, job_id).state
 
 
 @pytest.mark.usefixtures("patient")
@@ -122,7 +122,7 @@ def test_the_end_of_the_web_process_does_not_touch_a_run(
     job_id = enqueue(db, "patient", {}, actor="test")
     with Served() as served:
         _post(served.url)
-        eventually(lambda: views.get_job(db, job_id).result.get("step") == 1, "the job runs")
+        eventually(lambda: jobs.get_job(db, job_id).result.get("step") == 1, "the job runs")
         drain = psutil.Process(lane_status(db, settings.lane).pid)
         assert os.getsid(drain.pid) == drain.pid != os.getsid(served.child.pid)
         served.child.send_signal(sign)
@@ -155,7 +155,7 @@ def test_the_armed_timer_runs_the_queue_in_a_drain_of_its_own(
         drains = application.state.drains
         eventually(lambda: drains.alive() == 0, "the drain has ended and was reaped")
 
-    assert {entry.actor.partition(":")[0] for entry in views.audit(db, job_id)} == {"test", "drain"}
+    assert {entry.actor.partition(":")[0] for entry in jobs.audit(db, job_id)} == {"test", "drain"}
 
 
 @pytest.mark.requirement("LN-02")
@@ -185,7 +185,7 @@ def test_a_tick_that_meets_crons_drain_leaves_the_lane_to_it(
     """Tick and cron may both be set up: the second to come ends, and nobody is alarmed."""
     job_id = enqueue(db, "patient", {}, actor="test")
     cron = spawn_cockpit(["drain"], settings, "cron.log")
-    eventually(lambda: views.get_job(db, job_id).result.get("step") == 1, "cron's drain runs it")
+    eventually(lambda: jobs.get_job(db, job_id).result.get("step") == 1, "cron's drain runs it")
     drains = Drains(db, settings)
 
     drains.run_now()

@@ -17,7 +17,7 @@ from worker.db.connection import Database
 from worker.db.tables import job
 from worker.queue.states import State
 from worker.queue.submit import claim
-from worker.read import jobs as views
+from worker.read import jobs
 
 Tally = Callable[..., int]
 pytestmark = pytest.mark.requirement("JB-08")
@@ -39,7 +39,7 @@ def test_a_settled_attempt_is_charged_up_to_its_settlement(db: Database, tally: 
             orphan(db, started_beat=time.monotonic() - 7)
             hand.settle(taken, to, cause="X" if to is State.FAILED else None)
 
-    rows = views.attempts(db, number)
+    rows = jobs.attempts(db, number)
     assert [(row.n, row.outcome, row.cause, row.lane) for row in rows] == [
         (1, State.QUEUED, None, "cpu"),
         (2, State.FAILED, "X", "cpu"),
@@ -62,9 +62,9 @@ def test_a_dead_supervisors_attempt_is_charged_up_to_its_last_heartbeat(
     with hold_lane(db, db.settings) as lease:
         rescue(lease, LocalRunner(db.settings))
 
-    (row,) = views.attempts(db, number)
+    (row,) = jobs.attempts(db, number)
     assert (row.seconds, row.ended_at, row.outcome) == (60, died, State.QUEUED)
-    assert views.get_job(db, number).state is State.QUEUED
+    assert jobs.get_job(db, number).state is State.QUEUED
 
 
 @pytest.mark.parametrize("step", [3600, -3600])
@@ -79,7 +79,7 @@ def test_a_wall_clock_that_is_corrected_charges_nobody(
         orphan(db, attempt_started_at=time.time() - step)
         hand.settle(taken, State.SUCCEEDED)
 
-    assert views.attempts(db, number)[0].seconds < 60
+    assert jobs.attempts(db, number)[0].seconds < 60
 
 
 def test_the_heartbeat_moves_both_clocks(db: Database, tally: Tally) -> None:

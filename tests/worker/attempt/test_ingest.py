@@ -20,7 +20,7 @@ from worker.estimate.time_left import left_s
 from worker.lane.lease import Lease, LeaseLostError
 from worker.queue.states import State
 from worker.queue.submit import claim
-from worker.read import jobs as views
+from worker.read import jobs
 
 
 @pytest.fixture
@@ -210,8 +210,8 @@ def test_a_crash_between_any_two_events_neither_loses_nor_doubles_one(
         ingest(lease, run).pull()
         ingest(lease, run).pull()
 
-    assert views.metrics(db, 1) == {"pool/score": [(n, n / 10) for n in range(1, 6)]}
-    assert views.get_job(db, 1).result == {"status": "running", "step": 5, "pool_score": 0.5}
+    assert jobs.metrics(db, 1) == {"pool/score": [(n, n / 10) for n in range(1, 6)]}
+    assert jobs.get_job(db, 1).result == {"status": "running", "step": 5, "pool_score": 0.5}
     with db.read() as conn:
         read = conn.execute(select(job.c.ingested_seq, job.c.ingested_offset)).one()
     assert tuple(read) == (11, run.events.stat().st_size)
@@ -228,12 +228,12 @@ def test_a_torn_last_line_is_read_when_it_is_whole(
 
     run.events.write_bytes(whole + line[:30])
     follower.pull()
-    first = views.metrics(db, 1)["pool/score"]
+    first = jobs.metrics(db, 1)["pool/score"]
     run.events.write_bytes(whole + line)
     follower.pull()
 
     assert first == [(1, 0.1)]
-    assert views.metrics(db, 1)["pool/score"] == [(1, 0.1), (2, 0.2)]
+    assert jobs.metrics(db, 1)["pool/score"] == [(1, 0.1), (2, 0.2)]
 
 
 @pytest.mark.requirement("LN-10")
@@ -262,7 +262,7 @@ def test_a_new_attempt_supersedes_later_steps_of_the_one_before(
 
     ingest(lease, run).pull()
 
-    found = views.metrics(db, 1)
+    found = jobs.metrics(db, 1)
     assert found["pool/score"] == pool
     assert found.get("warmup/loss") == warmup
 
@@ -282,7 +282,7 @@ def test_a_file_that_lost_its_end_is_read_anew(
     step(log(), 2, 0.7)
     last.pull()
 
-    assert views.metrics(db, 1)["pool/score"] == [(1, 0.1), (2, 0.7)]
+    assert jobs.metrics(db, 1)["pool/score"] == [(1, 0.1), (2, 0.7)]
     assert last.result["pool_score"] == 0.7
 
 
@@ -297,8 +297,8 @@ def test_a_late_supervisors_events_are_not_written(
     with pytest.raises(LeaseLostError):
         late.pull()
 
-    assert views.metrics(db, 1) == {}
-    assert views.get_job(db, 1).result == {}
+    assert jobs.metrics(db, 1) == {}
+    assert jobs.get_job(db, 1).result == {}
 
 
 @pytest.mark.requirement("LN-10")
@@ -313,18 +313,18 @@ def test_a_phase_change_or_a_gate_is_shown_at_once_and_the_rest_is_throttled(
 
     events.write("progress", step=2)
     follower.pull()
-    assert views.get_job(db, 1).result["step"] == 1
+    assert jobs.get_job(db, 1).result["step"] == 1
     events.write("progress", phase="training")
     follower.pull()
-    assert views.get_job(db, 1).result["step"] == 2
+    assert jobs.get_job(db, 1).result["step"] == 2
     events.write("progress", step=3)
     events.write("gate", step=3, split="select", score=0.5, n=1, ci95=[0, 1])
     follower.pull()
-    assert views.get_job(db, 1).result["step"] == 3
+    assert jobs.get_job(db, 1).result["step"] == 3
     events.write("progress", step=4)
     follower.pull()
     follower.flush()
-    assert views.get_job(db, 1).result["step"] == 4
+    assert jobs.get_job(db, 1).result["step"] == 4
 
 
 def test_lines_that_no_reader_can_use_keep_nobody_from_what_follows(
@@ -347,11 +347,11 @@ def test_lines_that_no_reader_can_use_keep_nobody_from_what_follows(
     follower.pull()
     follower.flush()
 
-    shown = views.get_job(db, 1).result
+    shown = jobs.get_job(db, 1).result
     assert shown[LEFT_OUT] == {"n": 3, "first": "a line before event 5 is no event"}
     assert (shown["domain"], shown["adv_spread"], shown["pool_score"]) == ("\ufffd", None, 0.5)
-    assert views.metrics(db, 1) == {"a\ufffd": [(1, 1.0)], "pool/score": [(1, 0.5)]}
+    assert jobs.metrics(db, 1) == {"a\ufffd": [(1, 1.0)], "pool/score": [(1, 0.5)]}
     with db.write_tx() as conn:
         conn.execute(update(job).values(state=State.FAILED))
     assert not reindex(db, 1).changed
-    assert views.get_job(db, 1).result == shown
+    assert jobs.get_job(db, 1).result == shown

@@ -19,12 +19,12 @@ from worker.db.tables import job, metric
 from worker.drain import drain
 from worker.queue.lookup import JobNotFoundError
 from worker.queue.refusals import NoEventsError
-from worker.read import jobs as views
+from worker.read import jobs
 from worker.settings import WorkerSettings
 
 
 def projections(db: Database, number: int) -> tuple[Any, Any]:
-    return views.get_job(db, number).result, views.metrics(db, number)
+    return jobs.get_job(db, number).result, jobs.metrics(db, number)
 
 
 def forget(db: Database) -> None:
@@ -45,7 +45,7 @@ def test_rebuilt_is_live_after_a_kill_in_the_middle_and_after_the_end(
     go = tmp_path / "go"
     number = tally(pace=str(go), steps=4)
     doomed = start_drain()
-    eventually(lambda: views.get_job(db, number).result.get("step"), "the first step", 60)
+    eventually(lambda: jobs.get_job(db, number).result.get("step"), "the first step", 60)
     doomed.signal(signal.SIGKILL)
     doomed.finish()
     drain(settings, scheduled=True)
@@ -77,7 +77,7 @@ def test_a_resumed_job_goes_on_from_a_rebuilt_row(
     go = tmp_path / "go"
     number = tally(pace=str(go), steps=4)
     stopped = start_drain()
-    eventually(lambda: views.get_job(db, number).result.get("step"), "the first step", 60)
+    eventually(lambda: jobs.get_job(db, number).result.get("step"), "the first step", 60)
     stopped.signal(signal.SIGTERM)
     stopped.finish()
 
@@ -86,7 +86,7 @@ def test_a_resumed_job_goes_on_from_a_rebuilt_row(
     go.touch()
     drain(settings)
 
-    pool = [(step, round(score * 10)) for step, score in views.metrics(db, number)["pool/score"]]
+    pool = [(step, round(score * 10)) for step, score in jobs.metrics(db, number)["pool/score"]]
     assert pool == [(1, 1), (2, 2), (3, 3), (4, 4)]
 
 
@@ -96,7 +96,7 @@ def test_a_running_job_is_not_rebuilt(
     """Its supervisor is the only writer."""
     number = tally(pace=str(tmp_path / "go"))
     start_drain()
-    eventually(lambda: views.get_job(db, number).result.get("step"), "the first step", 60)
+    eventually(lambda: jobs.get_job(db, number).result.get("step"), "the first step", 60)
 
     with pytest.raises(JobRunningError, match=f"job {number} is running; reindex it when"):
         reindex(db, number)
@@ -119,7 +119,7 @@ def test_a_result_whose_events_are_gone_stays_as_it_is(
     number = tally()
     drain(settings)
     live = projections(db, number)
-    run = RunDir(views.get_job(db, number).run_dir)
+    run = RunDir(jobs.get_job(db, number).run_dir)
     run.events.unlink()
     if left == "an empty file":
         run.events.touch()
@@ -141,11 +141,11 @@ def test_the_memory_trace_is_rebuilt_from_the_attempts_files(
     """What was measured beside the engine stands in no event, but in a file of the attempt."""
     number = tally()
     drain(settings)
-    live = views.get_job(db, number)
+    live = jobs.get_job(db, number)
     (RunDir(live.run_dir).attempt(1).root / "mem_trace.json").unlink()
 
     reindex(db, number)
 
-    rebuilt = views.get_job(db, number).result
+    rebuilt = jobs.get_job(db, number).result
     assert "mem_trace" in live.result
     assert "mem_trace" not in rebuilt

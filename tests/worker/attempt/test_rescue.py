@@ -19,7 +19,7 @@ from worker.db.connection import Database
 from worker.db.tables import job
 from worker.queue.states import State
 from worker.queue.submit import claim
-from worker.read import jobs as views
+from worker.read import jobs
 from worker.settings import WorkerSettings
 
 
@@ -60,9 +60,9 @@ def test_a_rescue_finishes_the_fold_of_the_dead_attempt(
 
     assert [settled.state for settled in rescued(db, settings)] == [State.QUEUED]
 
-    row = views.get_job(db, orphan)
+    row = jobs.get_job(db, orphan)
     assert row.result == {"status": "running", "phase": "training", "step": 7}
-    assert views.metrics(db, orphan) == {"pool/score": [(7, 0.5)]}
+    assert jobs.metrics(db, orphan) == {"pool/score": [(7, 0.5)]}
 
 
 def test_an_engine_that_had_finished_is_not_run_again(
@@ -77,7 +77,7 @@ def test_an_engine_that_had_finished_is_not_run_again(
     )
 
     assert [settled.state for settled in rescued(db, settings)] == [State.SUCCEEDED]
-    assert views.get_job(db, orphan).result["total"] == 3
+    assert jobs.get_job(db, orphan).result["total"] == 3
 
 
 @pytest.mark.parametrize(
@@ -103,7 +103,7 @@ def test_a_job_that_lost_too_many_attempts_fails_with_the_cause(
         conn.execute(update(job).values(rescues=settings.max_attempts - 1))
 
     assert [settled.cause for settled in rescued(db, settings)] == ["LOST"]
-    assert views.get_job(db, orphan).state is State.FAILED
+    assert jobs.get_job(db, orphan).state is State.FAILED
 
 
 def test_a_job_that_was_stopped_in_order_loses_no_attempt(
@@ -143,4 +143,4 @@ def test_a_running_job_of_another_lane_is_left_alone(
     other = settings.model_copy(update={"lane": "gpu1"})
 
     assert rescued(db, other) == []
-    assert views.get_job(db, orphan).state is State.RUNNING
+    assert jobs.get_job(db, orphan).state is State.RUNNING

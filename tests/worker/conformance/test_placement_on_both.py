@@ -16,7 +16,7 @@ from worker.queue.states import State
 from worker.queue.submission import submission
 from worker.queue.submit import enqueue, look, submit
 from worker.queue.sweeps import submit_sweep
-from worker.read import jobs as views
+from worker.read import jobs
 
 
 def put(db: Database, *, force: bool = True, **placement: Any) -> int:
@@ -31,13 +31,13 @@ def test_order_deferrals_and_filters_are_the_same(db: Database) -> None:
     order.move_to_top(db, first, actor="test")
     control.edit(db, late, {"priority": 3}, actor="test")
 
-    assert [row.id for row in views.next_jobs(db)] == [first, urgent, late, child]
-    assert [row.id for row in views.list_jobs(db, tag="a", state=State.QUEUED)] == [urgent]
+    assert [row.id for row in jobs.next_jobs(db)] == [first, urgent, late, child]
+    assert [row.id for row in jobs.list_jobs(db, tag="a", state=State.QUEUED)] == [urgent]
     assert look(db, now=time.time() + 3601).due
     with by_hand(db) as hand:
         assert hand.order() == [first, urgent, child]
-    assert views.counts(db)[State.SUCCEEDED] == 3
-    assert [row.outcome for row in views.attempts(db, first)] == [State.SUCCEEDED]
+    assert jobs.counts(db)[State.SUCCEEDED] == 3
+    assert [row.outcome for row in jobs.attempts(db, first)] == [State.SUCCEEDED]
 
 
 @pytest.mark.requirement("JB-03", "JB-12", "JB-13")
@@ -46,8 +46,8 @@ def test_keys_sweeps_and_finished_results_are_the_same(db: Database) -> None:
     wanted = submission({"kind": "tally", "sweep": {"seed": [1, 2]}})
     made = submit_sweep(db, wanted, actor="test", key="k")
     assert submit_sweep(db, wanted, actor="test", key="k") == made._replace(repeated=True)
-    assert views.get_sweep(db, made.sweep_id).axes == {"seed": [1, 2]}
-    assert views.get_job(db, made.job_ids[1]).sweep_point == {"seed": 2}
+    assert jobs.get_sweep(db, made.sweep_id).axes == {"seed": [1, 2]}
+    assert jobs.get_job(db, made.job_ids[1]).sweep_point == {"seed": 2}
     with by_hand(db) as hand:
         hand.order()
 

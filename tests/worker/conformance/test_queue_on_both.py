@@ -27,8 +27,7 @@ from worker.lane.lease import LaneHeldError, Lease, LeaseLostError
 from worker.lane.process_id import ProcessIdentity
 from worker.queue.states import State, note
 from worker.queue.submit import claim, enqueue
-from worker.read import feed
-from worker.read import jobs as views
+from worker.read import feed, jobs
 from worker.read.lane import lane_status
 from worker.settings import WorkerSettings
 
@@ -68,11 +67,11 @@ def test_every_move_is_counted_and_announced_in_the_statement_that_records_it(
     number = tally()
     moved: list[tuple[str, int | None]] = [("job", number), ("board", number)]
     assert news() == moved
-    assert views.counts(db)[State.QUEUED] == 1
+    assert jobs.counts(db)[State.QUEUED] == 1
     with db.write_tx() as conn:
         note(conn, number, State.QUEUED, actor="ada", why="moved to the front")
     assert news() == moved
-    assert views.counts(db)[State.QUEUED] == 1  # a note moves nothing
+    assert jobs.counts(db)[State.QUEUED] == 1  # a note moves nothing
 
     with hold_lane(db, settings) as lease:
         assert news() == [("lane", None)]
@@ -87,7 +86,7 @@ def test_every_move_is_counted_and_announced_in_the_statement_that_records_it(
         write_verdict(lease, number, 1, Verdict(State.SUCCEEDED, "done"))
         assert news() == [*moved, ("lane", None)]
     assert news() == [("lane", None)]
-    counts = views.counts(db)
+    counts = jobs.counts(db)
     assert {state: n for state, n in counts.items() if n} == {State.SUCCEEDED: 1}
 
 
@@ -146,14 +145,14 @@ def test_a_job_goes_from_the_queue_through_an_engine_to_its_result(
         (first, State.SUCCEEDED),
         (second, State.FAILED),
     ]
-    assert views.get_job(db, first).result["total"] == 3
-    assert views.metrics(db, first)["pool/score"] == [(1, 0.1), (2, 0.2), (3, 0.3)]
-    assert [row.to_state for row in views.audit(db, first)] == [
+    assert jobs.get_job(db, first).result["total"] == 3
+    assert jobs.metrics(db, first)["pool/score"] == [(1, 0.1), (2, 0.2), (3, 0.3)]
+    assert [row.to_state for row in jobs.audit(db, first)] == [
         State.QUEUED,
         State.RUNNING,
         State.SUCCEEDED,
     ]
-    counted = Counter({state: n for state, n in views.counts(db).items() if n})
+    counted = Counter({state: n for state, n in jobs.counts(db).items() if n})
     assert counted == {State.SUCCEEDED: 1, State.FAILED: 1}
     assert not lane_status(db, "cpu").held
 
@@ -161,7 +160,7 @@ def test_a_job_goes_from_the_queue_through_an_engine_to_its_result(
 @pytest.mark.requirement("JB-04")
 def test_claimers_at_the_same_time_get_each_job_once(db: Database, tally: Tally) -> None:
     """Four claimers, thirty jobs: no job twice, none left, first in first out for each."""
-    jobs = [tally() for _ in range(30)]
+    numbers = [tally() for _ in range(30)]
     taken: dict[int, list[int]] = {n: [] for n in range(4)}
     start = threading.Barrier(4)
 
@@ -176,9 +175,9 @@ def test_claimers_at_the_same_time_get_each_job_once(db: Database, tally: Tally)
     for thread in claimers:
         thread.join(60)
 
-    assert sorted(number for mine in taken.values() for number in mine) == jobs
+    assert sorted(number for mine in taken.values() for number in mine) == numbers
     assert all(mine == sorted(mine) for mine in taken.values())
-    assert views.counts(db)[State.RUNNING] == 30
+    assert jobs.counts(db)[State.RUNNING] == 30
 
 
 @pytest.mark.requirement("JB-04")
@@ -192,15 +191,15 @@ def test_a_stale_fence_changes_nothing(
         stale = Lease(db, "cpu", first.fence)
     with hold_lane(db, settings) as second:
         assert second.fence == stale.fence + 1
-        before = views.get_job(db, number)
+        before = jobs.get_job(db, number)
 
         with pytest.raises(LeaseLostError):
             stale.keep()
         with pytest.raises(LeaseLostError):
             write_verdict(stale, number, 1, Verdict(State.SUCCEEDED, "late"))
 
-        assert views.get_job(db, number) == before
-        assert len(views.audit(db, number)) == 2
+        assert jobs.get_job(db, number) == before
+        assert len(jobs.audit(db, number)) == 2
 
 
 @pytest.mark.requirement("JB-08")
@@ -224,7 +223,7 @@ def test_an_orphan_of_another_boot_is_settled_at_once(
         settled = rescue(lease, LocalRunner(settings))
 
     assert [(s.job_id, s.state) for s in settled] == [(number, State.QUEUED)]
-    assert "its supervisor or the machine died" in views.audit(db, number)[-1].why
+    assert "its supervisor or the machine died" in jobs.audit(db, number)[-1].why
 
 
 def test_a_second_holder_is_refused_while_the_first_one_lives(
@@ -264,7 +263,7 @@ def test_what_a_crashing_engine_said_can_be_kept_whatever_it_was(
             lease, number, 1, Verdict(State.FAILED, "crash", "CRASH", "said: \0 \U0001f300")
         )
 
-    error = views.get_job(db, number).error
+    error = jobs.get_job(db, number).error
     assert error is not None
     assert error.startswith("said: ")
     assert error.endswith(" \U0001f300")

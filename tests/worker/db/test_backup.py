@@ -21,7 +21,7 @@ from worker.db.connection import Database, DatabaseError, open_database, shown
 from worker.drain import drain
 from worker.lane.machine_lock import drains_of_data
 from worker.queue.states import State
-from worker.read import jobs as views
+from worker.read import jobs
 from worker.read.diagnosis import diagnose
 from worker.read.lane import lane_status
 from worker.settings import WorkerSettings
@@ -57,7 +57,7 @@ def test_a_copy_made_while_jobs_are_enqueued_is_whole(
     lose_database(settings)
     restore(settings, tmp_path / "copies" / "night.db", drains={})
     with open_database(settings) as again:
-        queued = views.counts(again)[State.QUEUED]
+        queued = jobs.counts(again)[State.QUEUED]
         with again.read() as conn:
             rows = conn.exec_driver_sql("SELECT count(*) FROM job").scalar_one()
             audit = conn.exec_driver_sql("SELECT count(*) FROM job_event").scalar_one()
@@ -235,7 +235,7 @@ def test_after_a_way_back_no_job_finds_the_run_directory_of_another(
     drain(settings)
 
     assert new == lost + 1
-    result = views.get_job(db, new).result
+    result = jobs.get_job(db, new).result
     assert (result["step"], result.get("resumed_from")) == (2, None)
     assert evidence(settings, lost) == before
 
@@ -254,7 +254,7 @@ def test_after_a_way_back_an_attempt_writes_over_no_earlier_one(
     restore(settings, tmp_path / "copy.db", drains={})
     drain(settings)
 
-    seen = views.get_job(db, number)
+    seen = jobs.get_job(db, number)
     assert (seen.state, seen.attempt) == (State.SUCCEEDED, 2)
     assert (settings.runs_dir / str(number) / "attempts/001/job.json").read_bytes() == first
 
@@ -274,11 +274,11 @@ def test_a_run_directory_under_a_database_put_back_by_hand_moves_aside(
     drain(settings)
 
     assert new == lost
-    result = views.get_job(db, new).result
+    result = jobs.get_job(db, new).result
     assert (result["step"], result.get("resumed_from")) == (2, None)
     place = settings.runs_dir / f"{lost}.before-1"
     assert (place / "checkpoints/step-000003").is_dir()
-    assert str(place) in " ".join(event.why for event in views.audit(db, new))
+    assert str(place) in " ".join(event.why for event in jobs.audit(db, new))
 
 
 def evidence(settings: WorkerSettings, number: int) -> dict[str, bytes]:
@@ -314,11 +314,11 @@ def test_a_database_lost_under_a_program_is_no_empty_one(
     lose_database(settings)
 
     with pytest.raises(DatabaseError, match=r"unable to open.*cockpit db restore FILE"):
-        views.counts(db)
+        jobs.counts(db)
     assert not (settings.data_dir / "nightlane.db").exists()
 
     restore(settings, tmp_path / "copy.db", drains={})
-    assert not any(views.counts(db).values())
+    assert not any(jobs.counts(db).values())
 
 
 @pytest.mark.parametrize(

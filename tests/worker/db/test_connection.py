@@ -18,8 +18,7 @@ from worker.db import dialects
 from worker.db.connection import Database, DatabaseError, known_versions, open_database
 from worker.queue.states import State
 from worker.queue.submit import enqueue
-from worker.read import feed
-from worker.read import jobs as views
+from worker.read import feed, jobs
 from worker.settings import WorkerSettings
 
 
@@ -43,7 +42,7 @@ def test_each_state_has_its_counter_from_the_start(db: Database) -> None:
         states = conn.exec_driver_sql("SELECT state FROM state_count").scalars().all()
 
     assert set(states) == set(State)
-    assert views.counts(db) == dict.fromkeys(State, 0)
+    assert jobs.counts(db) == dict.fromkeys(State, 0)
 
 
 def test_sqlite_runs_in_wal_with_full_sync_and_foreign_keys(db: Database) -> None:
@@ -168,7 +167,7 @@ def test_threads_that_write_and_read_at_once_get_in_each_others_way_nowhere(db: 
         made = []
         for seed in range(first, first + 6):
             made.append(enqueue(db, "tally", {"seed": seed}, actor="test"))
-            assert views.get_job(db, made[-1]).state is State.QUEUED
+            assert jobs.get_job(db, made[-1]).state is State.QUEUED
         return made
 
     with ThreadPoolExecutor(12) as pool:
@@ -177,4 +176,4 @@ def test_threads_that_write_and_read_at_once_get_in_each_others_way_nowhere(db: 
         ]
 
     assert sorted(made) == list(range(1, 73))
-    assert views.counts(db)[State.QUEUED] == 72
+    assert jobs.counts(db)[State.QUEUED] == 72

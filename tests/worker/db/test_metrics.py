@@ -16,8 +16,7 @@ from worker.db.metrics import SIZES
 from worker.db.tables import metric, metric_rollup
 from worker.queue.pruning import prune_one
 from worker.queue.submit import enqueue
-from worker.read import jobs as views
-from worker.read import series
+from worker.read import jobs, series
 from worker.read.series import Steps
 
 
@@ -162,4 +161,4 @@ def test_a_prune_drops_rollups_with_their_rows(db: Database) -> None:
 
     prune_one(db, number, actor="test")
 
-    assert set(series.summaries(db, number)) == set(views.metrics(db, number)) == {"heldout/select"}
+    assert set(series.summaries(db, number)) == set(jobs.metrics(db, number)) == {"heldout/select"}

@@ -19,7 +19,7 @@ import json, os, subprocess, sys, threading, time
 from pathlib import Path
 from worker.db.connection import DatabaseError, open_database
 from worker.drain import drain
-from worker.read import jobs as views
+from worker.read import jobs
 from worker.queue.submit import enqueue
 from worker.settings import WorkerSettings
 from tests.deadline import eventually

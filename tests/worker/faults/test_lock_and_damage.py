@@ -15,7 +15,7 @@ from worker.db import dialects
 from worker.db.connection import Database, DatabaseError, open_database
 from worker.drain import drain
 from worker.queue.states import State
-from worker.read import jobs as views
+from worker.read import jobs
 from worker.settings import WorkerSettings
 
 HELD_S = float(os.environ.get("NIGHTLANE_TEST_HELD_LOCK_S", "2"))
@@ -38,7 +38,7 @@ def test_a_run_outlives_a_write_lock_held_for_longer_than_its_lease(
     go = tmp_path / "go"
     number = tally(pace=str(go))
     running = start_drain()
-    eventually(lambda: views.get_job(db, number).result.get("step"), "the first step", 60)
+    eventually(lambda: jobs.get_job(db, number).result.get("step"), "the first step", 60)
 
     with db.write_tx():
         until = time.monotonic() + HELD_S
@@ -52,7 +52,7 @@ def test_a_run_outlives_a_write_lock_held_for_longer_than_its_lease(
     assert (code, out) == (0, f"[({number}, 'succeeded')]\n")
     assert "trying again" in err
     assert "can be written again" in err
-    assert views.get_job(db, number).attempt == 1
+    assert jobs.get_job(db, number).attempt == 1
 
 
 def test_a_lock_that_lasts_is_a_clear_error_for_whoever_enqueues(
@@ -68,7 +68,7 @@ def test_a_lock_that_lasts_is_a_clear_error_for_whoever_enqueues(
         tally()
 
     assert refusal.value.retryable
-    assert views.counts(db)[State.QUEUED] == 0
+    assert jobs.counts(db)[State.QUEUED] == 0
 
 
 def test_a_damaged_file_is_an_error_with_the_way_back(
@@ -86,7 +86,7 @@ def test_a_damaged_file_is_an_error_with_the_way_back(
             stream.write(b"\xff" * 4096)
     evidence = path.read_bytes()
 
-    for door in (lambda: views.list_jobs(db), lambda: drain(settings)):
+    for door in (lambda: jobs.list_jobs(db), lambda: drain(settings)):
         with pytest.raises(DatabaseError, match="cockpit db restore FILE") as refusal:
             door()
         assert not refusal.value.retryable

@@ -18,7 +18,6 @@ from engine.contract.run_dir import RunDir
 from tests.worker.holding import hold_lane
 from worker.db.connection import Database
 from worker.db.tables import job, lane
-from worker.lane import lease as lock
 from worker.lane.lease import LaneHeldError, Lease, LeaseLostError
 from worker.lane.machine_lock import LockDirectoryError
 from worker.lane.process_id import ProcessIdentity
@@ -168,7 +167,7 @@ def test_a_holder_that_claimed_once_more_before_it_was_killed_is_replaced_all_th
         with db.write_tx() as conn:
             conn.execute(update(lane).values(fence=lane.c.fence + 1))
 
-    monkeypatch.setattr(lock, "_end_attempts", claimed_meanwhile)
+    monkeypatch.setattr("worker.lane.lease._end_attempts", claimed_meanwhile)
 
     with hold_lane(db, settings) as lease:
         assert lease.fence == 3
@@ -185,7 +184,7 @@ def test_a_newcomer_that_took_the_lane_meanwhile_keeps_it(
         with db.write_tx() as conn:
             conn.execute(update(lane).values(fence=lane.c.fence + 1, holder="another:2:2"))
 
-    monkeypatch.setattr(lock, "_end_attempts", was_faster)
+    monkeypatch.setattr("worker.lane.lease._end_attempts", was_faster)
 
     with pytest.raises(LaneHeldError, match="a drain that was faster"), hold_lane(db, settings):
         pass

@@ -23,7 +23,7 @@ from worker.lane.resident import owed, returns_gb, run_command
 from worker.queue.deferral import Reason
 from worker.queue.states import State
 from worker.queue.submit import enqueue
-from worker.read import jobs as views
+from worker.read import jobs
 from worker.schedule.autonomy import switch_off
 from worker.settings import WorkerSettings
 
@@ -94,7 +94,7 @@ def test_the_resident_is_down_while_a_job_runs_and_up_after_every_ending(
 
     drain(settings)
 
-    assert views.get_job(db, number).state is state
+    assert jobs.get_job(db, number).state is state
     assert lives.up()
     assert not owed(db)
     assert [what for what in events(db) if what.startswith("resident")] == [
@@ -133,7 +133,7 @@ def test_it_is_really_down_while_the_job_runs(
     go = tmp_path / "go"
     first, second = tally(pace=str(go)), tally(steps=1)
     running = start_drain()
-    eventually(lambda: views.get_job(db, first).result.get("step"), "the job runs")
+    eventually(lambda: jobs.get_job(db, first).result.get("step"), "the job runs")
     down = not lives.up()
     debt = owed(db)
 
@@ -142,7 +142,7 @@ def test_it_is_really_down_while_the_job_runs(
 
     assert down
     assert debt
-    assert views.get_job(db, second).state is State.SUCCEEDED
+    assert jobs.get_job(db, second).state is State.SUCCEEDED
     assert events(db).count("resident-stopped") == events(db).count("resident-restored") == 1
     assert lives.up()
 
@@ -160,7 +160,7 @@ def test_a_drain_that_was_killed_leaves_a_debt_that_the_next_one_pays_unarmed(
     settings = served()
     number = tally(pace=str(tmp_path / "go"))
     doomed = start_drain()
-    eventually(lambda: views.get_job(db, number).result.get("step"), "the job runs")
+    eventually(lambda: jobs.get_job(db, number).result.get("step"), "the job runs")
     doomed.signal(signal.SIGKILL)
     doomed.finish()
     assert not lives.up()
@@ -205,7 +205,7 @@ def test_a_stop_command_that_hangs_puts_the_jobs_off(
 
     assert time.monotonic() - began < 15
     for number in (first, second):
-        waiting = views.get_job(db, number)
+        waiting = jobs.get_job(db, number)
         assert waiting.state is State.QUEUED
         assert waiting.waits_for is not None
         assert waiting.waits_for.reason == Reason.RESIDENT_STUCK
@@ -228,7 +228,7 @@ def test_a_check_that_does_not_answer_is_no_proof_that_the_model_is_down(
     drain(settings)
 
     (lives.home / "mute").unlink()
-    waiting = views.get_job(db, number).waits_for
+    waiting = jobs.get_job(db, number).waits_for
     assert waiting is not None
     assert waiting.reason == Reason.RESIDENT_STUCK
     assert lives.up()
@@ -246,7 +246,7 @@ def test_a_stop_that_gives_no_memory_back_is_no_stop(
 
     drain(settings)
 
-    waiting = views.get_job(db, number).waits_for
+    waiting = jobs.get_job(db, number).waits_for
     assert waiting is not None
     assert waiting.reason == Reason.RESIDENT_STUCK
     assert "0.0 GB of 10.0 GB came back" in waiting.detail
@@ -284,7 +284,7 @@ def test_a_model_that_does_not_start_stays_owed_until_it_does(
 
     drain(settings)
 
-    assert views.get_job(db, number).state is State.SUCCEEDED
+    assert jobs.get_job(db, number).state is State.SUCCEEDED
     assert owed(db)
     [failed] = [e for e in decisions.newest(db, "cpu", 50) if e.what == "resident-not-restored"]
     assert "no such model" in failed.detail
@@ -340,7 +340,7 @@ def test_a_job_that_does_not_fit_even_then_is_put_off_and_the_model_comes_back(
 
     drain(settings)
 
-    waiting = views.get_job(db, number).waits_for
+    waiting = jobs.get_job(db, number).waits_for
     assert waiting is not None
     assert waiting.reason == Reason.OOM_ENVELOPE
     assert lives.up()

@@ -20,7 +20,7 @@ from worker.lane import strays
 from worker.lane.process_id import ProcessIdentity
 from worker.lane.strays import marked
 from worker.queue.states import State
-from worker.read import jobs as views
+from worker.read import jobs
 from worker.settings import WorkerSettings
 
 STRAY = """
@@ -180,4 +180,4 @@ def test_strays_of_a_killed_drain_are_gone_before_the_next_one_takes_the_lane(
     drain(settings)
 
     assert not stray.alive()
-    assert views.get_job(db, number).state is State.SUCCEEDED
+    assert jobs.get_job(db, number).state is State.SUCCEEDED

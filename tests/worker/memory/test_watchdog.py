@@ -28,7 +28,7 @@ from worker.memory.rule import (
 )
 from worker.memory.trace import MemTrace, mem_trace_of, memory_points
 from worker.queue.states import State
-from worker.read import jobs as views
+from worker.read import jobs
 from worker.settings import WorkerSettings
 
 SEED = Limits(8, 4, 2)
@@ -155,7 +155,7 @@ def test_memory_under_the_floor_stops_the_run_with_its_evidence(
 ) -> None:
     """Sentinel with reason, headroom and floor → checkpoint → queued once more → aborted."""
     number = tally(pace=str(tmp_path / "go"), steps=9)
-    run = RunDir(views.get_job(db, number).run_dir)
+    run = RunDir(jobs.get_job(db, number).run_dir)
 
     write_json(run.lineage, {"trials": []})  # as an engine writes one
 
@@ -170,7 +170,7 @@ def test_memory_under_the_floor_stops_the_run_with_its_evidence(
     assert abort.tripped_at is not None
     readings = list(memory_points(run.attempt(1).root))
     assert min(point.free_gb for point in readings) == 3.5, "once a second, for the machine page"
-    trace = views.get_job(db, number).result["mem_trace"]
+    trace = jobs.get_job(db, number).result["mem_trace"]
     assert json.loads(run.lineage.read_bytes()) == {"trials": [], "mem_trace": trace}
     assert trace["phase_used_gb"] == {"training": 96.5}
     assert {key: trace[key] for key in trace if key != "phase_used_gb"} == {
@@ -209,12 +209,12 @@ def test_a_sentry_that_tells_of_its_kill_late_is_heard_all_the_same(
     """It kills first and tells afterwards; on a machine short of memory that can take a while."""
     monkeypatch.setattr("worker.memory.guard.SENTRY", ("-c", LATE_SENTRY))
     number = tally(pace=str(tmp_path / "go"), steps=9, deaf=True)
-    run = RunDir(views.get_job(db, number).run_dir)
+    run = RunDir(jobs.get_job(db, number).run_dir)
 
     report = shortage.drain(run.checkpoint(1).exists, then_gb=1.5)
 
     assert [(settled.state, settled.cause) for settled in report.ran] == [(State.QUEUED, None)]
-    trace = views.get_job(db, number).result["mem_trace"]
+    trace = jobs.get_job(db, number).result["mem_trace"]
     assert (trace["oom_deferred"], trace["min_headroom_gb"]) == (1, 1.5)
 
 
@@ -224,7 +224,7 @@ def test_memory_under_the_hard_floor_kills_and_resumes_once(
 ) -> None:
     """No checkpoint is waited for; the job counts as stopped for memory, not as crashed."""
     number = tally(pace=str(tmp_path / "go"), steps=9, deaf=True)
-    run = RunDir(views.get_job(db, number).run_dir)
+    run = RunDir(jobs.get_job(db, number).run_dir)
 
     report = shortage.drain(run.checkpoint(1).exists, then_gb=1.5)
     go = tmp_path / "go"

@@ -29,11 +29,11 @@ from worker.db.connection import Database
 from worker.db.tables import attempt, job, job_event, lane, state_count
 from worker.lane.lease import Lease, LeaseLostError
 from worker.queue import control, order, pausing
-from worker.queue import submit as queue
 from worker.queue.deferral import wake_due
 from worker.queue.dependencies import IfParentFails
 from worker.queue.refusals import CycleError, ParentFailedError, WrongStateError
 from worker.queue.states import State
+from worker.queue.submit import claim, enqueue
 
 LANES = ("one", "two")
 START = 2_000_000_000.0
@@ -167,9 +167,7 @@ class QueueMachine(RuleBasedStateMachine):
         }
         refused = any(self.model.fails(parent, policy) for parent in after)
         with _expecting(ParentFailedError if refused else None):
-            number = queue.enqueue(
-                self.database, "tally", {}, actor="machine", force=True, **placement
-            )
+            number = enqueue(self.database, "tally", {}, actor="machine", force=True, **placement)
             starts = None if delay is None else self.now + delay
             self.model.jobs[number] = Modelled(
                 priority=priority,
@@ -190,7 +188,7 @@ class QueueMachine(RuleBasedStateMachine):
             one.timed = one.timed and not due
         with self.database.write_tx() as conn:
             wake_due(conn, self.now)
-            taken = queue.claim(conn, lane=name, fence=lease.fence + 1, actor="machine")
+            taken = claim(conn, lane=name, fence=lease.fence + 1, actor="machine")
             if taken:
                 lease.advance(conn, taken.job_id)
         assert (taken and taken.job_id) == self.model.next()

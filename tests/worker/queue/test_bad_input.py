@@ -16,8 +16,7 @@ from worker.queue import control, order
 from worker.queue.states import State
 from worker.queue.submission import submission
 from worker.queue.submit import enqueue, submit
-from worker.read import feed
-from worker.read import jobs as views
+from worker.read import feed, jobs
 
 TREES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=12),
@@ -84,7 +83,7 @@ def test_a_name_may_be_in_any_script(db: Database, name: str) -> None:
     """What joins or turns visible characters belongs to them."""
     number = enqueue(db, "tally", {}, actor="test", name=name)
 
-    assert views.get_job(db, number).name == name
+    assert jobs.get_job(db, number).name == name
 
 
 def refused(verb: Callable[[], object]) -> str | None:
@@ -105,7 +104,7 @@ FIELDS = st.sampled_from(
 @settings(max_examples=60, deadline=None, suppress_health_check=QUIET)
 def test_no_request_breaks_the_door(db: Database, raw: dict[str, Any]) -> None:
     """A job, or an error that explains itself; the counters always say what the table says."""
-    before = views.counts(db)[State.QUEUED]
+    before = jobs.counts(db)[State.QUEUED]
 
     refusal = refused(
         lambda: submit(
@@ -114,7 +113,7 @@ def test_no_request_breaks_the_door(db: Database, raw: dict[str, Any]) -> None:
     )
 
     assert refusal != ""
-    assert views.counts(db)[State.QUEUED] == before + (refusal is None)
+    assert jobs.counts(db)[State.QUEUED] == before + (refusal is None)
 
 
 @given(
@@ -128,10 +127,10 @@ def test_no_request_breaks_the_door(db: Database, raw: dict[str, Any]) -> None:
 def test_no_change_and_no_move_breaks_the_door(db: Database, raw: dict[str, Any]) -> None:
     """The job stays queued, and what was refused changed nothing."""
     number = enqueue(db, "tally", {}, actor="test", force=True)
-    before = views.get_job(db, number)
+    before = jobs.get_job(db, number)
     for verb in (control.edit, order.move):
         assert refused(partial(verb, db, number, raw, actor="test")) != ""
-    after = views.get_job(db, number)
+    after = jobs.get_job(db, number)
     assert after.state is State.QUEUED
     assert after.config == before.config
     control.cancel(db, number, actor="test")

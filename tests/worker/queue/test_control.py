@@ -24,7 +24,7 @@ from worker.queue.lookup import JobNotFoundError
 from worker.queue.refusals import WrongStateError
 from worker.queue.states import State
 from worker.queue.submit import enqueue
-from worker.read import jobs as views
+from worker.read import jobs
 from worker.settings import WorkerSettings
 
 Tally = Callable[..., int]
@@ -42,10 +42,10 @@ def test_a_queued_job_is_cancelled_at_once_and_asking_again_says_so(db: Database
     assert control.cancel(db, number, actor="cli:ada") is Done.AT_ONCE
     assert control.cancel(db, number, actor="cli:ada") is Done.BEFORE
 
-    row = views.get_job(db, number)
+    row = jobs.get_job(db, number)
     assert (row.state, row.waits_for) == (State.CANCELLED, None)
     assert row.finished_at is not None
-    assert [(e.actor, e.to_state) for e in views.audit(db, number)[1:]] == [
+    assert [(e.actor, e.to_state) for e in jobs.audit(db, number)[1:]] == [
         ("cli:ada", State.CANCELLED)
     ]
     with by_hand(db) as hand:
@@ -68,9 +68,9 @@ def test_a_running_job_gets_the_sentinel_with_the_reason(db: Database) -> None:
         abort = run.attempt(1).read_abort()
         assert abort is not None
         assert abort.reason is AbortReason.CANCEL
-        row = views.get_job(db, number)
+        row = jobs.get_job(db, number)
         assert (row.state, row.stop_requested) == (State.RUNNING, "cancel")
-        assert views.audit(db, number)[-1].why == "asked to stop: cancel"
+        assert jobs.audit(db, number)[-1].why == "asked to stop: cancel"
 
 
 def test_a_cancel_outlives_whatever_ends_the_attempt_first(db: Database) -> None:
@@ -83,7 +83,7 @@ def test_a_cancel_outlives_whatever_ends_the_attempt_first(db: Database) -> None
         settled = hand.settle(taken, State.QUEUED)
 
     assert settled.state is State.CANCELLED
-    assert views.get_job(db, number).stop_requested is None
+    assert jobs.get_job(db, number).stop_requested is None
 
 
 @pytest.mark.parametrize(
@@ -113,7 +113,7 @@ def test_a_cancel_that_came_first_is_told_as_a_cancel(
         control.cancel(db, number, actor="test")
         write_verdict(hand.lease, number, taken.attempt, verdict)
 
-    last = views.audit(db, number)[-1]
+    last = jobs.audit(db, number)[-1]
     assert (last.to_state, last.why) == (State.CANCELLED, why)
 
 
@@ -126,7 +126,7 @@ def test_a_job_that_was_faster_than_its_cancel_keeps_its_result(db: Database) ->
         control.cancel(db, number, actor="test")
         hand.settle(taken, State.SUCCEEDED)
 
-    assert views.get_job(db, number).state is State.SUCCEEDED
+    assert jobs.get_job(db, number).state is State.SUCCEEDED
 
 
 def test_a_cancel_that_cannot_be_written_changes_nothing(db: Database) -> None:
@@ -142,7 +142,7 @@ def test_a_cancel_that_cannot_be_written_changes_nothing(db: Database) -> None:
         with pytest.raises(StopRequestError, match=f"job {number} cannot be asked to stop: "):
             control.cancel(db, number, actor="test")
 
-    assert views.get_job(db, number).stop_requested is None
+    assert jobs.get_job(db, number).stop_requested is None
 
 
 def test_a_job_that_is_being_cancelled_is_not_put_back(db: Database) -> None:
@@ -170,7 +170,7 @@ def test_a_job_without_success_can_be_tried_again_as_itself(db: Database, end: S
 
         control.retry(db, number, actor="cli:ada")
 
-        row = views.get_job(db, number)
+        row = jobs.get_job(db, number)
         assert (row.state, row.cause, row.error, row.finished_at) == (
             State.QUEUED,
             None,
@@ -191,7 +191,7 @@ def test_a_success_is_run_again_as_a_new_job(db: Database) -> None:
 
     again = control.retry_fresh(db, number, actor="cli:ada")
 
-    row = views.get_job(db, again)
+    row = jobs.get_job(db, again)
     assert (row.config["steps"], row.name, row.tags, row.priority) == (2, "n", ["a"], 4)
     assert (row.clone_of, row.state, row.attempt) == (number, State.QUEUED, 0)
 
@@ -206,7 +206,7 @@ def test_a_name_that_is_refused_today_is_kept_by_the_copy_of_its_job(db: Databas
 
     again = control.retry_fresh(db, number, actor="test")
 
-    assert views.get_job(db, again).name == "a\nb"
+    assert jobs.get_job(db, again).name == "a\nb"
 
 
 @pytest.mark.parametrize(
@@ -270,7 +270,7 @@ def test_the_audit_of_a_retry_says_from_where_it_goes_on(
 
     control.retry(db, number, actor="test")
 
-    assert views.audit(db, number)[-1].why == f"tried again, from {begins}"
+    assert jobs.audit(db, number)[-1].why == f"tried again, from {begins}"
 
 
 @pytest.mark.parametrize(
@@ -291,7 +291,7 @@ def test_a_paused_queue_gives_nothing_out_and_says_who_paused_it(db: Database) -
     assert pausing.pause(db, actor="cli:ada", why="moving house")
     assert not pausing.pause(db, actor="cli:bob")
 
-    waits = views.get_job(db, number).waits_for
+    waits = jobs.get_job(db, number).waits_for
     assert waits is not None
     assert (waits.reason, waits.detail) == (
         "PAUSED",
@@ -314,7 +314,7 @@ def test_a_drain_leaves_a_paused_queue_alone_and_says_so(
     report = drain(settings)
 
     assert (report.ran, report.paused) == ([], True)
-    assert views.get_job(db, number).attempt == 0
+    assert jobs.get_job(db, number).attempt == 0
 
 
 @pytest.mark.parametrize(
@@ -332,15 +332,15 @@ def test_a_running_engine_stops_at_a_checkpoint_when_it_is_asked_to(
     go = tmp_path / "go"
     number = tally(pace=str(go))
     running = start_drain()
-    eventually(lambda: views.get_job(db, number).result.get("step"), "the first step")
+    eventually(lambda: jobs.get_job(db, number).result.get("step"), "the first step")
 
     assert verb(db, number, actor="cli:ada") is Done.ASKED
-    eventually(lambda: views.attempts(db, number), "the end of the attempt")
+    eventually(lambda: jobs.attempts(db, number), "the end of the attempt")
     go.touch()
     code, out, _ = running.finish()
 
     assert code == 0
     assert f"({number}, '{state}')" in out
-    row = views.get_job(db, number)
+    row = jobs.get_job(db, number)
     assert (row.state, row.attempt) == (State(state), 1 if state == "cancelled" else 2)
     assert complete_checkpoints(RunDir(row.run_dir))

@@ -13,7 +13,7 @@ from worker.queue import control
 from worker.queue.refusals import CycleError, ParentFailedError
 from worker.queue.states import State
 from worker.queue.submit import enqueue
-from worker.read import jobs as views
+from worker.read import jobs
 
 pytestmark = pytest.mark.requirement("JB-05")
 
@@ -23,7 +23,7 @@ def put(db: Database, **placement: Any) -> int:
 
 
 def reason(db: Database, number: int) -> str | None:
-    waits = views.get_job(db, number).waits_for
+    waits = jobs.get_job(db, number).waits_for
     return waits.reason if waits else None
 
 
@@ -33,7 +33,7 @@ def test_a_job_waits_for_all_that_it_runs_after(db: Database) -> None:
     child = put(db, after=[first, second], priority=100)
 
     with by_hand(db) as hand:
-        waits = views.get_job(db, child).waits_for
+        waits = jobs.get_job(db, child).waits_for
         assert waits is not None
         assert (waits.reason, waits.detail) == ("WAITING_FOR", f"runs after jobs {first}, {second}")
         assert hand.run() == first
@@ -53,12 +53,12 @@ def test_a_job_whose_parent_fails_is_cancelled_down_the_whole_chain(db: Database
         hand.run(State.FAILED)
 
     for number, before, how in ((child, parent, "failed"), (grandchild, child, "cancelled")):
-        row = views.get_job(db, number)
+        row = jobs.get_job(db, number)
         assert (row.state, row.cause) == (State.CANCELLED, "PARENT_FAILED")
         assert row.error is not None
         assert row.error.startswith(f"job {before} is {how}, and this one was to run after")
         assert row.finished_at is not None
-    assert views.counts(db)[State.CANCELLED] == 2
+    assert jobs.counts(db)[State.CANCELLED] == 2
 
 
 @pytest.mark.parametrize("end", [State.FAILED, State.ABORTED, State.CANCELLED])
@@ -83,8 +83,8 @@ def test_cancelling_a_queued_job_is_an_end_too(db: Database) -> None:
 
     control.cancel(db, parent, actor="cli:ada")
 
-    assert views.get_job(db, child).state is State.CANCELLED
-    assert views.audit(db, child)[-1].actor == "cli:ada"
+    assert jobs.get_job(db, child).state is State.CANCELLED
+    assert jobs.audit(db, child)[-1].actor == "cli:ada"
 
 
 def test_a_start_time_still_counts_when_the_parents_are_done(db: Database) -> None:
@@ -117,7 +117,7 @@ def test_a_job_that_would_be_cancelled_at_once_is_refused(db: Database) -> None:
     with pytest.raises(ParentFailedError, match=rf"cockpit retry {parent}, or run this one all"):
         put(db, after=[parent])
 
-    assert len(views.list_jobs(db)) == 1
+    assert len(jobs.list_jobs(db)) == 1
 
 
 def test_a_retry_of_a_child_waits_for_the_retry_of_its_parent(db: Database) -> None:
@@ -142,7 +142,7 @@ def test_parents_that_do_not_exist_are_all_named(db: Database) -> None:
         put(db, after=[known, 98, 99])
 
     assert [problem.value for problem in refusal.value.problems] == [98, 99]
-    assert len(views.list_jobs(db)) == 1
+    assert len(jobs.list_jobs(db)) == 1
 
 
 def test_a_job_cannot_be_made_to_wait_for_itself(db: Database) -> None:
@@ -159,8 +159,8 @@ def test_a_job_cannot_be_made_to_wait_for_itself(db: Database) -> None:
         with pytest.raises(CycleError, match=f"job {first} cannot wait for {told}"):
             control.edit(db, first, {"after": [parent], "priority": 9}, actor="test")
 
-    assert views.get_job(db, first).after == []
-    assert views.get_job(db, first).priority == 0
+    assert jobs.get_job(db, first).after == []
+    assert jobs.get_job(db, first).priority == 0
 
 
 @pytest.mark.parametrize("policy", ["run", "wait"])
@@ -172,7 +172,7 @@ def test_other_parents_leave_what_their_failure_means_as_it_was(db: Database, po
     control.edit(db, child, {"after": [second]}, actor="test")
     control.edit(db, free, {"after": [second]}, actor="test")
 
-    rows = [views.get_job(db, number) for number in (child, free)]
+    rows = [jobs.get_job(db, number) for number in (child, free)]
     assert [(row.after, row.if_parent_fails) for row in rows] == [
         ([second], policy),
         ([second], "cancel"),
@@ -183,12 +183,12 @@ def test_other_parents_leave_what_their_failure_means_as_it_was(db: Database, po
 def test_what_a_parents_failure_means_needs_a_parent(db: Database, raw: dict[str, Any]) -> None:
     """Nothing would be stored: the job says so instead of changing."""
     number = put(db)
-    before = views.audit(db, number)
+    before = jobs.audit(db, number)
 
     with pytest.raises(ConfigError, match=f"if_parent_fails: means nothing: job {number} runs"):
         control.edit(db, number, {"if_parent_fails": "run", **raw}, actor="test")
 
-    assert views.audit(db, number) == before
+    assert jobs.audit(db, number) == before
 
 
 def test_a_job_that_waits_for_a_retry_says_which_one(db: Database) -> None:
@@ -197,7 +197,7 @@ def test_a_job_that_waits_for_a_retry_says_which_one(db: Database) -> None:
     child = put(db, after=[parent, other], if_parent_fails="wait")
 
     def told() -> str:
-        waits = views.get_job(db, child).waits_for
+        waits = jobs.get_job(db, child).waits_for
         assert waits is not None
         return waits.detail
 
@@ -212,7 +212,7 @@ def test_a_job_that_waits_for_a_retry_says_which_one(db: Database) -> None:
         control.cancel(db, parent, actor="test")
         assert told().endswith(f"; job {parent} is cancelled, try it again with: cockpit retry 1")
         late = put(db, after=[parent], if_parent_fails="wait")
-        assert views.get_job(db, late).waits_for == views.get_job(db, child).waits_for
+        assert jobs.get_job(db, late).waits_for == jobs.get_job(db, child).waits_for
 
 
 def test_what_a_queued_job_waits_for_can_be_changed(db: Database) -> None:
@@ -221,10 +221,10 @@ def test_what_a_queued_job_waits_for_can_be_changed(db: Database) -> None:
     child = put(db, after=[first])
 
     control.edit(db, child, {"after": [second], "if_parent_fails": "wait"}, actor="test")
-    row = views.get_job(db, child)
+    row = jobs.get_job(db, child)
     assert (row.after, row.if_parent_fails) == ([second], "wait")
     control.edit(db, child, {"if_parent_fails": "run"}, actor="test")
-    assert views.get_job(db, child).after == [second]
+    assert jobs.get_job(db, child).after == [second]
     control.edit(db, child, {"after": []}, actor="test")
     assert reason(db, child) == "NOT_ARMED"
     control.edit(db, child, {"not_before": "+1h"}, actor="test")

@@ -15,7 +15,7 @@ from worker.queue.submission import Submission, submission
 from worker.queue.submit import Submitted, submit
 from worker.queue.sweeps import submit_sweep
 from worker.queue.tried import canonical_hash
-from worker.read import jobs as views
+from worker.read import jobs
 
 pytestmark = pytest.mark.requirement("JB-03")
 
@@ -33,7 +33,7 @@ def test_a_repeated_request_gets_the_first_job_also_when_that_is_over(db: Databa
     again = submit(db, wanted(), actor="test", key="k-1")
 
     assert (first, again) == (Submitted(1, repeated=False), Submitted(1, repeated=True))
-    assert len(views.list_jobs(db)) == 1
+    assert len(jobs.list_jobs(db)) == 1
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,7 @@ def test_a_key_with_another_request_is_refused(db: Database, changed: dict[str, 
     with pytest.raises(KeyReusedError, match="the key 'k-1' was used for job 1 with another"):
         submit(db, wanted(**changed), actor="test", key="k-1")
 
-    assert len(views.list_jobs(db)) == 1
+    assert len(jobs.list_jobs(db)) == 1
 
 
 def test_a_key_that_was_used_before_what_a_job_began_from_counted_still_answers() -> None:

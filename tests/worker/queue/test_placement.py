@@ -19,7 +19,7 @@ from worker.queue.lookup import JobNotFoundError
 from worker.queue.refusals import WrongStateError
 from worker.queue.states import State
 from worker.queue.submit import _NEXT, enqueue, look
-from worker.read import jobs as views
+from worker.read import jobs
 from worker.settings import WorkerSettings
 
 Tally = Callable[..., int]
@@ -42,7 +42,7 @@ def test_a_job_with_a_start_time_blocks_nobody_and_runs_when_it_has_come(db: Dat
     """The most urgent job of tomorrow leaves the lane to the least urgent one of today."""
     later = put(db, priority=100, not_before="+1h")
     now = put(db, priority=-100)
-    due = views.get_job(db, later).not_before
+    due = jobs.get_job(db, later).not_before
     assert due is not None
 
     with by_hand(db) as hand:
@@ -58,7 +58,7 @@ def test_a_job_with_a_start_time_says_so_and_until_when(db: Database) -> None:
     """One word, one sentence, one moment."""
     number = put(db, not_before="+1h")
 
-    waits = views.get_job(db, number).waits_for
+    waits = jobs.get_job(db, number).waits_for
     assert waits is not None
     assert waits.reason == "NOT_BEFORE"
     assert waits.next_eligible_at == pytest.approx(time.time() + 3600, abs=60)
@@ -75,8 +75,8 @@ def test_the_board_lists_claimable_jobs_in_their_order_and_deferred_ones_behind(
     late, soon = put(db, not_before="+2h"), put(db, not_before="+1h")
     low, high = put(db), put(db, priority=1)
 
-    assert [row.id for row in views.next_jobs(db)] == [high, running, low, soon, late, child]
-    assert [row.id for row in views.next_jobs(db, limit=4)] == [high, running, low, soon]
+    assert [row.id for row in jobs.next_jobs(db)] == [high, running, low, soon, late, child]
+    assert [row.id for row in jobs.next_jobs(db, limit=4)] == [high, running, low, soon]
 
 
 @pytest.mark.parametrize(
@@ -99,7 +99,7 @@ def test_a_queued_job_goes_where_it_is_moved(
 
     order.move(db, 3, raw, actor="cli:ada")
 
-    assert [row.id for row in views.next_jobs(db)] == expected
+    assert [row.id for row in jobs.next_jobs(db)] == expected
 
 
 def test_a_job_that_is_moved_among_others_of_another_priority_takes_theirs(db: Database) -> None:
@@ -108,9 +108,9 @@ def test_a_job_that_is_moved_among_others_of_another_priority_takes_theirs(db: D
 
     order.move(db, low, {"before": high}, actor="cli:ada")
 
-    assert [row.id for row in views.next_jobs(db)] == [low, high]
-    assert views.get_job(db, low).priority == 5
-    said = views.audit(db, low)[-1]
+    assert [row.id for row in jobs.next_jobs(db)] == [low, high]
+    assert jobs.get_job(db, low).priority == 5
+    said = jobs.audit(db, low)[-1]
     assert (said.actor, said.why) == ("cli:ada", f"moved before job {high}, priority 5")
 
 
@@ -123,7 +123,7 @@ def test_a_job_can_be_moved_between_two_others_for_ever(db: Database) -> None:
         order.move(db, first, {"before": third}, actor="test")
     newcomer = put(db)
 
-    assert [row.id for row in views.next_jobs(db)] == [second, first, third, newcomer]
+    assert [row.id for row in jobs.next_jobs(db)] == [second, first, third, newcomer]
 
 
 def test_a_new_job_stands_behind_one_that_was_moved_to_the_bottom(db: Database) -> None:
@@ -135,7 +135,7 @@ def test_a_new_job_stands_behind_one_that_was_moved_to_the_bottom(db: Database) 
 
     newcomer = put(db)
 
-    assert [row.id for row in views.next_jobs(db)] == [first, second, newcomer]
+    assert [row.id for row in jobs.next_jobs(db)] == [first, second, newcomer]
 
 
 def test_only_queued_jobs_have_a_place(db: Database) -> None:
@@ -149,7 +149,7 @@ def test_only_queued_jobs_have_a_place(db: Database) -> None:
             order.move_before(db, job_id, other, actor="test")
     with pytest.raises(JobNotFoundError):
         order.move_after(db, here, 99, actor="test")
-    assert len(views.audit(db, here)) == 1
+    assert len(jobs.audit(db, here)) == 1
 
 
 @pytest.mark.parametrize(
@@ -167,12 +167,12 @@ def test_jobs_are_found_by_their_tags(db: Database) -> None:
     """Newest first, page by page."""
     numbers = [put(db, tags=["night", "lr"]), put(db, tags=["night"]), put(db, tags=["lr"])]
 
-    found = views.list_jobs(db, tag="night")
+    found = jobs.list_jobs(db, tag="night")
 
     assert [row.id for row in found] == [numbers[1], numbers[0]]
     assert found[1].tags == ["lr", "night"]
-    assert views.list_jobs(db, tag="night", before=numbers[1])[0].id == numbers[0]
-    assert views.list_jobs(db, tag="nobody") == []
+    assert jobs.list_jobs(db, tag="night", before=numbers[1])[0].id == numbers[0]
+    assert jobs.list_jobs(db, tag="nobody") == []
 
 
 def test_no_look_at_the_queue_sorts_or_reads_history(db: Database) -> None:

@@ -20,7 +20,7 @@ from worker.queue.pruning import PruneError, prune_older, prune_one
 from worker.queue.refusals import WrongStateError
 from worker.queue.states import State
 from worker.queue.submit import enqueue
-from worker.read import jobs as views
+from worker.read import jobs
 from worker.read.audit import AuditFilter, audit_page
 
 DAY = 86_400.0
@@ -85,25 +85,25 @@ def test_a_prune_takes_what_is_heavy_and_leaves_what_the_report_is_made_of(db: D
         "report.json",
         "selected",
     }
-    row = views.get_job(db, number)
+    row = jobs.get_job(db, number)
     assert (row.state, row.result) == (State.SUCCEEDED, {"verdict": "gain"})
     assert row.pruned_at is not None
-    assert views.metrics(db, number) == {"heldout/select": [(1, 0.5)]}
-    assert len(views.audit(db, number)) == 4
+    assert jobs.metrics(db, number) == {"heldout/select": [(1, 0.5)]}
+    assert len(jobs.audit(db, number)) == 4
     assert prune_older(db, 30 * DAY, actor="test").pruned == []
 
 
 def test_a_prune_stands_in_the_audit_with_who_asked_what_went_and_what_stays(db: Database) -> None:
     """Beside the row that calls the job pruned; a dry run has done nothing to account for."""
     number = over(db)
-    before = views.audit(db, number)
+    before = jobs.audit(db, number)
     prune_one(db, number, actor="cli:asker", dry_run=True)
-    assert views.audit(db, number) == before
+    assert jobs.audit(db, number) == before
     assert pruning.pruned_by(db, number) is None
 
     prune_one(db, number, actor="cli:asker")
 
-    entry = views.audit(db, number)[-1]
+    entry = jobs.audit(db, number)[-1]
     assert (entry.actor, entry.to_state) == ("cli:asker", State.SUCCEEDED)
     assert entry.why == (
         "pruned: 3 files, 0.0 MB thrown away, and the metrics but the held-out ones; "
@@ -122,7 +122,7 @@ def test_a_dry_run_says_the_same_and_removes_nothing(db: Database) -> None:
 
     assert found == prune_older(db, 30 * DAY, actor="test", dry_run=True)
     assert (found.pruned[0].bytes, names(db, number)) == (2500, before)
-    assert views.get_job(db, number).pruned_at is None
+    assert jobs.get_job(db, number).pruned_at is None
 
 
 def test_only_runs_that_are_over_for_long_enough_are_pruned(db: Database) -> None:
@@ -172,7 +172,7 @@ def test_what_heldout_picked_stays_beside_what_is_published(db: Database, said_b
     prune_one(db, number, actor="test")
 
     assert standing(db, number) == ["step-000020", "step-000030"]
-    assert "kept: checkpoints step-000020, step-000030, held-out" in views.audit(db, number)[-1].why
+    assert "kept: checkpoints step-000020, step-000030, held-out" in jobs.audit(db, number)[-1].why
 
 
 @pytest.mark.parametrize("state", [State.SUCCEEDED, State.FAILED])
@@ -261,9 +261,9 @@ def test_a_prune_that_cannot_move_a_file_changes_nothing(
     with pytest.raises(PruneError, match=f"job {number} cannot be pruned: .*: Permission denied"):
         prune_one(db, number, actor="test")
 
-    assert views.get_job(db, number).pruned_at is None
+    assert jobs.get_job(db, number).pruned_at is None
     assert pruning.pruned_by(db, number) is None
-    assert "train/loss" in views.metrics(db, number)
+    assert "train/loss" in jobs.metrics(db, number)
 
 
 def test_what_an_interrupted_prune_left_aside_goes_with_the_next_one(db: Database) -> None:
@@ -288,4 +288,4 @@ def test_a_pruned_run_that_is_tried_again_starts_from_the_beginning(db: Database
 
     control.retry(db, number, actor="test")
 
-    assert views.get_job(db, number).pruned_at is None
+    assert jobs.get_job(db, number).pruned_at is None

@@ -11,8 +11,7 @@ from engine.contract.errors import ConfigError
 from worker.db.connection import Database
 from worker.queue.states import State
 from worker.queue.submit import Claim, claim, enqueue
-from worker.read import feed
-from worker.read import jobs as views
+from worker.read import feed, jobs
 
 
 def take(db: Database, fence: int = 1) -> Claim | None:
@@ -24,7 +23,7 @@ def test_a_job_enters_with_every_default_written_out(db: Database) -> None:
     """What will run is on record before it runs."""
     number = enqueue(db, "tally", {"steps": 5}, actor="cli:ada", name=" my run ")
 
-    row = views.get_job(db, number)
+    row = jobs.get_job(db, number)
     assert (row.state, row.created_by, row.name) == (State.QUEUED, "cli:ada", "my run")
     assert row.config["steps"] == 5
     assert row.config["at_end"] == "return"
@@ -47,7 +46,7 @@ def test_a_config_that_cannot_run_is_refused_and_nothing_is_written(
         enqueue(db, kind, raw, actor="test")
 
     assert words in str(refusal.value)
-    assert views.list_jobs(db) == []
+    assert jobs.list_jobs(db) == []
     assert feed.last_change_id(db) == 0
 
 
@@ -60,12 +59,12 @@ def test_a_name_nobody_can_read_is_refused(db: Database, name: str) -> None:
 
 def test_the_oldest_job_is_claimed_first(db: Database, tally: Callable[..., int]) -> None:
     """First in, first out; an empty queue gives nothing."""
-    jobs = [tally(), tally()]
+    numbers = [tally(), tally()]
 
     claims = [take(db), take(db), take(db)]
 
-    assert [found and found.job_id for found in claims] == [*jobs, None]
-    assert claims[0] == Claim(jobs[0], "tally", views.get_job(db, jobs[0]).config, 1, 1)
+    assert [found and found.job_id for found in claims] == [*numbers, None]
+    assert claims[0] == Claim(numbers[0], "tally", jobs.get_job(db, numbers[0]).config, 1, 1)
 
 
 @pytest.mark.requirement("JB-04")
@@ -73,7 +72,7 @@ def test_of_many_claims_at_once_each_job_goes_to_exactly_one(
     db: Database, tally: Callable[..., int]
 ) -> None:
     """Eight claimers, five jobs: five claims, no job twice, three empty hands."""
-    jobs = [tally() for _ in range(5)]
+    numbers = [tally() for _ in range(5)]
     found: list[Claim | None] = []
     start = threading.Barrier(8)
 
@@ -87,9 +86,9 @@ def test_of_many_claims_at_once_each_job_goes_to_exactly_one(
     for thread in threads:
         thread.join()
 
-    assert sorted(one.job_id for one in found if one) == jobs
+    assert sorted(one.job_id for one in found if one) == numbers
     assert found.count(None) == 3
-    assert all(len(views.audit(db, number)) == 2 for number in jobs)
+    assert all(len(jobs.audit(db, number)) == 2 for number in numbers)
 
 
 def test_a_job_can_be_left_for_another_drain(db: Database, tally: Callable[..., int]) -> None:

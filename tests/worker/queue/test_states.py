@@ -14,8 +14,7 @@ import worker
 from worker.db.connection import Database
 from worker.db.tables import job
 from worker.queue.states import TRANSITIONS, State, transition
-from worker.read import feed
-from worker.read import jobs as views
+from worker.read import feed, jobs
 
 
 def put(db: Database, number: int, state: State) -> None:
@@ -36,9 +35,9 @@ def test_only_drawn_transitions_happen_and_each_leaves_one_audit_row(
             moved = transition(conn, number, to, actor="ada", why="because", cause="X")
 
         assert moved is (to in TRANSITIONS[source])
-        after = views.get_job(db, number)
+        after = jobs.get_job(db, number)
         rows = [
-            (row.from_state, row.to_state, row.actor, row.why) for row in views.audit(db, number)
+            (row.from_state, row.to_state, row.actor, row.why) for row in jobs.audit(db, number)
         ]
         assert after.state is (to if moved else source)
         assert after.cause == ("X" if moved else None)
@@ -58,8 +57,8 @@ def test_a_transition_with_a_stale_fence_changes_nothing(
         moved = transition(conn, number, State.SUCCEEDED, actor="late", why="done", fence=4)
 
     assert not moved
-    assert views.get_job(db, number).state is State.RUNNING
-    assert len(views.audit(db, number)) == 1
+    assert jobs.get_job(db, number).state is State.RUNNING
+    assert len(jobs.audit(db, number)) == 1
     assert feed.last_change_id(db) == before
 
 
@@ -79,9 +78,9 @@ def test_a_transition_that_is_rolled_back_leaves_no_audit_row(
     with pytest.raises(RuntimeError, match="half way"):
         half_way()
 
-    assert len(views.audit(db, number)) == 1
+    assert len(jobs.audit(db, number)) == 1
     assert feed.last_change_id(db) == before
-    assert views.counts(db)[State.RUNNING] == 0
+    assert jobs.counts(db)[State.RUNNING] == 0
 
 
 def test_the_counters_follow_every_transition(db: Database, tally: Callable[..., int]) -> None:
@@ -92,7 +91,7 @@ def test_the_counters_follow_every_transition(db: Database, tally: Callable[...,
         transition(conn, first, State.RUNNING, actor="ada", why="because")
         transition(conn, first, State.FAILED, actor="ada", why="because")
 
-    found = {state: n for state, n in views.counts(db).items() if n}
+    found = {state: n for state, n in jobs.counts(db).items() if n}
     assert found == {State.QUEUED: 1, State.FAILED: 1}
 
 

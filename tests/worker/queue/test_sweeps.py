@@ -16,7 +16,7 @@ from worker.queue import sweeps
 from worker.queue.refusals import AlreadyTriedError
 from worker.queue.submission import submission
 from worker.queue.sweeps import SweepSubmitted, checked_axes, config_at, points, submit_sweep
-from worker.read import jobs as views
+from worker.read import jobs
 
 pytestmark = pytest.mark.requirement("JB-13")
 
@@ -30,7 +30,7 @@ def test_a_sweep_becomes_a_job_for_every_combination(db: Database) -> None:
     """They share a sweep, and each knows its point; the last list changes fastest."""
     made = put(db, {"steps": [1, 2], "at_end": ["return", "crash"]}, name="grid", priority=3)
 
-    rows = [views.get_job(db, number) for number in made.job_ids]
+    rows = [jobs.get_job(db, number) for number in made.job_ids]
     assert [(row.config["steps"], row.config["at_end"]) for row in rows] == [
         (1, "return"),
         (1, "crash"),
@@ -41,16 +41,16 @@ def test_a_sweep_becomes_a_job_for_every_combination(db: Database) -> None:
     assert rows[3].sweep_point == {"steps": 2, "at_end": "crash"}
     assert rows[3].name == "grid steps=2 at_end=crash"
     assert {(row.priority, row.config["seed"]) for row in rows} == {(3, 5)}
-    found = views.get_sweep(db, made.sweep_id)
+    found = jobs.get_sweep(db, made.sweep_id)
     assert (found.job_ids, found.axes["steps"]) == (made.job_ids, [1, 2])
-    assert [row.id for row in views.list_jobs(db, sweep_id=made.sweep_id)] == made.job_ids[::-1]
+    assert [row.id for row in jobs.list_jobs(db, sweep_id=made.sweep_id)] == made.job_ids[::-1]
 
 
 def test_a_point_is_named_as_yaml_writes_it(db: Database) -> None:
     """Also what no terminal should print."""
     made = put(db, {"deaf": [True, False], "pace": [None, "a\nb"]}, name="grid")
 
-    names = [views.get_job(db, number).name for number in made.job_ids]
+    names = [jobs.get_job(db, number).name for number in made.job_ids]
     assert names[0] == "grid deaf=true pace=null"
     assert names[3] == r'grid deaf=false pace="a\nb"'
 
@@ -64,7 +64,7 @@ def test_one_point_that_cannot_run_refuses_the_whole_sweep(db: Database) -> None
         f"input should be a valid integer, unable to parse string as an integer at steps=two {seed}"
         for seed in ("seed=0", "seed=1")
     ]
-    assert views.list_jobs(db) == []
+    assert jobs.list_jobs(db) == []
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,7 @@ def test_a_sweep_that_is_none_is_refused_by_name(db: Database, axes: Any, words:
         put(db, axes)
 
     assert str(refusal.value).startswith(words)
-    assert views.list_jobs(db) == []
+    assert jobs.list_jobs(db) == []
 
 
 def test_a_sweep_of_a_million_is_refused_before_anything_is_expanded(
@@ -116,7 +116,7 @@ def test_a_point_that_was_tried_refuses_the_sweep_unless_forced(db: Database) ->
     with pytest.raises(AlreadyTriedError, match="the point steps=1 was tried already: job 1 has"):
         put(db, {"steps": [1, 3]})
 
-    assert len(views.list_jobs(db)) == 2
+    assert len(jobs.list_jobs(db)) == 2
     assert len(put(db, {"steps": [1, 3]}, force=True).job_ids) == 2
 
 
@@ -127,7 +127,7 @@ def test_the_jobs_of_a_sweep_can_wait_for_another_job(db: Database) -> None:
     made = put(db, {"steps": [2, 3]}, after=[parent], tags=["grid"])
 
     for number in made.job_ids:
-        row = views.get_job(db, number)
+        row = jobs.get_job(db, number)
         assert (row.after, row.tags) == ([parent], ["grid"])
         assert row.waits_for is not None
         assert row.waits_for.reason == "WAITING_FOR"

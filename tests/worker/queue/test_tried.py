@@ -18,7 +18,7 @@ from worker.queue.refusals import AlreadyTriedError
 from worker.queue.states import State
 from worker.queue.submit import enqueue
 from worker.queue.tried import canonical_hash, fingerprint
-from worker.read import jobs as views
+from worker.read import jobs
 
 pytestmark = pytest.mark.requirement("JB-12")
 
@@ -45,7 +45,7 @@ def test_the_same_experiment_is_refused_with_its_result(db: Database) -> None:
     assert (refusal.value.job_id, refusal.value.verdict) == (number, "gain")
     assert "its verdict: gain" in str(refusal.value)
     assert f"cockpit show {number}" in str(refusal.value)
-    assert len(views.list_jobs(db)) == 1
+    assert len(jobs.list_jobs(db)) == 1
 
 
 def test_a_default_that_is_written_out_is_the_same_setting(db: Database) -> None:

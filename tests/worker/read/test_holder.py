@@ -13,7 +13,7 @@ from tests.worker.lane_rows import NOON, berlin
 from worker.db.connection import Database
 from worker.db.tables import job, lane
 from worker.queue.submit import claim
-from worker.read import jobs as views
+from worker.read import jobs
 from worker.read.tonight import Preview, preview
 from worker.schedule import policy
 from worker.schedule.governor import Memory
@@ -47,7 +47,7 @@ def running(db: Database, *, scheduled: bool, eta_s: object = ETA_S) -> Iterator
 
 
 def told(db: Database, number: int) -> float | None:
-    found = views.get_job(db, number).waits_for
+    found = jobs.get_job(db, number).waits_for
     assert found is not None
     assert found.reason == "LANE_BUSY"
     return found.next_eligible_at

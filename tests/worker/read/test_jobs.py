@@ -12,15 +12,14 @@ from worker.db.connection import Database
 from worker.queue.lookup import JobNotFoundError
 from worker.queue.states import State
 from worker.queue.submit import claim
-from worker.read import feed
-from worker.read import jobs as views
+from worker.read import feed, jobs
 from worker.read.lane import lane_status
 
 
 def test_a_job_that_does_not_exist_is_an_error_with_the_way_out(db: Database) -> None:
     """Every door says it in the same words."""
     message = "job 7 does not exist; list them with: cockpit jobs"
-    for look in (views.get_job, views.audit, views.metrics):
+    for look in (jobs.get_job, jobs.audit, jobs.metrics):
         with pytest.raises(JobNotFoundError) as missing:
             look(db, 7)
         assert str(missing.value) == message
@@ -32,10 +31,10 @@ def test_pages_go_backwards_from_the_newest_without_gap_or_overlap(
     """A job that comes meanwhile moves no page."""
     numbers = [tally() for _ in range(5)]
 
-    first = views.list_jobs(db, limit=2)
+    first = jobs.list_jobs(db, limit=2)
     tally()
-    second = views.list_jobs(db, before=first[-1].id, limit=2)
-    third = views.list_jobs(db, before=second[-1].id, limit=2)
+    second = jobs.list_jobs(db, before=first[-1].id, limit=2)
+    third = jobs.list_jobs(db, before=second[-1].id, limit=2)
 
     assert [row.id for row in (*first, *second, *third)] == numbers[::-1]
 
@@ -46,9 +45,9 @@ def test_jobs_are_listed_by_state(db: Database, tally: Callable[..., int]) -> No
     with db.write_tx() as conn:
         claim(conn, lane="cpu", fence=1, actor="test")
 
-    assert [row.id for row in views.running(db)] == numbers[:1]
-    assert [row.id for row in views.next_jobs(db)] == numbers[1:]
-    assert [row.id for row in views.list_jobs(db, state=State.QUEUED)] == numbers[:0:-1]
+    assert [row.id for row in jobs.running(db)] == numbers[:1]
+    assert [row.id for row in jobs.next_jobs(db)] == numbers[1:]
+    assert [row.id for row in jobs.list_jobs(db, state=State.QUEUED)] == numbers[:0:-1]
 
 
 def test_a_reader_that_was_away_finds_every_change_behind_its_id(

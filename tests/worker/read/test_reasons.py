@@ -23,7 +23,7 @@ from worker.lane import accelerator
 from worker.lane.accelerator import NoLaneError
 from worker.queue import control, pausing
 from worker.queue.states import State
-from worker.read import jobs as views
+from worker.read import jobs
 from worker.read.waiting import Waiting
 from worker.settings import WorkerSettings
 
@@ -32,7 +32,7 @@ pytestmark = pytest.mark.requirement("JB-09")
 
 
 def waits(db: Database, number: int) -> Waiting:
-    found = views.get_job(db, number).waits_for
+    found = jobs.get_job(db, number).waits_for
     assert found is not None
     return found
 
@@ -78,7 +78,7 @@ def test_a_lane_without_its_accelerator_runs_nothing_and_says_so(
     with pytest.raises(NoLaneError, match=r"set NIGHTLANE_LANE=cpu to run on the processor"):
         drain(gpu)
 
-    assert views.get_job(db, number).state is State.QUEUED
+    assert jobs.get_job(db, number).state is State.QUEUED
     monkeypatch.setattr(accelerator, "SIGNS", (Path("/proc"),))
     assert waits(db, number).reason == "NOT_ARMED"
 

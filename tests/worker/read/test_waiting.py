@@ -14,13 +14,13 @@ from worker.db.tables import lane
 from worker.drain import drain
 from worker.queue.states import State
 from worker.queue.submit import claim
-from worker.read import jobs as views
+from worker.read import jobs
 from worker.schedule.policy import Policy, arm
 from worker.settings import WorkerSettings
 
 
 def waits(db: Database, number: int) -> tuple[str, str] | None:
-    found = views.get_job(db, number).waits_for
+    found = jobs.get_job(db, number).waits_for
     return (found.reason, found.detail) if found else None
 
 
@@ -90,11 +90,11 @@ def test_a_scheduled_drain_runs_the_queue_only_when_armed(
     number = tally(steps=1)
 
     drain(settings, scheduled=True)
-    before = views.get_job(db, number).state
+    before = jobs.get_job(db, number).state
     armed(db)
     drain(settings, scheduled=True)
 
-    assert (before, views.get_job(db, number).state) == (State.QUEUED, State.SUCCEEDED)
+    assert (before, jobs.get_job(db, number).state) == (State.QUEUED, State.SUCCEEDED)
 
 
 def test_a_scheduled_drain_rescues_armed_or_not(
@@ -109,4 +109,4 @@ def test_a_scheduled_drain_rescues_armed_or_not(
 
     assert [settled.job_id for settled in report.rescued] == [number]
     assert report.ran == []
-    assert views.get_job(db, number).state is State.QUEUED
+    assert jobs.get_job(db, number).state is State.QUEUED

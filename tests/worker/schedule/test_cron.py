@@ -17,7 +17,7 @@ from tests.worker.lane_rows import NOON
 from worker.db.connection import Database
 from worker.queue.states import State
 from worker.queue.submit import enqueue
-from worker.read import jobs as views
+from worker.read import jobs
 from worker.schedule import cron, policy
 from worker.schedule.autonomy import switch_off, switch_on
 from worker.settings import WorkerSettings
@@ -138,7 +138,7 @@ def test_the_line_alone_runs_the_queue_under_the_policy(db: Database, table: Pat
     )
 
     assert done.returncode == 0
-    assert views.get_job(db, number).state is State.SUCCEEDED
+    assert jobs.get_job(db, number).state is State.SUCCEEDED
 
 
 def test_a_crontab_that_cannot_be_written_leaves_everything_as_it_was(

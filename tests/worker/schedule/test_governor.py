@@ -21,7 +21,7 @@ from worker.drain import drain
 from worker.queue.deferral import Reason
 from worker.queue.states import State
 from worker.queue.submit import enqueue
-from worker.read import jobs as views
+from worker.read import jobs
 from worker.schedule import governor
 from worker.schedule.governor import Memory, Ruling, Terms, stop_reason
 from worker.schedule.policy import Standing
@@ -337,7 +337,7 @@ def test_a_job_that_is_put_off_holds_nobody_up(
 
     drain(settings)
 
-    waiting, done = views.get_job(db, first), views.get_job(db, second)
+    waiting, done = jobs.get_job(db, first), jobs.get_job(db, second)
     assert done.state is State.SUCCEEDED
     assert waiting.state is State.QUEUED
     assert waiting.attempt == 0
@@ -371,12 +371,12 @@ def test_a_scheduled_drain_obeys_the_cap_and_a_person_does_not(
     number = tally(steps=1)
 
     drain(settings, scheduled=True)
-    waiting = views.get_job(db, number)
+    waiting = jobs.get_job(db, number)
     drain(settings)
 
     assert waiting.waits_for is not None
     assert waiting.waits_for.reason == Reason.OVER_DAILY_CAP
-    assert views.get_job(db, number).state is State.SUCCEEDED
+    assert jobs.get_job(db, number).state is State.SUCCEEDED
 
 
 # --- how long ---

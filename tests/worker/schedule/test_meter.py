@@ -20,7 +20,7 @@ from worker.lane.lease import LeaseLostError
 from worker.queue.deferral import Reason
 from worker.queue.states import State
 from worker.queue.submit import claim
-from worker.read import jobs as views
+from worker.read import jobs
 from worker.schedule.meter import LaneMeter, Running
 from worker.schedule.policy import Standing, disarm
 from worker.settings import WorkerSettings
@@ -48,7 +48,7 @@ def test_a_cap_that_is_reached_in_a_run_stops_it_at_a_checkpoint_for_the_day(
     report = drain(settings, scheduled=True, clock=clock_from(NOON))
 
     assert [(settled.state, settled.later) for settled in report.ran] == [(State.QUEUED, True)]
-    waiting = views.get_job(db, number)
+    waiting = jobs.get_job(db, number)
     row = row_of(db, number)
     assert row["defer_reason"] == Reason.OVER_DAILY_CAP
     assert row["next_eligible_at"] == berlin("2026-06-02T00:00")
@@ -75,12 +75,12 @@ def test_the_next_day_goes_on_with_it(
     go.touch()
 
     drain(settings, scheduled=True, clock=clock_from(NOON + 3600))
-    same_day = views.get_job(db, number)
+    same_day = jobs.get_job(db, number)
     armed(at=NOON + 7200, cap_usd=100.0)
     drain(settings, scheduled=True, clock=clock_from(berlin("2026-06-02T00:00:01")))
 
     assert same_day.attempt == 1
-    done = views.get_job(db, number)
+    done = jobs.get_job(db, number)
     assert (done.state, done.attempt) == (State.SUCCEEDED, 2)
 
 
@@ -94,7 +94,7 @@ def test_the_end_of_the_window_stops_a_run_that_goes_on_the_next_night(
 
     drain(settings, scheduled=True, clock=clock_from(berlin("2026-06-02T06:59:59")))
 
-    waiting = views.get_job(db, number)
+    waiting = jobs.get_job(db, number)
     abort = RunDir(waiting.run_dir).attempt(1).read_abort()
     assert waiting.state is State.QUEUED
     assert abort is not None
@@ -110,7 +110,7 @@ def test_a_scheduled_drain_outside_the_window_runs_nothing(
 
     drain(settings, scheduled=True, clock=clock_from(NOON))
 
-    assert views.get_job(db, number).attempt == 0
+    assert jobs.get_job(db, number).attempt == 0
 
 
 @pytest.mark.requirement("LN-05")
@@ -122,14 +122,14 @@ def test_switching_off_in_the_middle_lets_the_job_end_and_starts_no_other(
     first, second = tally(steps=1), tally(steps=2)
 
     def off_after_the_first() -> bool:
-        if views.get_job(db, first).state is State.SUCCEEDED:
+        if jobs.get_job(db, first).state is State.SUCCEEDED:
             disarm(db, actor="test", now=NOON)
         return False
 
     drain(settings, scheduled=True, until=off_after_the_first, clock=clock_from(NOON))
 
-    assert views.get_job(db, first).state is State.SUCCEEDED
-    assert views.get_job(db, second).attempt == 0
+    assert jobs.get_job(db, first).state is State.SUCCEEDED
+    assert jobs.get_job(db, second).attempt == 0
 
 
 def test_the_meter_writes_what_was_used_since_its_last_row(

@@ -16,7 +16,7 @@ from engine.contract.errors import NightlaneError
 from engine.contract.intervals import wilson
 from worker.db.connection import Database
 from worker.queue.states import State
-from worker.read import jobs as views
+from worker.read import jobs
 from worker.read.comparison.config_diff import SettingRow, settings_of
 from worker.read.comparison.difference import Difference, difference, judged, pooled_f1
 from worker.read.comparison.heldout import Heldout, gates_of, picked_step, read_gate, same_question
@@ -133,11 +133,11 @@ class _Gates(NamedTuple):
 def compare_jobs(db: Database, job_ids: Sequence[int]) -> Comparison:
     """Raises CompareError for too few, too many or a job named twice, and JobNotFoundError."""
     _check(job_ids)
-    jobs = [views.get_job(db, job_id) for job_id in job_ids]
-    split = _common_split(jobs)
-    found = [_gates(job, split) for job in jobs]
+    compared = [jobs.get_job(db, job_id) for job_id in job_ids]
+    split = _common_split(compared)
+    found = [_gates(job, split) for job in compared]
     first, *others = found
-    settings = settings_of([job.config for job in jobs])
+    settings = settings_of([job.config for job in compared])
     return Comparison(
         split=split,
         measure=first.picked.measure if first.picked else None,
@@ -153,9 +153,9 @@ def find_rows(
 ) -> RowPage:
     """Rows of two runs by who solved them. Raises CompareError, JobNotFoundError."""
     _check([a, b])
-    jobs = [views.get_job(db, job_id) for job_id in (a, b)]
-    split = _common_split(jobs)
-    first, second = (_gates(job, split).picked for job in jobs)
+    compared = [jobs.get_job(db, job_id) for job_id in (a, b)]
+    split = _common_split(compared)
+    first, second = (_gates(job, split).picked for job in compared)
     if first is None or second is None:
         return RowPage(which=which, rows=[], total=0, next_after=None)
     places = [
@@ -188,9 +188,9 @@ def _check(job_ids: Sequence[int]) -> None:
         raise CompareError(f"job {twice[0]} is named twice; name another one")
 
 
-def _common_split(jobs: Sequence[JobView]) -> Split | None:
+def _common_split(compared: Sequence[JobView]) -> Split | None:
     """Report rows picked nothing, so they are asked first."""
-    having = [gates_of(job) for job in jobs]
+    having = [gates_of(job) for job in compared]
     scored = [one for one in having if one]
     for split in (Split.REPORT, Split.SELECT):
         if scored and all(split in one for one in scored):
@@ -276,8 +276,8 @@ def _cautions(
     found: Sequence[_Gates], split: Split | None, settings: Sequence[SettingRow]
 ) -> Iterator[str]:
     """What keeps the numbers from meaning what they seem to."""
-    jobs = [one.job for one in found]
-    if len({job.kind for job in jobs}) > 1:
+    compared = [one.job for one in found]
+    if len({job.kind for job in compared}) > 1:
         yield "The jobs are of different kinds: what one counts as a success the other does not."
     if split is Split.SELECT:
         yield (
