@@ -66,6 +66,7 @@ def run(attempt):
         events.write("progress", step=step, pool_score=step / 10)
         folder = attempt.run.checkpoint(step)
         folder.mkdir(parents=True, exist_ok=True)  # a kill may have left it half-written
+        (folder / "count").write_text(str(step))
         write_json(folder / "complete.json", {"step": step, "files": {}})
         while config.pace and not Path(config.pace).exists():
             if attempt.should_abort() and not config.deaf:
