@@ -1,4 +1,4 @@
-"""Alembic's entry: runs the migrations on the connection that worker.db.connection hands over."""
+"""Alembic's entry: runs the migrations on the connection that worker.db.migrations hands over."""
 
 from alembic import context
 from sqlmodel import SQLModel

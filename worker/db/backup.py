@@ -20,7 +20,8 @@ import psutil
 from engine.contract.errors import NightlaneError
 from engine.contract.run_dir import fsync_directory
 from worker.db import dialects
-from worker.db.connection import known_versions, unknown_version, url_of
+from worker.db.connection import url_of
+from worker.db.migrations import known_versions, unknown_version
 from worker.db.numbers import reserve_in_copy
 from worker.settings import WorkerSettings
 

@@ -9,7 +9,7 @@ import fcntl
 import os
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -18,6 +18,7 @@ from sqlalchemy import Connection
 
 from engine.contract.errors import NightlaneError
 from worker.db import dialects
+from worker.db.migrations import known_versions, unknown_version, upgrade
 from worker.db.numbers import reserve
 from worker.settings import WorkerSettings
 
@@ -160,28 +161,6 @@ def open_database(settings: WorkerSettings) -> Database:
     return db
 
 
-def migrations_dir() -> Path:
-    """The migrations: inside the package when installed, beside it in a checkout."""
-    package = Path(__file__).parent.parent
-    installed = package / "migrations"
-    return installed if installed.is_dir() else package.parent / "migrations"
-
-
-def known_versions() -> Sequence[str]:
-    """Versions of the schema, oldest first; a migration's file begins with its version."""
-    return sorted(
-        path.name.partition("_")[0] for path in (migrations_dir() / "versions").glob("[0-9]*.py")
-    )
-
-
-def unknown_version(version: str) -> str:
-    """What is wrong with a schema that this program does not know, and what to do."""
-    newest = known_versions()[-1]
-    if version.isdecimal() and int(version) > int(newest):
-        return f"has schema {version}, newer than this program knows ({newest}); update Nightlane"
-    return f"has schema {version!r}, which is none of Nightlane's; use another copy"
-
-
 def url_of(settings: WorkerSettings) -> sa.URL:
     """The database in force. Raises sqlalchemy's ArgumentError for what is no URL.
 
@@ -285,7 +264,7 @@ def _bring_forward(db: Database) -> None:
                 return
             if version is not None and version not in known_versions():
                 raise DatabaseError(f"{shown(db.settings)} {unknown_version(version)}")
-            _upgrade(conn)
+            upgrade(conn)
             if version is None:
                 reserve(conn, db.settings.runs_dir)
 
@@ -305,14 +284,3 @@ def _migration_lock(settings: WorkerSettings) -> Iterator[None]:
         yield
     finally:
         os.close(handle)
-
-
-def _upgrade(conn: Connection) -> None:
-    """Alembic, on our connection: schema and version change in one transaction."""
-    from alembic import command  # noqa: PLC0415 - 0.4 s that only a migration pays
-    from alembic.config import Config  # noqa: PLC0415
-
-    config = Config()
-    config.set_main_option("script_location", str(migrations_dir()).replace("%", "%%"))
-    config.attributes["connection"] = conn
-    command.upgrade(config, "head")

@@ -57,7 +57,7 @@ class Job(SQLModel, table=True):
     sweep_point: dict[str, Any] | None = Field(default=None, sa_type=JSON_OR_NULL)
     """The values that the sweep gave to this job, by dotted name."""
     config_hash: str | None = None
-    """Of the kind and all settings that can change the result; null before schema 0002."""
+    """Of the kind and all settings that can change the result."""
     data_hash: str | None = None
     """Of the input files, as they were at enqueue."""
 
@@ -227,7 +227,7 @@ class Metric(SQLModel, table=True):
     attempt: int
     value: float
     at: float | None = None
-    """When it was measured; null before schema 0004."""
+    """When it was measured; null where the event did not say."""
 
 
 class MetricRollup(SQLModel, table=True):

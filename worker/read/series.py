@@ -62,7 +62,7 @@ class Summary(NamedTuple):
     first_step: int
     first: float
     first_at: float | None
-    """Unix seconds; None for values older than schema 0004."""
+    """Unix seconds; None where the event did not say."""
     last_step: int
     last: float
     last_at: float | None

@@ -1,4 +1,4 @@
-"""Values from before moments were kept: drawn all the same, with the way to a time axis."""
+"""Values without a moment: drawn all the same, with the way to a time axis."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_a_run_without_moments_names_the_command_that_brings_them(
         for step in (1, 2, 3):
             attempt.step(step, 0.5)
         attempt.finish()
-    with db.write_tx() as conn:  # as the migration to schema 0004 left them
+    with db.write_tx() as conn:  # as events that bear no time leave them
         conn.execute(update(metric).values(at=None))
         conn.execute(update(metric_rollup).values(first_at=None, last_at=None))
     address = f"/jobs/{number}/charts/learning.json?axis=time"

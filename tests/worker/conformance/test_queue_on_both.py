@@ -20,7 +20,8 @@ from worker.attempt.rescue import rescue
 from worker.attempt.runner.local import LocalRunner
 from worker.attempt.settlement import Verdict
 from worker.attempt.writing import write_verdict
-from worker.db.connection import Database, DatabaseError, known_versions, open_database, url_of
+from worker.db.connection import Database, DatabaseError, open_database, url_of
+from worker.db.migrations import known_versions
 from worker.db.tables import job, lane
 from worker.drain import drain
 from worker.lane.lease import LaneHeldError, Lease, LeaseLostError
