@@ -54,8 +54,8 @@ WARM = 100
 """Jobs that go through each queue before its round: nobody's first statements, plans and growing
 log are timed.
 """
-PEER = "procrastinate, PostgreSQL"
-"""The one that ours on SQLite must be as quick as, with one worker each."""
+OURS, PEER = "ours, SQLite", "procrastinate, PostgreSQL"
+"""The one that ours must be as quick as from enqueue to settlement, with one worker each."""
 P99_BOUND = 1.25
 """The p99 of a claim beside the long history may take so many times that of an empty table."""
 PICKUP_BOUND_MS = 250
@@ -95,10 +95,10 @@ def side_by_side(rounds: int, count: int) -> dict[str, Any]:
     measured: dict[str, list[dict[str, float]]] = {}
     with postgres_server(durable=True) as server:
         contenders: dict[str, Callable[[], dict[str, float]]] = {
-            "ours, SQLite": lambda: _ours(count),
+            OURS: lambda: _ours(count),
+            PEER: lambda: _run_peer("procrastinate", server.new_database(), str(count)),
             "ours, PostgreSQL": lambda: _ours(count, server.new_database()),
             "huey, SQLite": lambda: _peer("huey", count),
-            PEER: lambda: _run_peer("procrastinate", server.new_database(), str(count)),
             "DBOS, SQLite": lambda: _peer("dbos", count // 10),
         }
         for _ in range(rounds):
@@ -172,30 +172,32 @@ def _run_peer(*arguments: str) -> dict[str, float]:
 
 
 def _print_rates(measured: dict[str, list[dict[str, float]]]) -> dict[str, Any]:
-    def median(name: str, what: str) -> float:
-        return statistics.median(one[what] for one in measured[name])
-
-    print("`ours is`: ours on SQLite over this one.\n")
-    print("| queue | enqueue/s | ours is | claim + finish/s | ours is |\n|---|---|---|---|---|")
+    """Ours over each of the others, by pairs: both of a round met the same disk."""
+    print("`ours is`: ours on SQLite over this one, the median of the rounds.\n")
+    print("| queue | enqueue/s | ours is | claim + finish/s | ours is | both, ours is |")
+    print("|---|---|---|---|---|---|")
     figures: dict[str, Any] = {}
     for name, rounds in measured.items():
         cells = []
-        for what in ("enqueue", "finish"):
-            rates = [one[what] for one in rounds]
-            times = median("ours, SQLite", what) / median(name, what)
-            cells += [
-                f"{median(name, what):,.0f} ({min(rates):,.0f} to {max(rates):,.0f})",
-                f"{times:.2f} ×",
-            ]
+        for what in ("enqueue", "finish", "both"):
+            rates = [_rate(one, what) for one in rounds]
+            ours = [_rate(one, what) for one in measured[OURS]]
+            times = statistics.median(a / b for a, b in zip(ours, rates, strict=True))
+            cells.append(
+                f"{statistics.median(rates):,.0f} ({min(rates):,.0f} to {max(rates):,.0f})"
+            )
+            cells.append(f"{times:.2f} ×")
             figures[f"{name}: {what}"] = {"per_s": rates, "ours_times": round(times, 2)}
+        del cells[-2]
         print(f"| {name} | {' | '.join(cells)} |", flush=True)
-    slower = [
-        what for what in ("enqueue", "finish") if figures[f"{PEER}: {what}"]["ours_times"] < 1
-    ]
-    print(
-        f"\nat least as quick as {PEER}: {'missed by ' + ', '.join(slower) if slower else 'held'}"
-    )
-    return figures | {"held": not slower}
+    times = figures[f"{PEER}: both"]["ours_times"]
+    print(f"\nfrom enqueue to settlement ours is {times:.2f} × {PEER} (bound 1)")
+    return figures | {"held": times >= 1}
+
+
+def _rate(one: dict[str, float], what: str) -> float:
+    """Jobs a second; `both`: of one that is put in and then finished."""
+    return 1 / (1 / one["enqueue"] + 1 / one["finish"]) if what == "both" else one[what]
 
 
 # --- a long history ---

@@ -120,7 +120,8 @@ class Engines(NamedTuple):
 def connect(url: sa.URL) -> Engines:
     """Raises ModuleNotFoundError when PostgreSQL's driver is not installed."""
     if is_sqlite(url):
-        return Engines(_sqlite(url, _SHORT_WAIT_S), _sqlite(url, PATIENCE_S))
+        engine = _sqlite(url)
+        return Engines(engine, engine)
     engine = _postgresql(url)
     looks = {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
     return Engines(engine, engine.execution_options(**looks))
@@ -161,13 +162,14 @@ def writes_seen(conn: Connection) -> int:
 def begin_reading(conn: Connection) -> None:
     """The first statement of a transaction that only looks."""
     if conn.dialect.name == "sqlite":
-        conn.exec_driver_sql("BEGIN")
+        _sqlite_begin(conn, PATIENCE_S, "BEGIN")
+        _sqlite_begin(conn, PATIENCE_S, "PRAGMA schema_version")  # what it sees is of this moment
 
 
 def begin_writing(conn: Connection, patience_s: float) -> None:
     """The first statement of a writing transaction: from here on it is the only one."""
     if conn.dialect.name == "sqlite":
-        _sqlite_begin_writing(conn, patience_s)
+        _sqlite_begin(conn, patience_s, "BEGIN IMMEDIATE")
     else:
         _postgresql_begin_writing(conn, patience_s)
 
@@ -210,7 +212,7 @@ def _warn_of_risk() -> None:
         )
 
 
-def _sqlite(url: sa.URL, wait_s: float) -> Engine:
+def _sqlite(url: sa.URL) -> Engine:
     _warn_of_risk()
     module = sqlite_module()
     engine = sa.create_engine(
@@ -220,7 +222,7 @@ def _sqlite(url: sa.URL, wait_s: float) -> Engine:
         # The transactions are ours: the module must not begin any by itself.
         connect_args={
             "isolation_level": None,
-            "timeout": wait_s,
+            "timeout": _SHORT_WAIT_S,
             "cached_statements": _STATEMENTS_KEPT,
         },
         # A thread that waits for a connection waits for nothing; the one that was used last has the
@@ -256,17 +258,23 @@ def _sqlite_connected(connection: Any, _record: Any) -> None:
     cursor.close()
 
 
-def _sqlite_begin_writing(conn: Connection, patience_s: float) -> None:
-    """SQLite's own wait grows to 100 ms between two looks, in which a busy program is never found
+def _sqlite_begin(conn: Connection, patience_s: float, statement: str) -> None:
+    """By the driver itself: SQLAlchemy has no word for it.
+
+    SQLite's own wait grows to 100 ms between two looks, in which a busy program is never found
     between two of its transactions; so its wait is a short one, and begins anew.
     """
+    driver: Any = conn.connection.dbapi_connection
+    drivers = conn.dialect.loaded_dbapi.Error
     deadline = time.monotonic() + patience_s
     while True:
         try:
-            conn.exec_driver_sql("BEGIN IMMEDIATE")
-        except DBAPIError as error:
-            if meaning(error.orig or error) is not LOCKED or time.monotonic() >= deadline:
-                raise
+            driver.execute(statement).fetchall()
+        except drivers as error:
+            if meaning(error) is not LOCKED or time.monotonic() >= deadline:
+                raise DBAPIError.instance(
+                    statement, None, error, drivers, dialect=conn.dialect
+                ) from error
         else:
             return
 

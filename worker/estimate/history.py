@@ -27,6 +27,10 @@ _NEWEST = (
         job.c.config,
         job.c.result["max_steps"].label("max_steps"),
         job.c.result["mem_trace"].label("mem_trace"),
+        select(func.sum(attempt.c.seconds))
+        .where(attempt.c.job_id == job.c.id)
+        .scalar_subquery()
+        .label("seconds"),
     )
     .where(text(TRIED))
     .order_by(job.c.id.desc())
@@ -35,11 +39,6 @@ _NEWEST = (
 _OF_SAME = _NEWEST.where(job.c.config_hash == bindparam("wanted"))
 _OF_KIND = _NEWEST.where(job.c.kind == bindparam("wanted"))
 _OF_THESE = _NEWEST.where(job.c.id.in_(bindparam("wanted", expanding=True)))
-_CHARGED = (
-    select(attempt.c.job_id, func.sum(attempt.c.seconds))
-    .where(attempt.c.job_id.in_(bindparam("job_ids", expanding=True)))
-    .group_by(attempt.c.job_id)
-)
 
 
 class Done(NamedTuple):
@@ -86,22 +85,14 @@ class History:
         return self._model[kind, model]
 
     def _read(self, newest: Select[Any], wanted: str | Sequence[int]) -> Sequence[Done]:
-        rows = self._conn.execute(newest, {"wanted": wanted}).all()
-        if not rows:
-            return ()
-        ids = [row.id for row in rows]
-        charged = {
-            job_id: float(seconds)
-            for job_id, seconds in self._conn.execute(_CHARGED, {"job_ids": ids})
-        }
         return [
             Done(
                 row.kind,
                 row.config,
                 {"max_steps": row.max_steps, "mem_trace": row.mem_trace},
-                charged.get(row.id),
+                row.seconds,
             )
-            for row in rows
+            for row in self._conn.execute(newest, {"wanted": wanted})
         ]
 
 

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, RowMapping, select, text, update
+from sqlalchemy import Connection, RowMapping, bindparam, select, text, update
 
 from engine.contract.run_dir import AbortReason
 from worker.amounts import dollars, exact
@@ -78,13 +78,17 @@ class Ruling(NamedTuple):
     need: Need | None
 
 
+_NEXT = (
+    select(job.c.id, job.c.kind, job.c.config, job.c.config_hash, job.c.result)
+    .where(text(CLAIMABLE), job.c.id.not_in(bindparam("skip", expanding=True)))
+    .order_by(job.c.priority.desc(), job.c.rank, job.c.id)
+    .limit(1)
+)
+
+
 def next_candidate(conn: Connection, skip: list[int]) -> RowMapping | None:
-    """The row of the job that a claim would take, beside those in `skip`."""
-    statement = select(job).where(text(CLAIMABLE))
-    if skip:
-        statement = statement.where(job.c.id.not_in(skip))
-    ordered = statement.order_by(job.c.priority.desc(), job.c.rank, job.c.id).limit(1)
-    return conn.execute(ordered).mappings().one_or_none()
+    """Of the job that a claim would take, beside those in `skip`, what `judge` reads."""
+    return conn.execute(_NEXT, {"skip": skip}).mappings().one_or_none()
 
 
 class Look:

@@ -6,6 +6,7 @@ import sqlite3
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from alembic.migration import MigrationContext
 from sqlmodel import SQLModel
 
 from worker.db import dialects
-from worker.db.connection import Database, DatabaseError, open_database
+from worker.db.connection import Database, DatabaseError, open_database, url_of
 from worker.db.migrations import known_versions
 from worker.queue.states import State
 from worker.queue.submit import enqueue
@@ -51,10 +52,29 @@ def test_sqlite_runs_in_wal_with_full_sync_and_foreign_keys(db: Database) -> Non
     with db.read() as conn:
         found = [
             conn.exec_driver_sql(f"PRAGMA {name}").scalar_one()
-            for name in ("journal_mode", "synchronous", "foreign_keys", "busy_timeout")
+            for name in ("journal_mode", "synchronous", "foreign_keys")
         ]
 
-    assert found == ["wal", 2, 1, 10_000]
+    assert found == ["wal", 2, 1]
+
+
+def test_a_reader_waits_for_a_file_that_somebody_keeps_to_himself(
+    db: Database, settings: WorkerSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A copy is not in WAL, and its readers wait for a writer; when that goes, they read."""
+    db.close()
+    module = dialects.sqlite_module()
+    with closing(module.connect(url_of(settings).database, isolation_level=None)) as other:
+        other.execute("PRAGMA journal_mode=DELETE")
+        other.execute("BEGIN EXCLUSIVE")
+        with monkeypatch.context() as changed:
+            changed.setattr(dialects, "PATIENCE_S", 0.01)
+            with pytest.raises(DatabaseError, match="is locked"):
+                jobs.counts(db)
+        with ThreadPoolExecutor(1) as pool:
+            counting = pool.submit(jobs.counts, db)
+            other.execute("ROLLBACK")
+            assert not any(counting.result(30).values())
 
 
 def test_a_failed_write_leaves_nothing(db: Database) -> None:

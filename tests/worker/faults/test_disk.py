@@ -86,7 +86,7 @@ go = settings.lock_dir.parent / "go"
 
 def trouble():
     with open_database(settings) as db:
-        eventually(lambda: views.get_job(db, 1).result.get("step"), "the first step")
+        eventually(lambda: jobs.get_job(db, 1).result.get("step"), "the first step")
         fill()
         # The journal fills up too, until no heartbeat fits.
         eventually(lambda: warned.is_set(), "the drain's warning")
@@ -108,7 +108,7 @@ report = drain(settings)
 other.join()
 answer["ran"] = [(s.job_id, s.attempt, s.state) for s in report.ran]
 with open_database(settings) as db:
-    answer["metrics"] = views.metrics(db, 1)["pool/score"]
+    answer["metrics"] = jobs.metrics(db, 1)["pool/score"]
 """)
 
     assert answer["ran"] == [[1, 1, "succeeded"]]
@@ -154,7 +154,7 @@ if not doomed:
     said.write_text(str(refused(lambda: drain(settings))))
     os._exit(0)
 with open_database(settings) as db:
-    eventually(lambda: views.get_job(db, 1).result.get("step"), "the first step")
+    eventually(lambda: jobs.get_job(db, 1).result.get("step"), "the first step")
 fill()
 if settings.database_patience_s:
     os.kill(doomed, signal.SIGTERM)
@@ -187,7 +187,7 @@ go = elsewhere / "go"
 
 def trouble():
     with open_database(settings) as db:
-        eventually(lambda: views.get_job(db, 1).result.get("step"), "the first step")
+        eventually(lambda: jobs.get_job(db, 1).result.get("step"), "the first step")
     fill()
     go.touch()
 
@@ -198,9 +198,9 @@ other.start()
 drain(settings)
 other.join()
 with open_database(settings) as db:
-    found = views.get_job(db, 1)
+    found = jobs.get_job(db, 1)
     answer["waits"] = [found.state, found.waits_for.reason, found.waits_for.detail]
-    answer["why"] = views.audit(db, 1)[-1].why
+    answer["why"] = jobs.audit(db, 1)[-1].why
     with db.write_tx() as conn:
         conn.exec_driver_sql("UPDATE job SET next_eligible_at = 0")
     answer["again"] = ""
@@ -237,7 +237,7 @@ def looking(place):
 
 def trouble():
     with open_database(settings) as db:
-        eventually(lambda: views.get_job(db, 1).result.get("step"), "the first step")
+        eventually(lambda: jobs.get_job(db, 1).result.get("step"), "the first step")
     fill()
     go.touch()
     seen.wait(20)
@@ -251,9 +251,9 @@ other.start()
 drain(settings)
 other.join()
 with open_database(settings) as db:
-    found = views.get_job(db, 1)
+    found = jobs.get_job(db, 1)
     answer["waits"] = [found.state, found.waits_for and found.waits_for.reason]
-    answer["why"] = views.audit(db, 1)[-1].why
+    answer["why"] = jobs.audit(db, 1)[-1].why
 """)
 
     assert answer["waits"] == ["queued", "DISK_FULL"]
