@@ -31,7 +31,7 @@ from worker.lane.process_id import ProcessIdentity
 from worker.lane.strays import marked
 from worker.queue import control
 from worker.queue.states import State
-from worker.read import jobs as views
+from worker.read import jobs
 from worker.settings import WorkerSettings
 
 Tally = Callable[..., int]
@@ -45,7 +45,7 @@ def run_of(db: Database, number: int) -> RunDir:
 
 def engine_of(db: Database, number: int) -> str:
     """The engine of a running job, once it has counted its first step."""
-    eventually(lambda: views.get_job(db, number).result.get("step"), "the first step", 60)
+    eventually(lambda: jobs.get_job(db, number).result.get("step"), "the first step", 60)
     with db.read() as conn:
         return str(conn.execute(select(job.c.engine).where(job.c.id == number)).scalar_one())
 
@@ -92,8 +92,8 @@ def test_a_job_runs_to_its_end_with_its_events_and_files_taken_over(
     (settled,) = drain(settings, runner=runner).ran
 
     assert settled.state is State.SUCCEEDED
-    assert views.get_job(db, number).result["total"] == 3
-    assert views.metrics(db, number)["pool/score"] == SCORES
+    assert jobs.get_job(db, number).result["total"] == 3
+    assert jobs.metrics(db, number)["pool/score"] == SCORES
     run = run_of(db, number)
     assert [step for step, _ in complete_checkpoints(run)] == [1, 2, 3]
     assert seen(run) == seen(where_it_writes(runner, run))
@@ -143,10 +143,10 @@ def test_a_stop_request_reaches_the_engine_and_decides_where_the_job_goes(
     there = where_it_writes(runner, run)
 
     ask(db, number, running, there)
-    (attempt, *_) = eventually(lambda: views.attempts(db, number), "the attempt's end", 60)
+    (attempt, *_) = eventually(lambda: jobs.attempts(db, number), "the attempt's end", 60)
 
     assert attempt.outcome == state
-    assert why in [row.why for row in views.audit(db, number)]
+    assert why in [row.why for row in jobs.audit(db, number)]
     assert 1 in dict(complete_checkpoints(run))
     # the next attempt of a queued job may be on its way there just now
     eventually(there.attempt(1).abort.exists, "the request where the engine looks")
@@ -164,7 +164,7 @@ def test_a_crash_is_told_with_its_status_and_the_end_of_its_log(
 
     drain(settings, runner=runner)
 
-    failed = views.get_job(db, number)
+    failed = jobs.get_job(db, number)
     assert (failed.state, failed.cause) == (State.FAILED, "CRASH")
     assert words in str(failed.error)
     assert run_of(db, number).attempt(1).log.exists()
@@ -179,7 +179,7 @@ def test_an_engine_that_cannot_start_costs_the_job_nothing(
     with pytest.raises(EngineStartError, match="the job is queued"):
         drain(settings, runner=runner)
 
-    assert views.get_job(db, number).state is State.QUEUED
+    assert jobs.get_job(db, number).state is State.QUEUED
     assert [settled.state for settled in drain(settings, runner=runner).ran] == [State.SUCCEEDED]
 
 
@@ -210,7 +210,7 @@ def test_a_kill_by_another_process_ends_every_process_of_the_attempt(
     assert not set(marked(log))
     running.send_signal(signal.SIGCONT)
     assert running.wait(60) == 0
-    assert "killed by SIGKILL" in str(views.get_job(db, number).error)
+    assert "killed by SIGKILL" in str(jobs.get_job(db, number).error)
 
 
 @pytest.mark.requirement("LN-03")
@@ -240,7 +240,7 @@ def test_nothing_of_a_dead_supervisors_attempt_is_left_when_the_lane_changes_han
 
     assert [settled.state for settled in rescued] == [State.QUEUED]
     assert [(one.attempt, one.state) for one in report.ran] == [(2, State.SUCCEEDED)]
-    assert views.metrics(db, number)["pool/score"] == SCORES
+    assert jobs.metrics(db, number)["pool/score"] == SCORES
 
 
 def test_a_rescue_ends_an_engine_that_nobody_noted_before_it_settles_the_job(
@@ -283,7 +283,7 @@ def test_a_rescue_brings_what_the_supervisor_had_no_time_to_fetch(
         (settled,) = rescue(lease, runner)
 
     assert settled.state is State.SUCCEEDED
-    assert views.metrics(db, number)["pool/score"] == SCORES
+    assert jobs.metrics(db, number)["pool/score"] == SCORES
     run = run_of(db, number)
     assert seen(run) == seen(where_it_writes(runner, run))
 
