@@ -108,6 +108,9 @@ _SETTLE = moving(
 )
 
 
+_ENDED = insert(attempt)
+
+
 def _cancel_asked(conn: Connection, job_id: int) -> bool:
     """Who asked for a cancel gets it, whatever ended the attempt first."""
     asked = select(job.c.stop_requested).where(job.c.id == job_id)
@@ -141,6 +144,6 @@ def _charge(
         # What interrupted it, also where the job goes on and has no cause.
         "cause": settled.cause or ("MEMORY" if verdict.oom else "LOST" if verdict.rescue else None),
     }
-    conn.execute(insert(attempt), row)
+    conn.execute(_ENDED, row)
     price = lease.db.settings.price_usd_h
     ledger.settle(conn, charged, lane=lease.lane, price_usd_h=price, actor=actor())

@@ -275,6 +275,7 @@ def _counts(lane: str) -> ColumnElement[bool]:
     return or_(ledger.c.lane == lane, ledger.c.lane.is_(None))
 
 
+_ROW = insert(ledger)
 _SPENT = select(
     func.sum(ledger.c.usd).label("usd"), func.sum(ledger.c.seconds).label("seconds")
 ).where(
@@ -297,7 +298,7 @@ _RESERVED = (
 _USED = (
     ledger.c.job_id == bindparam("of_job"),
     ledger.c.attempt == bindparam("of_attempt"),
-    ledger.c.entry.in_(USED),
+    ledger.c.entry != Entry.RESERVE,
 )
 _SECONDS = func.coalesce(func.sum(ledger.c.seconds), 0.0).label("seconds")
 _METERED = select(_SECONDS).where(*_USED)
@@ -349,4 +350,4 @@ def _append(
         "actor": meter.actor,
         "note": note,
     }
-    conn.execute(insert(ledger), row)
+    conn.execute(_ROW, row)

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import sqlalchemy as sa
-from pydantic_core import PydanticSerializationError, to_json
+from pydantic_core import PydanticSerializationError, from_json, to_json
 from sqlalchemy import Connection, Engine, event
 from sqlalchemy.exc import DBAPIError
 
@@ -145,6 +145,14 @@ def _document(value: object) -> str:
         return json.dumps(value)  # half of a surrogate pair, which it writes as an escape
 
 
+def _parsed(document: str | bytes) -> Any:
+    """The way back, as quick."""
+    try:
+        return from_json(document)
+    except ValueError:
+        return json.loads(document)  # such an escape
+
+
 def readers_wait(conn: Connection) -> bool:
     """Whether this is a SQLite file without WAL, as a backup is: readers wait for the writer."""
     if conn.dialect.name != "sqlite":
@@ -219,6 +227,7 @@ def _sqlite(url: sa.URL) -> Engine:
         url,
         module=module,
         json_serializer=_document,
+        json_deserializer=_parsed,
         # The transactions are ours: the module must not begin any by itself.
         connect_args={
             "isolation_level": None,
@@ -288,6 +297,7 @@ def _postgresql(url: sa.URL) -> Engine:
     engine = sa.create_engine(
         url.set(drivername="postgresql+psycopg"),
         json_serializer=_document,
+        json_deserializer=_parsed,
         pool_pre_ping=True,  # a restarted server is no error
         connect_args={"connect_timeout": 10, "application_name": "nightlane"},
     )

@@ -173,6 +173,9 @@ def apply(
     return moved
 
 
+_RECORD = insert(job_event)
+
+
 def _record(
     conn: Connection, job_id: int, source: State | None, to: State, *, actor: str, why: str
 ) -> None:
@@ -185,6 +188,6 @@ def _record(
         "to_state": to,
         "why": why,
     }
-    conn.execute(insert(job_event), row)
+    conn.execute(_RECORD, row)
     if job_id % changes.EVERY == 0:
         changes.drop_old(conn)

@@ -180,7 +180,9 @@ def insert_job(
         "not_before": terms.not_before,
         **columns_of(deferral_of(terms.parents, terms.not_before, now)),
     }
-    job_id = int(conn.execute(_INSERT, row | _NOTHING_YET).scalar_one())
+    made = conn.execute(_INSERT, row | _NOTHING_YET).inserted_primary_key
+    assert made is not None, "a row has a key"
+    job_id = int(made[0])
     if wanted.tags:
         conn.execute(insert(job_tag), [{"tag": tag, "job_id": job_id} for tag in wanted.tags])
     if wanted.after:
@@ -295,7 +297,7 @@ _CLAIM_ONLY = _claim(and_(job.c.id == bindparam("only"), text(CLAIMABLE)))
 
 # Behind every job there is: the id that it will get, or one that a failed insert wasted.
 _NEXT_RANK = select(func.coalesce(func.max(_everyone.c.id), 0) + 1).scalar_subquery()
-_INSERT = insert(job).values(rank=_NEXT_RANK).returning(job.c.id)
+_INSERT = insert(job).values(rank=_NEXT_RANK)
 _NOTHING_YET: dict[str, Any] = {
     "result": {},
     "followers": 0,

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, RowMapping, bindparam, select, text, update
+from sqlalchemy import Connection, RowMapping, select, text, update
 
 from engine.contract.run_dir import AbortReason
 from worker.amounts import dollars, exact
@@ -80,7 +80,7 @@ class Ruling(NamedTuple):
 
 _NEXT = (
     select(job.c.id, job.c.kind, job.c.config, job.c.config_hash, job.c.result)
-    .where(text(CLAIMABLE), job.c.id.not_in(bindparam("skip", expanding=True)))
+    .where(text(CLAIMABLE))
     .order_by(job.c.priority.desc(), job.c.rank, job.c.id)
     .limit(1)
 )
@@ -88,7 +88,8 @@ _NEXT = (
 
 def next_candidate(conn: Connection, skip: list[int]) -> RowMapping | None:
     """Of the job that a claim would take, beside those in `skip`, what `judge` reads."""
-    return conn.execute(_NEXT, {"skip": skip}).mappings().one_or_none()
+    statement = _NEXT.where(job.c.id.not_in(skip)) if skip else _NEXT
+    return conn.execute(statement).mappings().one_or_none()
 
 
 class Look:
