@@ -257,7 +257,8 @@ def _bring_forward(db: Database) -> None:
     newest = known_versions()[-1]
     with _migration_lock(db.settings):
         if db.dialect == "sqlite":
-            _switch_to_wal(db)
+            with db._in_words(), db._engines.reader.connect() as conn:  # noqa: SLF001 - this module's
+                dialects.switch_to_wal(conn)
         with db.write_tx() as conn:
             version = _version(conn, db.settings)
             if version == newest:
@@ -267,12 +268,6 @@ def _bring_forward(db: Database) -> None:
             upgrade(conn)
             if version is None:
                 reserve(conn, db.settings.runs_dir)
-
-
-def _switch_to_wal(db: Database) -> None:
-    """WAL is a property of the file; the switch is impossible inside a transaction."""
-    with db._in_words(), db._engines.reader.connect() as conn:  # noqa: SLF001 - this module's class
-        conn.exec_driver_sql("PRAGMA journal_mode=WAL")
 
 
 @contextmanager

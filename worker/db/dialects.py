@@ -160,6 +160,11 @@ def readers_wait(conn: Connection) -> bool:
     return str(conn.exec_driver_sql("PRAGMA journal_mode").scalar_one()) != "wal"
 
 
+def switch_to_wal(conn: Connection) -> None:
+    """Of a SQLite file, outside of any transaction; readers wait for no writer from then on."""
+    _sqlite_patiently(conn, PATIENCE_S, "PRAGMA journal_mode=WAL")
+
+
 def writes_seen(conn: Connection) -> int:
     """SQLite's number that changes when another connection has written. For a connection of its
     own, outside of any transaction; it costs less than a look.
@@ -170,14 +175,14 @@ def writes_seen(conn: Connection) -> int:
 def begin_reading(conn: Connection) -> None:
     """The first statement of a transaction that only looks."""
     if conn.dialect.name == "sqlite":
-        _sqlite_begin(conn, PATIENCE_S, "BEGIN")
-        _sqlite_begin(conn, PATIENCE_S, "PRAGMA schema_version")  # what it sees is of this moment
+        _sqlite_patiently(conn, PATIENCE_S, "BEGIN")
+        _sqlite_patiently(conn, PATIENCE_S, "PRAGMA schema_version")  # it sees this moment
 
 
 def begin_writing(conn: Connection, patience_s: float) -> None:
     """The first statement of a writing transaction: from here on it is the only one."""
     if conn.dialect.name == "sqlite":
-        _sqlite_begin(conn, patience_s, "BEGIN IMMEDIATE")
+        _sqlite_patiently(conn, patience_s, "BEGIN IMMEDIATE")
     else:
         _postgresql_begin_writing(conn, patience_s)
 
@@ -231,7 +236,7 @@ def _sqlite(url: sa.URL) -> Engine:
         # The transactions are ours: the module must not begin any by itself.
         connect_args={
             "isolation_level": None,
-            "timeout": _SHORT_WAIT_S,
+            "timeout": PATIENCE_S,
             "cached_statements": _STATEMENTS_KEPT,
         },
         # A thread that waits for a connection waits for nothing; the one that was used last has the
@@ -264,11 +269,13 @@ def _sqlite_connected(connection: Any, _record: Any) -> None:
     cursor = connection.cursor()
     cursor.execute("PRAGMA synchronous=FULL")
     cursor.execute("PRAGMA foreign_keys=ON")
+    # From here on; what stands above may meet a program that is making the file.
+    cursor.execute(f"PRAGMA busy_timeout={round(_SHORT_WAIT_S * 1000)}")
     cursor.close()
 
 
-def _sqlite_begin(conn: Connection, patience_s: float, statement: str) -> None:
-    """By the driver itself: SQLAlchemy has no word for it.
+def _sqlite_patiently(conn: Connection, patience_s: float, statement: str) -> None:
+    """A statement that takes a lock, by the driver itself: SQLAlchemy has no word for it.
 
     SQLite's own wait grows to 100 ms between two looks, in which a busy program is never found
     between two of its transactions; so its wait is a short one, and begins anew.
