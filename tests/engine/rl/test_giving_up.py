@@ -21,7 +21,7 @@ from engine.rl.guards.headroom import Baseline, check_headroom
 from engine.rl.loop import RLLoop
 from engine.rl.rl_run import run as rl_run
 from engine.run.session import Attempt
-from engine.run.stop import Collapsed, Declined
+from engine.run.stop import Aborted, Collapsed, Declined, rl_hooks
 from engine.sampling.base import Groups, Rollout
 
 NewAttempt = Callable[..., RunDir]
@@ -244,6 +244,24 @@ def test_a_rollback_goes_on_from_the_best_gate_with_half_the_learning_rate(
     assert {rate for step, rate in lr[rolled["step"] :]} == {1.5e-3}
     assert lr[rolled["step"]][0] == rolled["to"] + 1
     assert [a["code"] for a in result["alerts"]] == ["ROLLED_BACK"]
+
+
+def test_a_stop_after_a_rollback_reports_the_run_that_went_back(
+    recipe: dict[str, Any], new_attempt: NewAttempt, open_newest: OpenNewest, events: Events
+) -> None:
+    """Its step, its alerts and its rollback; not those of the loop that collapsed."""
+    recipe |= {"max_steps": 40, "guard": EARLY_KL | {"rollbacks": 1}, "heldout_every": 2}
+    run = new_attempt(recipe)
+
+    def gone_back() -> bool:
+        return len(events(run, "started")) == 2
+
+    with pytest.raises(Aborted) as caught, rl_hooks(should_abort=gone_back):
+        rl_run(open_newest(run))
+
+    [rolled] = caught.value.result["rollbacks"]
+    assert caught.value.result["steps"] == rolled["to"]
+    assert caught.value.result["diagnosis"] is None
 
 
 @pytest.mark.requirement("EX-14")
