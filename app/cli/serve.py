@@ -60,6 +60,7 @@ def serve(
     import uvicorn  # noqa: PLC0415 - the web stack, for this command alone
 
     from app.main import create_app  # noqa: PLC0415 - the web stack, for this command alone
+    from app.web.protocol import BoundedHead  # noqa: PLC0415 - the web stack, for this command
     from app.web.settings import AppSettings, require_loopback  # noqa: PLC0415 - keeps --help light
     from worker.amounts import exact  # noqa: PLC0415 - keeps --help light
     from worker.db.connection import open_database  # noqa: PLC0415 - keeps --help light
@@ -77,6 +78,7 @@ def serve(
     listener = _listen(settings)
     config = uvicorn.Config(
         create_app(settings, place, commands_of(context.find_root().command)),
+        http=BoundedHead,
         log_level="warning",
         timeout_graceful_shutdown=GRACE_S,
         server_header=False,

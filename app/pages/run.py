@@ -16,7 +16,7 @@ from urllib.parse import urlencode
 from fastapi import APIRouter, Query, Request
 from pydantic import BaseModel, Field, ValidationError
 from starlette.exceptions import HTTPException
-from starlette.responses import FileResponse, RedirectResponse, Response
+from starlette.responses import RedirectResponse, Response, StreamingResponse
 
 from app.charts.charts import MOST_OUTLINE_ROWS
 from app.charts.drawings import AxisName
@@ -36,6 +36,7 @@ from engine.contract.events import PHASES
 from engine.contract.known import real
 from engine.contract.registry import cautions, get_kind
 from engine.contract.run_dir import RunDir
+from engine.contract.trace import strict_json
 from worker.db.connection import Database
 from worker.memory.trace import LOG as MEMORY_LOG
 from worker.queue.pruning import pruned_by
@@ -266,12 +267,13 @@ _LOADERS = {
 
 
 @router.get("/{job_id}/trace.json")
-def trace(job_id: JobId, database: DatabaseDep) -> FileResponse:
-    """The run's trace, for Perfetto or chrome://tracing."""
+def trace(job_id: JobId, database: DatabaseDep) -> StreamingResponse:
+    """The run's trace as it is now, for Perfetto, chrome://tracing or any reader of JSON."""
     path = trace_of(jobs.get_job(database, job_id))
     if path is None:
         raise HTTPException(404, f"job {job_id} has written no trace; it comes with its first step")
-    return FileResponse(path, media_type="application/json", filename=f"trace-job-{job_id}.json")
+    saved_as = {"Content-Disposition": f'attachment; filename="trace-job-{job_id}.json"'}
+    return StreamingResponse(strict_json(path), media_type="application/json", headers=saved_as)
 
 
 def _temperatures(job: JobView) -> str:

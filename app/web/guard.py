@@ -16,6 +16,7 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.web.problems import problem_response
+from app.web.protocol import MAX_HEAD_BYTES, TOO_LARGE
 
 MAX_BODY_BYTES = 1024 * 1024
 """More than any config: data is named by path."""
@@ -36,6 +37,9 @@ CONTENT_SECURITY_POLICY = "; ".join(
         "frame-ancestors 'none'",
     )
 )
+
+ONCE = ("host", "origin", "sec-fetch-site", "content-length", "content-type", "idempotency-key")
+"""Headers of which two would leave open which one counts (RFC 9112, 3.2; RFC 9110, 5.3)."""
 
 _HEADERS = {
     "Content-Security-Policy": CONTENT_SECURITY_POLICY,
@@ -67,6 +71,11 @@ class Guard:
         await self._app(scope, _limited(receive), guarded)
 
     def _refusal(self, method: str, headers: Headers) -> tuple[HTTPStatus, str] | None:
+        if sum(len(name) + len(value) for name, value in headers.raw) > MAX_HEAD_BYTES:
+            return HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, TOO_LARGE
+        for name in ONCE:
+            if len(headers.getlist(name)) > 1:
+                return HTTPStatus.BAD_REQUEST, f"the header {name} was sent twice; send it once"
         host = headers.get("host", "")
         if _name_of(host) not in self._hosts:
             return (

@@ -15,6 +15,7 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse, Response
+from starlette.routing import Match, Mount
 
 from app.web.templating import page
 from engine.contract.errors import ConfigError, ConfigProblem, NightlaneError
@@ -25,6 +26,7 @@ from worker.read.comparison.compare import CompareError
 MEDIA_TYPE = "application/problem+json"
 
 CODES = {
+    HTTPStatus.BAD_REQUEST: "bad_request",
     HTTPStatus.NOT_FOUND: "not_found",
     HTTPStatus.METHOD_NOT_ALLOWED: "method_not_allowed",
     HTTPStatus.CONFLICT: "conflict",
@@ -33,6 +35,7 @@ CODES = {
     HTTPStatus.UNPROCESSABLE_ENTITY: "invalid",
     HTTPStatus.FORBIDDEN: "forbidden",
     HTTPStatus.MISDIRECTED_REQUEST: "wrong_host",
+    HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE: "too_large",
     HTTPStatus.SERVICE_UNAVAILABLE: "try_again",
 }
 """The word for programs where the error brings none of its own."""
@@ -178,7 +181,30 @@ def _http(request: Request, error: Exception) -> Response:
     if detail == status.phrase and status in _ROUTING:
         path = request.url.path[:200]
         detail = _ROUTING[status].format(path=path, method=request.method)
-    return _answer(request, status, detail, headers=dict(error.headers or {}))
+    headers = dict(error.headers or {})
+    if status is HTTPStatus.METHOD_NOT_ALLOWED:
+        headers["Allow"] = ", ".join(_allowed(request))
+    return _answer(request, status, detail, headers=headers)
+
+
+def _allowed(request: Request) -> list[str]:
+    """Every method of the path: of several routes that share one the router names the first's."""
+    taken = {method for method in _METHODS if _takes(request, method)}
+    return sorted(taken | {"HEAD"} if "GET" in taken else taken)
+
+
+_METHODS = ("DELETE", "GET", "PATCH", "POST", "PUT")
+
+
+def _takes(request: Request, method: str) -> bool:
+    scope = {**request.scope, "method": method}
+    scope["root_path"] = scope.get("app_root_path", scope["root_path"])  # a mount added its own
+    return any(
+        route.matches(scope)[0] is Match.FULL
+        # A folder of files says that it takes everything.
+        and (method == "GET" or not isinstance(route, Mount))
+        for route in request.app.routes
+    )
 
 
 def _unexpected(request: Request, error: Exception) -> Response:

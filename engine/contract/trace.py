@@ -4,11 +4,12 @@ A JSON array that is only ever appended to: `[`, then one event and a comma a li
 bracket is left out, which the format allows, so that a file whose writer was killed opens like
 any other. Spans are complete events (`ph` X, written when they end, so none is ever unpaired),
 counters `C`, moments `i`; `pid` is the attempt. Times are microseconds of Unix time.
-Knows the file, not what the spans mean.
+`strict_json` is the same as one closed document. Knows the file, not what the spans mean.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import os
@@ -19,6 +20,8 @@ from typing import Any, NamedTuple
 
 _OPEN = b"[\n"
 _END = b",\n"
+_PIECE = 500
+"""Events that are sent at once: a trace may be larger than what a page process should hold."""
 
 
 class TraceWriter:
@@ -61,8 +64,7 @@ class TraceWriter:
         return round((self._epoch + time.monotonic()) * 1e6)
 
     def _write(self, event: dict[str, Any]) -> None:
-        line = json.dumps({**event, "pid": self._pid, "tid": 1}, separators=(",", ":"))
-        self._file.write(line.encode() + _END)
+        self._file.write(_encoded({**event, "pid": self._pid, "tid": 1}) + _END)
 
 
 def read_trace(path: Path) -> Iterator[dict[str, Any]]:
@@ -79,6 +81,38 @@ def read_trace(path: Path) -> Iterator[dict[str, Any]]:
             if event is None:
                 return
             yield event
+
+
+def strict_json(path: Path) -> Iterator[bytes]:
+    """The whole events of a trace as one JSON array that any parser reads, in pieces.
+
+    What is no finite number is null, also in a file of a writer that wrote `NaN`.
+    """
+    events = read_trace(path)
+    yield b"["
+    before = b"\n"
+    while piece := [_encoded(event) for event in itertools.islice(events, _PIECE)]:
+        yield before + _END.join(piece)
+        before = _END
+    yield b"\n]\n"
+
+
+def _encoded(event: Mapping[str, Any]) -> bytes:
+    try:
+        return json.dumps(event, separators=(",", ":"), allow_nan=False).encode()
+    except ValueError:
+        return json.dumps(_finite(event), separators=(",", ":")).encode()
+
+
+def _finite(value: Any) -> Any:
+    match value:
+        case float():
+            return value if math.isfinite(value) else None
+        case Mapping():
+            return {key: _finite(inner) for key, inner in value.items()}
+        case list() | tuple():
+            return [_finite(inner) for inner in value]
+    return value
 
 
 class Share(NamedTuple):

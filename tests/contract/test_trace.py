@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.contract.trace import TraceWriter, read_trace, time_by_span
+from engine.contract.trace import TraceWriter, read_trace, strict_json, time_by_span
 
 PHASES = {"X", "C", "i", "M"}
 
@@ -88,6 +89,47 @@ def test_a_torn_last_line_is_cut_off_by_the_next_attempt(
     events = as_perfetto_reads_it(path)
     assert [e for e in events if e["pid"] == 1] == kept
     assert len([e for e in events if e["pid"] == 2]) == 6
+
+
+@pytest.mark.requirement("EX-16")
+@pytest.mark.parametrize("events", [0, 1, 2, 1_200])
+def test_a_trace_is_given_out_as_strict_json(tmp_path: Path, events: int) -> None:
+    """Closed, of any length, without the last line that its writer was killed in."""
+    path = tmp_path / "trace.json"
+    if events:
+        trace = TraceWriter(path, 1)
+        for step in range(events - 1):
+            trace.mark("ALERT", step=step)
+        trace.close()
+        with path.open("ab") as torn:
+            torn.write(b'{"ph":"i","name":"AL')
+
+    given = json.loads(b"".join(strict_json(path)))
+
+    assert len(given) == events
+    assert given == list(read_trace(path))
+
+
+@pytest.mark.requirement("EX-16")
+@pytest.mark.parametrize("odd", [math.nan, math.inf, -math.inf, [1.0, math.nan]])
+def test_what_is_no_finite_number_is_null_in_a_trace(tmp_path: Path, odd: Any) -> None:
+    """JSON has no word for it, whoever wrote the line."""
+
+    def refuse(name: str) -> None:
+        raise AssertionError(name)
+
+    path = tmp_path / "trace.json"
+    trace = TraceWriter(path, 1)
+    trace.mark("ALERT", value=odd)
+    trace.close()
+    with path.open("a") as older:
+        older.write('{"ph":"i","name":"OLD","args":{"value":' + json.dumps(odd) + "}},\n")
+
+    ours, old = json.loads(b"".join(strict_json(path)), parse_constant=refuse)[1:]
+
+    missing = [1.0, None] if isinstance(odd, list) else None
+    assert ours["args"] == old["args"] == {"value": missing}
+    assert "NaN" not in path.read_text("utf-8").splitlines()[2]
 
 
 def test_where_the_time_went_is_summed_by_name(tmp_path: Path) -> None:

@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import re
+import socket
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import anyio
 import pytest
@@ -10,9 +18,11 @@ from fastapi import FastAPI
 from starlette.testclient import TestClient
 
 from app.web.guard import MAX_BODY_BYTES
+from app.web.protocol import MAX_HEAD_BYTES
 from tests.app.conftest import ORIGIN
 from worker.db.connection import Database
 from worker.read import feed
+from worker.settings import WorkerSettings
 
 
 @pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example", "", "10.0.0.7:8765"])
@@ -49,6 +59,104 @@ def test_an_unsafe_request_from_another_site_is_refused(
 
     assert answer.status_code == 403
     assert client.get("/api/v1/jobs").json()["jobs"] == []
+
+
+@pytest.mark.parametrize(
+    ("header", "other"),
+    [
+        ("host", "evil.example"),
+        ("host", "127.0.0.1:8765"),
+        ("origin", "https://evil.example"),
+        ("sec-fetch-site", "cross-site"),
+        ("content-type", "text/plain"),
+        ("idempotency-key", "b"),
+    ],
+)
+def test_a_header_that_was_sent_twice_is_refused_by_name(
+    client: TestClient, header: str, other: str
+) -> None:
+    """Two readers of one request could each believe another one of them."""
+    ours = {
+        "host": "127.0.0.1:8765",
+        "origin": ORIGIN,
+        "sec-fetch-site": "same-origin",
+        "content-type": "application/json",
+        "idempotency-key": "a",
+    }
+
+    for twice in ([ours[header], other], [other, ours[header]]):
+        headers = [*((k, v) for k, v in ours.items() if k != header), *((header, v) for v in twice)]
+        answer = client.post("/api/v1/jobs", content=b"{}", headers=headers)
+
+        assert answer.status_code == 400
+        assert answer.json()["code"] == "bad_request"
+        assert f"the header {header} was sent twice" in answer.json()["detail"]
+
+
+def test_headers_over_the_limit_are_refused(client: TestClient) -> None:
+    """Sixty-four kilobytes in one header or in many."""
+    one = {"x-a": "a" * MAX_HEAD_BYTES}
+    many = {f"x-{n}": "a" * 1000 for n in range(70)}
+
+    assert [client.get("/", headers=sent).status_code for sent in (one, many)] == [431, 431]
+
+
+@pytest.mark.parametrize("begin", [b"GET / HTTP/1.1\r\nX-A: ", b"GET /?q=", b"GET / HTTP/1.1\r\n"])
+def test_a_head_without_an_end_is_refused_before_it_is_read(
+    settings: WorkerSettings, begin: bytes
+) -> None:
+    """The real server answers 431 and closes; a hundred megabytes are never in its memory."""
+    serving = subprocess.Popen(
+        [sys.executable, "-m", "app.cli", "serve", "--port", "0"],
+        env=os.environ | {"NIGHTLANE_DATA_DIR": str(settings.data_dir)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    try:
+        assert serving.stdout is not None
+        port = urlsplit(serving.stdout.readline().strip()).port
+        with socket.create_connection(("127.0.0.1", port or 0), timeout=20) as connection:
+            sent = connection.send(begin)
+            answer = b""
+            with suppress(ConnectionError):
+                while sent < 100_000_000:
+                    sent += connection.send(b"a" * 65_000)
+            with suppress(ConnectionError):
+                answer = connection.recv(100)
+        largest = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{serving.pid}/status").read_text())
+        assert largest
+        with socket.create_connection(("127.0.0.1", port or 0), timeout=20) as connection:
+            connection.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            after = connection.recv(100)
+    finally:
+        serving.terminate()
+        serving.communicate(timeout=30)
+
+    assert sent < 20_000_000
+    assert answer.startswith(b"HTTP/1.1 431 ") or not answer  # the rest may have reset it
+    assert int(largest[1]) < 300_000
+    assert after.startswith(b"HTTP/1.1 200 ")
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "allowed"),
+    [
+        ("PUT", "/api/v1/jobs", "GET, HEAD, POST"),
+        ("DELETE", "/new", "GET, HEAD, POST"),
+        ("PUT", "/api/v1/jobs/1/cancel", "POST"),
+        ("POST", "/", "GET, HEAD"),
+        ("POST", "/static/cockpit.css", "GET, HEAD"),
+        ("DELETE", "/api/v1/openapi.json", "GET, HEAD"),
+    ],
+)
+def test_a_method_that_a_path_has_not_is_answered_with_those_it_has(
+    client: TestClient, method: str, path: str, allowed: str
+) -> None:
+    """Whatever route of the path the router met first."""
+    answer = client.request(method, path)
+
+    assert (answer.status_code, answer.headers["allow"]) == (405, allowed)
 
 
 def test_a_page_of_the_cockpit_and_a_plain_program_may_post(client: TestClient) -> None:
