@@ -1,6 +1,7 @@
 // The one live stream of this browser. As a shared worker it holds a single connection for every
-// open tab (a browser gives one host six, and eight tabs are open); where a browser has no shared
-// workers each page runs this same file for itself. Knows no page: it hands on what it hears.
+// open tab (a browser gives one host six, and eight tabs are open). Where a browser has no shared
+// workers the pages take turns: one of them holds the connection and tells the others what it hears.
+// Knows no page: it hands on what it hears.
 "use strict";
 
 (() => {
@@ -116,10 +117,59 @@
     return;
   }
 
-  // In a page: the same two verbs, whoever holds the connection.
+  // Without a shared worker: whoever has the lock holds the connection; the next in line gets it when
+  // that page rests, is closed or crashes, and goes on from the change that it heard last.
+  function amongPages(listener) {
+    const stream = new Stream();
+    const channel = new BroadcastChannel("nightlane-stream");
+    let shown; // as below
+    let leading = false;
+    let turn = null; // to leave the line, or to let go
+    const hear = (message) => {
+      if (shown === undefined) return;
+      if (message.id !== null) shown = message.id;
+      listener(message);
+    };
+    const relay = (message) => {
+      hear(message);
+      channel.postMessage(message);
+    };
+    channel.onmessage = ({ data }) => {
+      if (!data.ask) hear(data);
+      else if (leading) channel.postMessage({ state: stream.state, id: stream.id });
+    };
+    const lead = (mine) => {
+      leading = true;
+      stream.watch(relay, shown);
+      return new Promise((letGo) => mine.signal.addEventListener("abort", letGo)).finally(() => {
+        leading = false;
+        stream.rest(relay);
+      });
+    };
+    return {
+      watch: (after) => {
+        shown = after;
+        if (turn) return;
+        const mine = (turn = new AbortController());
+        navigator.locks
+          .request("nightlane-stream-turn", { signal: mine.signal }, () => lead(mine))
+          .catch(() => {}); // it left the line
+        channel.postMessage({ ask: true });
+      },
+      rest: () => {
+        shown = undefined;
+        turn?.abort();
+        turn = null;
+      },
+      again: () => channel.postMessage({ ask: true }),
+    };
+  }
+
+  // In a page: the same verbs, whoever holds the connection.
   const address = document.currentScript.src;
   window.nightlaneStream = (listener) => {
     if (typeof SharedWorker === "undefined") {
+      if (navigator.locks && typeof BroadcastChannel !== "undefined") return amongPages(listener);
       const stream = new Stream();
       return { watch: (after) => stream.watch(listener, after), rest: () => stream.rest(listener), again: () => {} };
     }

@@ -106,12 +106,13 @@ def test_tabs_live_on_when_the_worker_dies_with_the_tab_that_began_it(
 
 
 @pytest.mark.requirement("UI-11")
-def test_a_browser_without_shared_workers_has_a_stream_for_each_page(
-    visit: Visits, house: House
+@pytest.mark.parametrize("without", ["SharedWorker", "BroadcastChannel"])
+def test_a_browser_without_shared_workers_has_a_stream_all_the_same(
+    visit: Visits, house: House, without: str
 ) -> None:
-    """The page runs the same file for itself."""
+    """The page runs the same file for itself; without any way to share, alone."""
     seen = visit(house)
-    seen.page.add_init_script("delete window.SharedWorker")
+    seen.page.add_init_script(f"delete window.SharedWorker; delete window.{without}")
     page = seen.open("/")
 
     job_id = queue(house.db)
@@ -119,6 +120,43 @@ def test_a_browser_without_shared_workers_has_a_stream_for_each_page(
     expect(page.locator(f"#next-{job_id}")).to_be_visible()
     assert any("/api/v1/stream" in request.url for request in seen.requests)
     assert seen.complaints == []
+    run_all(house)
+
+
+@pytest.mark.requirement("UI-11")
+def test_nine_windows_of_a_browser_without_shared_workers_share_one_stream(
+    chromium: Browser, house: House
+) -> None:
+    """The seventh stream would never be answered, nor any page that is asked for after it. Whoever
+    holds it may rest or crash: the next one goes on.
+    """
+    context = chromium.new_context()
+    context.add_init_script("delete window.SharedWorker")
+    windows = [context.new_page() for _ in range(TABS + 1)]
+    for window in windows:
+        window.goto(house.server.url)
+        expect(window.locator("#connection")).to_have_text("live")
+    assert streams(house) == 1
+
+    heard = queue(house.db, name="heard by all")
+    for window in windows:
+        expect(window.locator(f"#next-{heard}")).to_be_visible()
+
+    first, second, *others = windows
+    set_hidden(first, hidden=True)
+    heard = queue(house.db, name="while the first rests")
+    for window in (second, *others):
+        expect(window.locator(f"#next-{heard}")).to_be_visible()
+    with pytest.raises(PlaywrightError):
+        second.goto("chrome://crash")
+    heard = queue(house.db, name="after the second crashed")
+    for window in others:
+        expect(window.locator(f"#next-{heard}")).to_be_visible()
+        expect(window.locator("#connection")).to_have_text("live")
+    set_hidden(first, hidden=False)
+    expect(first.locator(f"#next-{heard}")).to_be_visible()
+    assert streams(house) == 1
+    context.close()
     run_all(house)
 
 
