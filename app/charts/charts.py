@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from app.charts.panels import HELDOUT, POOL, Chart, Line
 from app.text import wording
-from worker.read.series import EVERY_STEP, Curve, Steps, Summary
+from worker.read.series import EVERY_STEP, Curve, Steps, Summary, evenly
 
 Points = Sequence[tuple[int, float]]
 Values = Sequence[float | None]
@@ -27,8 +27,8 @@ MOST_POINTS = 1200
 MOST_TABLE_ROWS = 300
 MOST_OUTLINE_ROWS = 20
 """Of each line."""
-MOST_GAPS = 200
-"""More gates than that stand closer than their marks are wide."""
+MOST_GATES = 100
+"""Of more gates so many are marked: else the marks of a long run become one grey curtain."""
 RECENT = 5
 """One step's pool score is noisy: the gap takes the mean of so many."""
 HOURS_FROM_S = 3 * 3600.0
@@ -194,9 +194,8 @@ def drawing(
     shown = [*(line.series for line in chart.lines), *edges]
     mine = {name: curves[name] for name in shown if name in curves}
     steps = _all_steps(list(mine.values()))
-    gates = (
-        [step for step in mine[HELDOUT].steps if zoom.steps.holds(step)] if HELDOUT in mine else []
-    )
+    gates = mine[HELDOUT].within(zoom.steps).steps if HELDOUT in mine else []
+    marked = evenly(gates, MOST_GATES)
     seen = selected_step is not None and zoom.steps.holds(selected_step)
     picked = selected_step if seen and HELDOUT in chart.series else None
     lines = [
@@ -218,12 +217,13 @@ def drawing(
         **_range(zoom.steps, steps, axis),
         "lines": lines,
         "ends": _ends(lines, band),
-        "gates": axis.all(gates),
+        "gates": axis.all(marked),
         "gaps": [(axis.at(step), pool, heldout) for step, pool, heldout in gaps(mine, zoom)],
         "selected": None if picked is None else axis.at(picked),
         "band": band,
         "shades": [[shade.label, shade.first, shade.last] for shade in shades],
-        "said": drawn_of([curve.within(zoom.steps) for curve in mine.values()]),
+        "said": drawn_of([curve.within(zoom.steps) for curve in mine.values()])
+        + (f"; {len(marked)} of {len(gates)} gates are marked" if len(marked) < len(gates) else ""),
     }
 
 
@@ -406,7 +406,7 @@ def gaps(curves: Mapping[str, Curve], zoom: Zoom = Zoom()) -> list[tuple[int, fl
     first_steps, means = [*lead.first_steps, *pool.first_steps], [*lead.means, *pool.means]
     recent = RECENT if pool.size == 1 else 1
     found = []
-    for step, score in list(zip(heldout.steps, heldout.values, strict=True))[-MOST_GAPS:]:
+    for step, score in evenly([*zip(heldout.steps, heldout.values, strict=True)], MOST_GATES):
         place = bisect_right(first_steps, step)
         before = means[max(0, place - recent) : place]
         if before:

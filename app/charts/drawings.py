@@ -18,7 +18,7 @@ from app.text.headline import Headline
 from worker.db.connection import Database
 from worker.read import jobs, series
 from worker.read.jobs import JobView
-from worker.read.series import EVERY_STEP, MOST_POINTS, Curve, Steps, Summary
+from worker.read.series import EVERY_STEP, MOST_POINTS, Curve, Steps, Summary, evenly
 
 AxisName = Literal["step", "tokens", "time"]
 WARMUP_LOSS = "warmup/loss"
@@ -194,7 +194,7 @@ def _gates(asked: _Asked, curves: Mapping[str, Curve], axis: Axis) -> list[Shade
     gates = list(zip(curves[HELDOUT].steps, curves[HELDOUT].moments, strict=True))
     return [
         Shade("gate", axis.at(step), (at - asked.began) / asked.unit)
-        for step, at in gates[-charts.MOST_GAPS :]
+        for step, at in evenly(gates, charts.MOST_GATES)
         if at is not None
     ]
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from sqlalchemy import Connection, bindparam, func, select
 
@@ -34,6 +34,9 @@ class TooManyValuesError(NightlaneError):
             f"job {job_id} has {n} of these values, more than {MOST_VALUES} in one answer; ask for "
             "one series, for a part with from=STEP and to=STEP, or for a curve with points=1000"
         )
+
+
+T = TypeVar("T")
 
 
 class Steps(NamedTuple):
@@ -415,3 +418,11 @@ _TAIL = (
     .order_by(metric.c.step.desc())
     .limit(bindparam("most"))
 )
+
+
+def evenly(found: Sequence[T], most: int) -> list[T]:
+    """At most so many, from the first to the last, as far apart from one another as can be."""
+    if len(found) <= most:
+        return list(found)
+    last = len(found) - 1
+    return [found[round(place * last / (most - 1))] for place in range(most)]

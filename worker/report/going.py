@@ -17,7 +17,8 @@ from worker.clock.night import Night
 from worker.db.connection import Database
 from worker.db.tables import attempt, job, ledger, metric
 from worker.queue.states import State
-from worker.report.runs import HELDOUT, thinned
+from worker.read.series import evenly
+from worker.report.runs import GATES_KEPT, HELDOUT
 
 POOL = "pool/score"
 """Every step of every kind that samples writes it."""
@@ -129,5 +130,5 @@ def _line(conn: Connection, one: _Found, night: Night, until: float) -> GoingLin
         usd=charged.usd or 0.0,
         joules=charged.joules,
         step=step,
-        heldout=thinned([(row.step, row.value) for row in conn.execute(gates)]),
+        heldout=evenly([(row.step, row.value) for row in conn.execute(gates)], GATES_KEPT),
     )

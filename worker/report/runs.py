@@ -19,6 +19,7 @@ from worker.clock.night import Night
 from worker.db.connection import Database
 from worker.db.tables import attempt, job, ledger, metric
 from worker.queue.states import State
+from worker.read.series import evenly
 from worker.screen import lines_on_screen
 
 MEMORY, LOST, COLLAPSED = "MEMORY", "LOST", "COLLAPSED"
@@ -191,16 +192,7 @@ def _gates(conn: Connection, numbers: Sequence[int]) -> dict[int, list[tuple[int
     found: dict[int, list[tuple[int, float]]] = {}
     for number, step, value in conn.execute(statement):
         found.setdefault(number, []).append((step, value))
-    return {number: thinned(points) for number, points in found.items()}
-
-
-def thinned(points: list[tuple[int, float]]) -> list[tuple[int, float]]:
-    """At most `GATES_KEPT` of them, evenly, with the first and the last."""
-    if len(points) <= GATES_KEPT:
-        return points
-    last = len(points) - 1
-    kept = dict.fromkeys(round(at * last / (GATES_KEPT - 1)) for at in range(GATES_KEPT))
-    return [points[at] for at in kept]
+    return {number: evenly(points, GATES_KEPT) for number, points in found.items()}
 
 
 def _attempt(row: RowMapping, night: Night, charged: RowMapping | None) -> AttemptLine:

@@ -34,7 +34,8 @@ def test_a_page_names_the_columns_of_each_chart_and_has_it_as_a_table(
         attempt = lane.start()
         _steps(attempt, 1, 30)
         attempt.finish()
-    for query, points, rows in (("", 30, 16), ("axis=time&from=10&to=20", 11, 11)):
+    asked = (("", 30, 16), ("smooth=0.9", 30, 16), ("axis=time&from=10&to=20", 11, 11))
+    for query, points, rows in asked:
         page = client.get(f"/jobs/{job_id}?{query}").text
         addresses = re.findall(r'data-chart="([^"]+)" data-follows-address', page)
         assert addresses[:2] == [

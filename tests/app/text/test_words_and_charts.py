@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import doctest
 import io
+import itertools
 import random
 from pathlib import Path
 from typing import Any
@@ -159,6 +160,26 @@ def test_the_columns_of_a_chart_are_aligned_by_step() -> None:
     assert drawing["x"] == [0, 1, 2]
     assert [line["values"] for line in drawing["lines"]] == [[None, 0.5, 0.6], [0.55, None, 0.65]]
     assert (drawing["gates"], drawing["selected"]) == ([0, 2], 2)
+
+
+@pytest.mark.requirement("UI-02")
+@pytest.mark.parametrize("n", [99, 100, 101, 401, 4001])
+def test_gates_and_gaps_are_marked_evenly_over_the_whole_run(n: int) -> None:
+    """A mark at each of a long run's gates is a grey curtain; the last ones alone look as if the
+    gates began there. How many are marked is said where it is not all.
+    """
+    every = [(step, 0.5) for step in range(0, 10 * n, 10)]
+    metrics = {"pool/score": curve(*every), "heldout/select": curve(*every)}
+
+    drawing = charts.drawing(CHARTS["learning"], metrics)
+
+    gates = drawing["gates"]
+    marked = min(n, charts.MOST_GATES)
+    assert len(gates) == len(drawing["gaps"]) == marked
+    assert (gates[0], gates[-1]) == (0, every[-1][0])
+    apart = {after - before for before, after in itertools.pairwise(gates)}
+    assert max(apart) - min(apart) <= 10
+    assert (f"; {marked} of {n} gates are marked" in drawing["said"]) == (marked < n)
 
 
 def test_a_long_series_is_thinned_and_keeps_its_extremes_and_ends() -> None:
