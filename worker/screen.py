@@ -1,12 +1,14 @@
 """What a terminal would have left to read of a program's output.
 
 Without colours and other control sequences, and without what was written over: a progress bar
-writes itself anew behind each carriage return, hundreds of times in one line. Knows no file.
+writes itself anew behind each carriage return, hundreds of times in one line. And how words are
+looked for in what was written. Knows no file.
 """
 
 from __future__ import annotations
 
 import re
+import unicodedata
 
 _SEQUENCE = re.compile(
     r"\x1b(?:"
@@ -39,3 +41,12 @@ def lines_on_screen(text: str) -> list[str]:
         if written:
             found.append(plain(written[-1]))
     return found
+
+
+def folded(text: str) -> str:
+    """Text as a search compares it: without case and forms of one character (Unicode, TR 15, 5.18).
+
+    >>> folded("E\\u0301COLE") == folded("école"), folded("GROSS") == folded("groß")
+    (True, True)
+    """
+    return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())

@@ -21,6 +21,7 @@ from worker.db.metrics import LONGEST_NAME
 from worker.read import jobs, series
 from worker.read.jobs import JobView
 from worker.read.series import MOST_POINTS, Steps, Summary
+from worker.screen import folded
 
 router = APIRouter(prefix="/jobs/{job_id}", include_in_schema=False)
 
@@ -85,8 +86,8 @@ def outline(database: Database, job_id: int, steps: Steps, chart: Chart) -> char
 
 def listed(known: Mapping[str, Summary], wanted: str) -> Listed:
     """Every series whose name holds the wanted words."""
-    words = wanted.lower().split()
-    names = [name for name in sorted(known) if all(word in name.lower() for word in words)]
+    words = folded(wanted).split()
+    names = [name for name in sorted(known) if all(word in folded(name) for word in words)]
     rows = []
     for name in names[:MOST_LISTED]:
         line, summary = of_one(name).lines[0], known[name]

@@ -135,8 +135,15 @@ def read_log(
 
 
 def _literal(words: str) -> Wanted | None:
+    """Of a letter beyond English ones either case is tried: a log is searched as bytes."""
+    if not words:
+        return None
     small = words.encode().lower()
-    return Wanted((small,), re.compile(re.escape(small))) if words else None
+    if words.isascii():
+        return Wanted((small,), re.compile(re.escape(small)))
+    forms = ({form.encode().lower() for form in (c, c.lower(), c.upper())} for c in words)
+    either = (b"(?:" + b"|".join(map(re.escape, sorted(form))) + b")" for form in forms)
+    return Wanted((b"",), re.compile(b"".join(either)))
 
 
 def _search(stream: BinaryIO, wanted: Wanted, at: int, size: int) -> tuple[int | None, int]:

@@ -8,15 +8,17 @@ entries of each are looked through at a time, and the answer says so. Writes not
 from __future__ import annotations
 
 import heapq
-from collections.abc import Sequence
+import itertools
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
 
-from sqlalchemy import Column, ColumnElement, Connection, Select, Table, func, or_, select
+from sqlalchemy import ColumnElement, Connection, Row, Select, Table, func, select
 
 from worker.db.connection import Database
 from worker.db.tables import job_event, lane_event
 from worker.queue.states import State
+from worker.screen import folded
 
 PAGE = 50
 LOOKED_THROUGH = 5_000
@@ -150,7 +152,7 @@ def _moves(
             detail=row.why,
             came_from=State(row.from_state) if row.from_state else None,
         )
-        for row in conn.execute(statement.limit(limit))
+        for row in _said(conn, statement, wanted.text, limit)
     ]
 
 
@@ -181,13 +183,34 @@ def _decided(
             rule=row.rule,
             numbers=row.numbers,
         )
-        for row in conn.execute(statement.limit(limit))
+        for row in _said(conn, statement, wanted.text, limit)
     ]
+
+
+def _said(
+    conn: Connection, statement: Select[Any], text: str | None, limit: int
+) -> Iterator[Row[Any]]:
+    """Rows that say these words in whatever case; compared here, for SQLite folds that of English
+    letters alone.
+    """
+    if not text:
+        yield from conn.execute(statement.limit(limit))
+        return
+    needle = folded(text)
+    rows = (
+        row
+        for row in conn.execute(statement)
+        if any(needle in folded(getattr(row, name, None) or "") for name in _WORDS)
+    )
+    yield from itertools.islice(rows, limit)
+
+
+_WORDS = ("why", "detail", "rule")
+"""Columns of either table that a text is looked for in."""
 
 
 def _narrowed(table: Table, wanted: AuditFilter, before: int, floor: int) -> Select[Any]:
     """What both tables are narrowed by, along the primary key or the index of a job."""
-    words: Column[Any] = table.c.why if table is job_event else table.c.detail
     conditions: list[ColumnElement[bool]] = [table.c.id < before]
     if floor:
         conditions.append(table.c.id > floor)
@@ -195,9 +218,4 @@ def _narrowed(table: Table, wanted: AuditFilter, before: int, floor: int) -> Sel
         conditions.append(table.c.job_id == wanted.job_id)
     if wanted.actor:
         conditions.append(table.c.actor.startswith(wanted.actor, autoescape=True))
-    if wanted.text:
-        said = [words.icontains(wanted.text, autoescape=True)]
-        if table is lane_event:
-            said.append(table.c.rule.icontains(wanted.text, autoescape=True))
-        conditions.append(or_(*said))
     return select(table).where(*conditions).order_by(table.c.id.desc())

@@ -7,8 +7,9 @@ shows are read: the whole of it may be large. Writes nothing.
 
 from __future__ import annotations
 
+import itertools
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
@@ -23,7 +24,6 @@ from sqlalchemy import (
     bindparam,
     cast,
     func,
-    or_,
     select,
 )
 
@@ -31,6 +31,7 @@ from worker.db.connection import Database
 from worker.db.tables import job, job_tag, metric
 from worker.queue.states import State
 from worker.read.jobs import held_by, tags_of
+from worker.screen import folded
 
 PAGE = 50
 LOOKED_THROUGH = 5_000
@@ -169,17 +170,23 @@ def _found(conn: Connection, wanted: Filter, floor: int, limit: int) -> Iterator
     if wanted.kind is not None:
         statement = statement.where(job.c.kind == wanted.kind)
     if wanted.text:
-        statement = statement.where(_says(wanted.text))
+        statement = statement.add_columns(job.c.name)
     asked = {
         "below": _NO_ID if wanted.before is None else wanted.before,
         "floor": floor,
-        "most": limit,
+        "most": LOOKED_THROUGH if wanted.text else limit,
         **({} if wanted.tag is None else {"of_tag": wanted.tag}),
     }
     # One query a state runs along its index; a list of states would be sorted.
     for state in [None] if every else wanted.states:
         of_state = {} if state is None else {"of_state": state}
-        yield from conn.execute(statement, {**asked, **of_state}).scalars()
+        found = conn.execute(statement, {**asked, **of_state})
+        if wanted.text:
+            says = _says(wanted.text)
+            # Compared here: SQLite folds the case of English letters alone.
+            yield from itertools.islice((row[0] for row in found if says(*row)), limit)
+        else:
+            yield from found.scalars()
 
 
 _BELOW: BindParameter[int] = bindparam("below", type_=BigInteger)
@@ -197,13 +204,16 @@ def _statement(*, of_tag: bool, of_state: bool) -> Select[Any]:
     return statement.order_by(key.desc()).limit(bindparam("most"))
 
 
-def _says(words: str) -> ColumnElement[bool]:
-    words = words.strip()[:MAX_TEXT]
-    named = job.c.name.icontains(words, autoescape=True)
-    number = words.removeprefix("#")
-    if number.isdecimal() and len(number) < 19:
-        return or_(named, job.c.id == int(number))
-    return named
+def _says(text: str) -> Callable[[int, str], bool]:
+    """Whether a job of this number and name is meant."""
+    words = text.strip()[:MAX_TEXT]
+    needle, number = folded(words), words.removeprefix("#")
+    wanted = int(number) if number.isdecimal() and len(number) < 19 else None
+
+    def says(job_id: int, name: str) -> bool:
+        return job_id == wanted or needle in folded(name)
+
+    return says
 
 
 _IDS: BindParameter[Any] = bindparam("ids", expanding=True)

@@ -80,6 +80,18 @@ def test_a_search_finds_what_stands_far_behind_the_first_page(run: RunDir) -> No
     assert word.hit.text == "needle two"
 
 
+@pytest.mark.parametrize("asked", ["É 7", "é 7", "ÉPREUVE É", "ночь"])
+def test_a_log_is_searched_in_either_case_of_any_alphabet(run: RunDir, asked: str) -> None:
+    """Its bytes are compared: of a letter beyond English ones both forms are tried."""
+    run.attempt(1).log.write_text("x\n" * 600 + "épreuve é 7, НОЧЬ\n" + "y\n" * 9, "utf-8")
+
+    found = read_log(run.root, at=0, find=asked)
+
+    assert found is not None
+    assert found.hit is not None
+    assert found.hit.text == "épreuve é 7, НОЧЬ"
+
+
 def test_a_search_that_reaches_its_limit_says_where_it_stopped(
     run: RunDir, monkeypatch: pytest.MonkeyPatch
 ) -> None:

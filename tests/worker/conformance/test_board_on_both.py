@@ -9,8 +9,9 @@ from sqlalchemy import insert, update
 
 from worker.db.connection import Database
 from worker.db.tables import job, job_tag, metric
-from worker.queue.states import State
+from worker.queue.states import State, note
 from worker.queue.submit import enqueue
+from worker.read.audit import AuditFilter, audit_page
 from worker.read.board import Filter, board_page, gates_of
 from worker.read.spending import spending
 from worker.read.tonight import preview
@@ -46,6 +47,34 @@ def test_a_row_of_the_board_has_its_figures_tags_and_gates(db: Database) -> None
     assert board_page(db, Filter(before=number), SERIES).rows == []
     assert gates_of(db, number, SERIES) == [(0, 0.5), (10, 0.75)]
     assert gates_of(db, number + 1, SERIES) == []
+
+
+@pytest.mark.requirement("UI-01")
+@pytest.mark.parametrize(
+    ("name", "asked"),
+    [
+        ("épreuve", "É"),
+        ("ÉPREUVE", "e\u0301preuve"),
+        ("Größe 7B", "GRÖSSE"),
+        ("ΣΊΣΥΦΟΣ", "σίσυφος"),
+        ("ночь Ёлка", "НОЧЬ ё"),
+        ("１２ steps", "12 STEPS"),
+        ("50%_off", "50%_OFF"),
+    ],
+)
+def test_a_name_and_a_word_of_the_audit_are_found_in_whatever_case(
+    db: Database, name: str, asked: str
+) -> None:
+    """Of any alphabet, and however its accents are written; a wildcard of SQL is a character."""
+    enqueue(db, "tally", {}, actor="test", name="50 xx off")
+    number = enqueue(db, "tally", {"steps": 3}, actor="test", name=name)
+    with db.write_tx() as conn:
+        note(conn, number, State.QUEUED, actor="test", why=f"{name} was looked at")
+
+    assert [row.id for row in board_page(db, Filter(text=asked), SERIES).rows] == [number]
+    assert [row.id for row in board_page(db, Filter(text=f"#{number}"), SERIES).rows] == [number]
+    [entry] = audit_page(db, AuditFilter(text=asked)).entries
+    assert entry.job_id == number
 
 
 @pytest.mark.requirement("LN-04")

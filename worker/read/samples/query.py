@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from worker.read.samples.files import Split, nearest, rollout_files
 from worker.read.samples.index import BYTES_A_LOOK, SHELF, FileIndex, Shelf
 from worker.read.samples.rows import Outcome, Sample
+from worker.screen import folded
 
 SEARCHED_A_LOOK = 8 * 1024 * 1024
 """Bytes of rows that a text search reads before it answers."""
@@ -203,7 +204,7 @@ def _read(
     index: FileIndex, places: list[int], wanted: Wanted
 ) -> tuple[list[Sample], int | None, int]:
     """Rows of a page, the last place looked at, and how many rows were read."""
-    needle = (wanted.q or "").casefold()
+    needle = folded(wanted.q or "")
     found: list[Sample] = []
     last, looked, left = None, 0, SEARCHED_A_LOOK
     for place, row in index.rows(places):
@@ -218,7 +219,7 @@ def _read(
 
 def _says(row: Mapping[str, Any], needle: str) -> bool:
     texts = (row.get(name) for name in ("text", "prompt", "answer", "record"))
-    return any(needle in text.casefold() for text in texts if isinstance(text, str))
+    return any(needle in folded(text) for text in texts if isinstance(text, str))
 
 
 def _nothing(split: Split | None, splits: Mapping[Split, list[int]]) -> SamplePage:
