@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import shutil
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -30,12 +31,42 @@ def print_json(value: Any) -> None:
 
 
 def print_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Columns as wide as their widest cell; the last one is not padded."""
+    """Columns as wide as their widest cell; the last one is not padded.
+
+    On a terminal the widest ones are cut until a row fits its width; what reads a pipe gets all.
+    """
     clean = [[plain(cell) for cell in row] for row in (head, *rows)]
     widths = [max(cell_len(row[index]) for row in clean) for index in range(len(head))]
+    if sys.stdout.isatty():
+        room = shutil.get_terminal_size().columns - len(_BETWEEN) * (len(widths) - 1)
+        widths = fitted(widths, room)
     for row in clean:
-        cells = [set_cell_size(cell, width) for cell, width in zip(row, widths, strict=True)]
-        typer.echo("  ".join(cells).rstrip())
+        cells = [_cell(cell, width) for cell, width in zip(row, widths, strict=True)]
+        typer.echo(_BETWEEN.join(cells).rstrip())
+
+
+_BETWEEN = "  "
+_LEAST_CELL = 4
+"""Cells of a terminal: below this a column says nothing."""
+
+
+def fitted(widths: Sequence[int], room: int) -> list[int]:
+    """Widths that fit together, as far as columns of 4 can: the widest give first.
+
+    >>> fitted([3, 9, 120], 40)
+    [3, 9, 28]
+    """
+    found = list(widths)
+    while sum(found) > room and max(found) > _LEAST_CELL:
+        found[found.index(max(found))] -= 1
+    return found
+
+
+def _cell(text: str, width: int) -> str:
+    """Text padded or cut to so many cells of a terminal; a cut is seen."""
+    if cell_len(text) <= width:
+        return set_cell_size(text, width)
+    return set_cell_size(text, width - 1) + "…"
 
 
 def plain(text: str) -> str:

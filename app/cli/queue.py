@@ -75,8 +75,10 @@ def prune(
     from worker.queue import pruning  # noqa: PLC0415 - keeps --help light
 
     if (older_than is None) == (job_id is None):
+        neither = "must know which runs"
+        problem = neither if job_id is None else "has both --job and --older-than"
         remedy = "give --older-than 30d, or --job JOB"
-        raise ConfigError([ConfigProblem("prune", None, "must know which runs", remedy)])
+        raise ConfigError([ConfigProblem("prune", None, problem, remedy)])
     with opened(context, data_dir) as database:
         if job_id is not None:
             one = pruning.prune_one(

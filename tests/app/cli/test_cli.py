@@ -4,22 +4,27 @@ from __future__ import annotations
 
 import json
 import os
+import pty
 import signal
 import socket
 import subprocess
 import sys
+import termios
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 import yaml
+from hypothesis import given
+from hypothesis import strategies as st
 from rich.cells import cell_len
 from sqlalchemy import update
 
-from app.cli.output import print_table
+from app.cli.output import fitted, print_table
 from tests.app.conftest import Said
 from tests.app.night import CONFIG, night, queue
 from worker.db.connection import Database
@@ -221,6 +226,51 @@ def test_a_terminal_is_not_moved_by_what_others_wrote(cockpit: Cockpit, db: Data
         conn.execute(update(job).values(name="\x1b[2Jgone"))
 
     assert "\x1b" not in cockpit("jobs").out + cockpit("show", "1").out
+
+
+def test_a_list_fits_the_terminal_and_a_pipe_gets_all_of_it(
+    db: Database, settings: WorkerSettings
+) -> None:
+    """A name of 120 wide characters on a terminal of 40 columns: cut by what is shown, and seen."""
+    name = "夜間実行" * 30
+    queue(db, name=name)
+    command = [sys.executable, "-m", "app.cli", "jobs"]
+    environment = os.environ | {"NIGHTLANE_DATA_DIR": str(settings.data_dir), "COLUMNS": ""}
+
+    ours, theirs = pty.openpty()
+    termios.tcsetwinsize(theirs, (24, 40))
+    with subprocess.Popen(command, stdout=theirs, stderr=subprocess.PIPE, env=environment) as shown:
+        os.close(theirs)
+        text = b""
+        with suppress(OSError):  # the end of a terminal is an error on Linux
+            while read := os.read(ours, 65_536):
+                text += read
+        assert shown.wait(60) == 0
+    os.close(ours)
+    piped = subprocess.run(command, capture_output=True, env=environment, check=True)
+
+    lines = text.decode().splitlines()
+    assert len(lines) == 2
+    assert all(cell_len(line) <= 40 for line in lines)
+    assert "…" in lines[1]
+    assert "夜" in lines[1]
+    assert name in piped.stdout.decode()
+
+
+@given(st.lists(st.integers(0, 300), min_size=1, max_size=9), st.integers(1, 400))
+def test_columns_give_up_no_more_than_they_must(widths: list[int], room: int) -> None:
+    """The widest give first, down to four cells; none that has fewer gives any."""
+    found = fitted(widths, room)
+
+    assert all(now >= 4 or now == was for was, now in zip(widths, found, strict=True))
+    assert all(now <= was for was, now in zip(widths, found, strict=True))
+    if sum(widths) <= room:
+        assert found == widths
+    elif max(found) > 4:
+        assert sum(found) == room
+        cut = [now for was, now in zip(widths, found, strict=True) if now < was]
+        assert max(cut) - min(cut) <= 1
+        assert max(found) <= max(cut) + 1
 
 
 def test_a_table_stays_in_its_columns_under_wide_characters(
