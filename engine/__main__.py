@@ -1,4 +1,4 @@
-"""`python -m engine run RUN_DIR`: one attempt of one job in this process; or `selftest`.
+"""`python -m engine run RUN_DIR`: one attempt of one job in this process; `look`; or `selftest`.
 
 Reads the newest attempt's job.json, calls the entry of the job's kind and turns how it ended
 into an exit code (`engine.contract.run_dir.ExitCode`). SIGTERM and Ctrl-C become the abort
@@ -22,6 +22,7 @@ from engine.contract.errors import ConfigError, ConfigProblem, NightlaneError, U
 from engine.contract.events import EventLog
 from engine.contract.registry import get_kind
 from engine.contract.run_dir import Abort, AbortReason, AttemptDir, ExitCode, RunDir, RunDirError
+from engine.run.look import look_from_stdin
 from engine.run.session import Attempt, open_attempt, read_newest_job
 from engine.run.stop import Aborted, Declined, rl_hooks
 
@@ -35,9 +36,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     run = commands.add_parser("run", help="run the newest attempt of a run directory")
     run.add_argument("run_dir", type=Path, metavar="RUN_DIR")
     commands.add_parser("selftest", help="overfit ten samples; the reward must rise")
+    look = commands.add_parser("look", help="try a config: JSON on stdin, JSON on stdout")
+    look.add_argument("limit_s", type=int, metavar="SECONDS")
+    look.add_argument("memory_gb", type=int, metavar="GB")
     arguments = parser.parse_args(argv)
     if arguments.command == "selftest":
         return _selftest()
+    if arguments.command == "look":
+        look_from_stdin(arguments.limit_s, arguments.memory_gb)
+        return ExitCode.DONE
     return run_newest_attempt(RunDir(arguments.run_dir.resolve()))
 
 

@@ -14,10 +14,10 @@ from app.forms.requests import REST, json_object, key_of, optional_body, takes, 
 from app.web.dependencies import DatabaseDep, JobId
 from engine.contract.errors import ConfigError, ConfigProblem
 from engine.contract.problems import problems_of
-from engine.contract.registry import cautions
 from worker.db.connection import Database
 from worker.queue import control, order
 from worker.queue.control import Done, Edit
+from worker.queue.looking import cautions
 from worker.queue.order import Move
 from worker.queue.states import State
 from worker.queue.submission import Submission

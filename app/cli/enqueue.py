@@ -108,7 +108,7 @@ def enqueue(
 
 
 def _enqueue_one(database: Database, wanted: Submission, key: str | None, *, as_json: bool) -> None:
-    from engine.contract.registry import cautions  # noqa: PLC0415 - keeps --help light
+    from worker.queue.looking import cautions  # noqa: PLC0415 - keeps --help light
     from worker.queue.submit import submit  # noqa: PLC0415 - keeps --help light
 
     done = submit(database, wanted, actor=who(), key=key)
@@ -204,11 +204,11 @@ def who() -> str:
 
 def _print_resolved(wanted: Submission, *, as_json: bool) -> None:
     """The config, or each point of a sweep, with every default written out."""
-    from engine.contract.registry import validate  # noqa: PLC0415 - keeps --help light
+    from worker.queue.submit import candidate  # noqa: PLC0415 - keeps --help light
     from worker.queue.sweeps import checked_candidates  # noqa: PLC0415 - keeps --help light
 
     if wanted.sweep is None:
-        _print_config(validate(wanted.kind, wanted.config).model_dump(mode="json"), as_json=as_json)
+        _print_config(candidate(wanted.kind, wanted.config, None).config, as_json=as_json)
         return
     found = [dict(one.sweep_point or {}) for one in checked_candidates(wanted)]
     _print_config({"jobs": len(found), "points": found}, as_json=as_json)

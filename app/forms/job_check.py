@@ -17,9 +17,10 @@ from pydantic_core import to_json
 
 from app.forms.schema import leaves
 from engine.contract.errors import ConfigError, ConfigProblem
-from engine.contract.registry import cautions, validate
+from engine.contract.registry import get_kind, validate
 from worker.budget.price import take_price
 from worker.db.connection import Database
+from worker.queue.looking import cautions, seen
 from worker.queue.submission import Submission
 from worker.queue.sweeps import cautions_of, checked_axes, config_at, in_order, points, spread
 from worker.read.check import Prospect, Prospects, prospects
@@ -137,6 +138,8 @@ def check(database: Database, wanted: Submission, original: JobView | None = Non
         except ConfigError as error:
             problems.extend(one for one in error.problems if one not in problems)
             return None
+        # Each change of the form comes here: what a look found before is shown, none is started.
+        problems.extend(seen(get_kind(wanted.kind), model).problems)
         models.append(model)
         looked.append(ahead.of(wanted.kind, model))
         return looked[-1].need_gb

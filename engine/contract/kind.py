@@ -13,6 +13,7 @@ from pydantic import BaseModel
 
 from engine.contract.envelope import Envelope
 from engine.contract.errors import ConfigProblem
+from engine.contract.look import Look
 
 
 def _no_inputs(_: Any) -> Sequence[Path]:
@@ -58,6 +59,9 @@ class Kind:
     to take twice as long. None where only a run that began can tell."""
     check: Callable[[Any], Sequence[ConfigProblem]] = _no_problems
     """What only a look at the file system can tell; run at enqueue, must be quick."""
+    look: Look | None = None
+    """What only torch or the user's own module can tell; asked of a child process at enqueue, by
+    every door that takes a job in. None where there is nothing of the kind."""
     cautions: Callable[[Any], Sequence[ConfigProblem]] = _no_problems
     """What a valid config had better not say; every door that takes a job in shows it."""
     sweep_cautions: Callable[[Any, Collection[str]], Sequence[ConfigProblem]] = _no_axes

@@ -8,8 +8,12 @@ engine's process, unguarded, like the engine's own code.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
+import importlib.util
 import json
+import sys
+import traceback
 from collections.abc import Callable
 from typing import Any
 
@@ -30,11 +34,26 @@ def load_reward(path: str) -> Callable[[str, str], Verdict]:
     module_name, _, name = path.partition(":")
     try:
         function = getattr(importlib.import_module(module_name), name)
-    except (ImportError, AttributeError) as error:
-        raise RewardImportError(f"reward {path!r} cannot be imported: {error}") from error
+    except MemoryError:
+        raise
+    except (Exception, SystemExit) as error:  # a user's module, which may raise anything
+        line = traceback.format_exception_only(error)[-1].strip()
+        raise RewardImportError(f"reward {path!r} cannot be imported: {line}") from error
     if not callable(function):
         raise RewardImportError(f"reward {path!r} is no function")
     return lambda completion, expected: _judge(function, completion, expected)
+
+
+def files_of(module_name: str) -> list[str]:
+    """The module's file, and those of the packages around it, as far as they are there."""
+    parts = module_name.split(".")
+    names = [".".join(parts[: n + 1]) for n in range(len(parts))]
+    loaded = [getattr(sys.modules.get(name), "__file__", None) for name in names]
+    if loaded[-1] is None:
+        with contextlib.suppress(Exception):  # a package that breaks as it is imported
+            spec = importlib.util.find_spec(module_name)
+            loaded.append(spec.origin if spec else None)
+    return [file for file in loaded if file]
 
 
 def _judge(function: Callable[..., Any], completion: str, expected: str) -> Verdict:

@@ -27,12 +27,13 @@ from sqlalchemy import (
 )
 from sqlalchemy.sql.dml import ReturningUpdate
 
+from engine.contract.errors import ConfigError
 from engine.contract.registry import get_kind, validate
 from worker.clock.moments import start_time
 from worker.db.connection import Database
 from worker.db.tables import CLAIMABLE, DEFERRED, job, job_tag, queue_pause
 from worker.db.zone import lane_zone
-from worker.queue import dependencies, keys
+from worker.queue import dependencies, keys, looking
 from worker.queue.deferral import columns_of, deferral_of
 from worker.queue.keys import Owner
 from worker.queue.refusals import AlreadyTriedError
@@ -134,8 +135,10 @@ def _answer_of(conn: Connection, wanted: Submission, key: str) -> Submitted | No
 
 
 def candidate(kind: str, raw: Mapping[str, Any], name: str | None) -> Candidate:
-    """Raises ConfigError with every problem found."""
+    """Raises ConfigError with every problem found, those of a look among them."""
     config = validate(kind, raw)
+    if found := looking.look(get_kind(kind), config).problems:
+        raise ConfigError(found)
     plain = config.model_dump(mode="json")
     return Candidate(kind, name or kind, plain, fingerprint(get_kind(kind), config, plain))
 

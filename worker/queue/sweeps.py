@@ -19,13 +19,14 @@ from pydantic_core import to_json
 from sqlalchemy import Connection, insert, select
 
 from engine.contract.errors import ConfigError, ConfigProblem
-from engine.contract.registry import cautions, sweep_cautions
+from engine.contract.registry import sweep_cautions
 from worker.clock.moments import start_time
 from worker.db.connection import Database
 from worker.db.tables import job, sweep
 from worker.db.zone import lane_zone
 from worker.queue import keys
 from worker.queue.keys import Owner
+from worker.queue.looking import cautions
 from worker.queue.submission import MAX_NAME, Submission, checked_key
 from worker.queue.submit import Candidate, candidate, insert_job, refuse_tried, terms_of
 from worker.queue.tried import canonical_hash

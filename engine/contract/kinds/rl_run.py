@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -16,6 +16,7 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 
 from engine.contract.errors import ConfigProblem, RLLoopError
 from engine.contract.kind import Kind
+from engine.contract.look import Look
 from engine.contract.paths import located
 from engine.contract.problems import problems_of
 from engine.contract.provenance import BEGINS, earlier_runs
@@ -296,6 +297,13 @@ def _check(config: RLRunConfig) -> Sequence[ConfigProblem]:
     return found
 
 
+def _asks(config: RLRunConfig) -> Mapping[str, Any]:
+    """What `engine.rl.look` looks at, and nothing where it would find nothing to do."""
+    if ":" not in config.verifier:
+        return {}
+    return config.model_dump(mode="json", include={"verifier", "data"})
+
+
 def _cautions(config: RLRunConfig) -> Sequence[ConfigProblem]:
     return [
         *_download_caution(config.base),
@@ -505,6 +513,7 @@ KIND = Kind(
     steps="max_steps",
     indifferent=frozenset({"save_every", "keep_checkpoints", "threads"}),
     check=_check,
+    look=Look("engine.rl.look:look", _asks),
     cautions=_cautions,
     sweep_cautions=_sweep_cautions,
     envelope=rl_envelope,
