@@ -4,16 +4,16 @@
     meter     what it used since the row before it
     settle    the rest, when it ended: the attempt's rows now sum up to what it was charged
     external  money that was spent elsewhere; negative takes back what was written wrongly
+    moved     of the day that runs, to what the same moment is called by another zone or window
 
-An attempt that runs over midnight is charged to both days, each with its part. All of it hangs on
-the local day of the policy's time zone: nothing is ever summed over all time.
+An attempt that runs from one day into the next is charged to both, each with its part. Days are
+those of the caps (`worker.clock.window.CapDays`): nothing is ever summed over all time.
 Knows no cap; that is the governor's.
 """
 
 from __future__ import annotations
 
 import datetime
-import zoneinfo
 from collections.abc import Collection, Iterator
 from enum import StrEnum
 from typing import Any, NamedTuple
@@ -33,11 +33,11 @@ from sqlalchemy import (
 from engine.contract.errors import ConfigError, ConfigProblem
 from engine.contract.problems import problems_of
 from worker.amounts import Amount, Day
-from worker.clock.window import EARLIEST, day_ends, local_day, zone_named
+from worker.clock.window import EARLIEST, CapDays, local_day
 from worker.db.changes import announce
 from worker.db.connection import Database
 from worker.db.tables import job, ledger
-from worker.db.zone import ZONE, zone_of
+from worker.db.zone import days_of
 from worker.queue.states import State
 
 SECONDS_PER_HOUR = 3600.0
@@ -50,6 +50,7 @@ class Entry(StrEnum):
     METER = "meter"
     SETTLE = "settle"
     EXTERNAL = "external"
+    MOVED = "moved"
 
 
 USED = (Entry.METER, Entry.SETTLE)
@@ -74,7 +75,7 @@ class Meter(NamedTuple):
     job_id: int
     attempt: int
     price_usd_h: float
-    zone: zoneinfo.ZoneInfo
+    days: CapDays
     actor: str
 
 
@@ -110,7 +111,7 @@ class ExternalSpend(BaseModel):
 
 def reserve(conn: Connection, meter: Meter, seconds: float, *, at: float) -> None:
     """Hold what an attempt is expected to use."""
-    day = local_day(at, meter.zone)
+    day = meter.days.day_of(at)
     _append(conn, meter, Entry.RESERVE, day, seconds, at=at, note="expected")
 
 
@@ -124,20 +125,19 @@ def use(
     joules: float | None = None,
 ) -> None:
     """Charge a piece of an attempt that began at `begin` and took `seconds`, and its energy."""
-    for day, part in _by_day(begin, seconds, meter.zone):
+    for day, part in _by_day(begin, seconds, meter.days):
         energy = None if joules is None else joules * part / seconds
         _append(conn, meter, Entry.METER, day, part, at=at, note="used", joules=energy)
 
 
 def settle(conn: Connection, ended: Ended, *, lane: str, price_usd_h: float, actor: str) -> None:
     """Charge what is missing of an attempt that has ended."""
-    of = {"of_job": ended.job_id, "of_attempt": ended.n, "of_lane": lane}
-    found = conn.execute(_METERED_IN_ZONE, of).one()
-    meter = Meter(lane, ended.job_id, ended.n, price_usd_h, zone_named(found.zone), actor)
-    rest = ended.seconds - float(found.seconds)
+    metered = _metered(conn, ended.job_id, ended.n)
+    meter = Meter(lane, ended.job_id, ended.n, price_usd_h, days_of(conn, lane), actor)
+    rest = ended.seconds - metered
     # Less than was metered: the supervisor died between its last heartbeat and its last row.
     begin = ended.ended_at - max(rest, 0.0)
-    for day, part in _by_day(begin, rest, meter.zone):
+    for day, part in _by_day(begin, rest, meter.days):
         note = f"{ended.outcome}, settled"
         _append(conn, meter, Entry.SETTLE, day, part, at=ended.ended_at, note=note)
 
@@ -149,9 +149,9 @@ def spend_elsewhere(db: Database, raw: dict[str, Any], *, actor: str, now: float
     except ValidationError as error:
         raise ConfigError(problems_of(error, ExternalSpend)) from error
     with db.write_tx() as conn:
-        zone = zone_of(conn, db.settings.lane)
-        today = local_day(now, zone)
-        day = spend.day or today
+        days = days_of(conn, db.settings.lane)
+        day = spend.day or days.day_of(now)
+        today = local_day(now, days.zone)
         # As far as the report goes: the night that runs bears the name of tomorrow's morning.
         if not EARLIEST <= day <= today + datetime.timedelta(days=1):
             remedy = f"give a day from {EARLIEST} to tomorrow"
@@ -183,6 +183,34 @@ def _written_before(conn: Connection, day: datetime.date, usd: float) -> None:
     problem = f"takes back more than the ${written:.2f} that {day} has from elsewhere"
     remedy = f"give no less than {-written:.2f}" if written > 0 else "name the day it stands in"
     raise ConfigError([ConfigProblem("usd", f"{usd:.2f}", problem, remedy)])
+
+
+def move_today(
+    conn: Connection, lane: str, before: CapDays, after: CapDays, *, actor: str, now: float
+) -> None:
+    """Keep what the day that runs has come to when its days begin to be counted another way.
+
+    Another time zone, or a night that is not cut at midnight any more, may give the same moment
+    another date; without this a cap that is spent would begin anew.
+    """
+    old, new = before.day_of(now), after.day_of(now)
+    used = NOTHING if old == new else spent(conn, lane, old)
+    if used == NOTHING:
+        return
+    for day, sign in ((old, -1), (new, 1)):
+        conn.execute(
+            insert(ledger).values(
+                at=now,
+                day=day.isoformat(),
+                lane=lane,
+                entry=Entry.MOVED,
+                seconds=sign * used.seconds,
+                usd=sign * used.usd,
+                price_usd_h=0.0,
+                actor=actor,
+                note=f"{old} is {new} as days are counted now",
+            )
+        )
 
 
 def spent(conn: Connection, lane: str, day: datetime.date) -> Spent:
@@ -239,7 +267,7 @@ def day_view(db: Database, day: datetime.date | None, now: float) -> DayView:
     """A local day's sums and rows, oldest first; today by default."""
     lane = db.settings.lane
     with db.read() as conn:
-        day = day or local_day(now, zone_of(conn, lane))
+        day = day or days_of(conn, lane).day_of(now)
         found = spent(conn, lane, day)
         statement = (
             select(ledger)
@@ -302,7 +330,6 @@ _USED = (
 )
 _SECONDS = func.coalesce(func.sum(ledger.c.seconds), 0.0).label("seconds")
 _METERED = select(_SECONDS).where(*_USED)
-_METERED_IN_ZONE = select(_SECONDS, ZONE.scalar_subquery().label("zone")).where(*_USED)
 
 
 def _metered(conn: Connection, job_id: int, attempt: int) -> float:
@@ -311,16 +338,14 @@ def _metered(conn: Connection, job_id: int, attempt: int) -> float:
     return float(conn.execute(_METERED, asked).scalar_one())
 
 
-def _by_day(
-    begin: float, seconds: float, zone: zoneinfo.ZoneInfo
-) -> Iterator[tuple[datetime.date, float]]:
-    """A stretch of time cut at the midnights in it: [(local day, seconds of it), …]."""
+def _by_day(begin: float, seconds: float, days: CapDays) -> Iterator[tuple[datetime.date, float]]:
+    """A stretch of time cut where a day ends in it: [(day, seconds of it), …]."""
     if seconds <= 0:
-        yield local_day(begin, zone), seconds
+        yield days.day_of(begin), seconds
         return
     while seconds > 0:
-        day = local_day(begin, zone)
-        part = min(seconds, day_ends(day, zone) - begin)
+        day = days.day_of(begin)
+        part = min(seconds, days.ends(day) - begin)
         yield day, part
         begin, seconds = begin + part, seconds - part
 

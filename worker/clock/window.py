@@ -4,7 +4,8 @@ A window is given as people write it, `22:00-07:00`; one that ends before it beg
 midnight and belongs to the day on which it begins. Its two edges are looked up in the time zone
 for each date, so a night in which the clock changes is an hour shorter or longer:
 
-- an edge that the clock skips (02:30 in spring) is as many minutes behind the jump;
+- an edge that the clock skips (02:30 in spring) is the moment of the jump, so of a window that
+  begins inside of it what is left is open;
 - an edge that comes twice (02:30 in autumn) opens the window at the first, closes it at the second.
 
 Knows no job and no policy.
@@ -110,6 +111,11 @@ class Window:
         span = Span(opens, _moment(last_day, self.ends, zone, last=not whole_day))
         return span if span.closes > span.opens else None
 
+    @property
+    def over_midnight(self) -> bool:
+        """Whether it begins on one date and ends within the next."""
+        return datetime.time() < self.ends < self.begins
+
     def open_at(self, moment: float, zone: zoneinfo.ZoneInfo) -> Span | None:
         """The span that holds a moment; spans that touch are one. None while it is closed."""
         found: Span | None = None
@@ -136,16 +142,42 @@ class Window:
                 yield span
 
 
+class CapDays(NamedTuple):
+    """The days that caps are counted in: local days, but a night is not cut in two.
+
+    A window over midnight belongs whole to the day on which it opened: its cap is one.
+    """
+
+    zone: zoneinfo.ZoneInfo
+    hours: Window = Window(datetime.time(), datetime.time())
+
+    def day_of(self, moment: float) -> datetime.date:
+        """The day that a moment counts for."""
+        today = local_day(moment, self.zone)
+        before = today - datetime.timedelta(days=1)
+        return before if moment < self.ends(before) else today
+
+    def begins(self, day: datetime.date) -> float:
+        """Unix seconds: where the day before ends."""
+        return self.ends(day - datetime.timedelta(days=1))
+
+    def ends(self, day: datetime.date) -> float:
+        """Unix seconds: midnight, or when the window of that night closes."""
+        midnight = day_ends(day, self.zone)
+        if not self.hours.over_midnight:
+            return midnight
+        night = self.hours.span_of(day, self.zone)
+        return midnight if night is None else max(midnight, night.closes)
+
+
 @lru_cache(maxsize=512)  # a preview asks for the edges of the same few days again and again
 def _moment(day: datetime.date, at: datetime.time, zone: zoneinfo.ZoneInfo, *, last: bool) -> float:
     """A wall-clock time as Unix seconds; `last` takes the second of two."""
     local = datetime.datetime.combine(day, at, zone)
     first, second = (local.replace(fold=fold).timestamp() for fold in (0, 1))
-    # Fold 0 of a skipped time counts by the offset before the jump: it lies behind the jump. For
-    # midnight that would leave a gap between two days, and the jump itself is the border.
-    if second < first and at == datetime.time():
+    if second < first:  # skipped: fold 0 counts by the offset before the jump
         return _jump(second, first, zone)
-    return max(first, second) if last or second < first else first
+    return second if last else first
 
 
 def _jump(low: float, high: float, zone: zoneinfo.ZoneInfo) -> float:

@@ -117,8 +117,9 @@ class Attempt(SQLModel, table=True):
     """One ended attempt, written with its settlement; a running one is in its job's row."""
 
     __table_args__ = (
-        # What a night held, and how many failed in a row.
+        # What a night held; how many failed in a row.
         Index("ix_attempt_ended_at", "lane", "ended_at"),
+        Index("ix_attempt_fence", "lane", "fence"),
         {"sqlite_with_rowid": False},
     )
 
@@ -308,15 +309,17 @@ class Policy(SQLModel, table=True):
     days: str | None = None
     """Weekdays on which the window begins, `mon-fri`; null = all."""
     zone: str
-    """IANA name of the time zone of window and days, and of the local day of the caps."""
+    """IANA name of the time zone of window and days, and of the days of the caps."""
     cap_usd: float | None = None
     cap_gpu_hours: float | None = None
-    """Both for one local day; null = no cap."""
+    """Both for one day; null = no cap."""
     max_failures: int | None = None
     """Failures in a row after which scheduled drains start nothing more."""
     expires_at: float | None = None
     cron_line: str | None = None
     """The line that was put into the crontab; null = none was."""
+    armed_at_fence: int = Field(default=0, sa_column_kwargs={"server_default": "0"})
+    """The lane's fence when it was armed: failures count from there, whatever a clock said."""
 
 
 class LaneEvent(SQLModel, table=True):

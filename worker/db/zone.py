@@ -1,4 +1,7 @@
-"""The time zone in which a lane counts its days: its policy's, else the machine's."""
+"""How a lane counts its time: the zone of its policy, and the days of its caps.
+
+Without a policy the machine's zone, and plain local days.
+"""
 
 from __future__ import annotations
 
@@ -6,17 +9,26 @@ import zoneinfo
 
 from sqlalchemy import Connection, bindparam, select
 
-from worker.clock.window import zone_named
+from worker.clock.window import CapDays, Window, zone_named
 from worker.db.connection import Database
 from worker.db.tables import policy
 
-ZONE = select(policy.c.zone).where(policy.c.lane == bindparam("of_lane"))
-"""The zone's name as the policy has it; no row where no policy was ever set."""
+_HOURS = select(policy.c.zone, policy.c.window, policy.c.days).where(
+    policy.c.lane == bindparam("of_lane")
+)
+
+
+def days_of(conn: Connection, lane: str) -> CapDays:
+    """The days in which a lane's money and time are counted."""
+    found = conn.execute(_HOURS, {"of_lane": lane}).one_or_none()
+    if found is None:
+        return CapDays(zone_named(None))
+    return CapDays(zone_named(found.zone), Window.parse(found.window, found.days))
 
 
 def zone_of(conn: Connection, lane: str) -> zoneinfo.ZoneInfo:
     """The zone of a lane."""
-    return zone_named(conn.execute(ZONE, {"of_lane": lane}).scalar_one_or_none())
+    return days_of(conn, lane).zone
 
 
 def lane_zone(db: Database) -> zoneinfo.ZoneInfo:

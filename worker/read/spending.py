@@ -14,10 +14,9 @@ from typing import Any, NamedTuple
 from sqlalchemy import ColumnElement, bindparam, func, or_, select
 
 from worker.budget.ledger import Entry, LedgerView, Spent, held
-from worker.clock.window import day_begins, day_ends, local_day
 from worker.db.connection import Database
 from worker.db.tables import job, ledger
-from worker.db.zone import zone_of
+from worker.db.zone import days_of
 from worker.schedule import policy
 
 MOST_DAYS = 30
@@ -69,6 +68,7 @@ _BY_DAY_AND_JOB = (
         func.sum(ledger.c.usd),
         func.sum(ledger.c.seconds),
         func.sum(ledger.c.joules),
+        ledger.c.entry,
     )
     .where(
         or_(ledger.c.lane == bindparam("of_lane"), ledger.c.lane.is_(None)),
@@ -76,7 +76,7 @@ _BY_DAY_AND_JOB = (
         ledger.c.day <= bindparam("last"),
         ledger.c.entry != Entry.RESERVE,
     )
-    .group_by(ledger.c.day, ledger.c.job_id)
+    .group_by(ledger.c.day, ledger.c.job_id, ledger.c.entry)
 )
 _NAMES = select(job.c.id, job.c.name, job.c.kind).where(
     job.c.id.in_(bindparam("ids", expanding=True))
@@ -87,8 +87,8 @@ def spending(db: Database, now: float, *, days: int = MOST_DAYS, jobs: int = 20)
     """The last `days` local days up to now, and the `jobs` that took most of them."""
     lane = db.settings.lane
     with db.read() as conn:
-        zone = zone_of(conn, lane)
-        today = local_day(now, zone)
+        counted = days_of(conn, lane)
+        today = counted.day_of(now)
         wanted = [today - datetime.timedelta(days=back) for back in range(min(days, MOST_DAYS))]
         asked = {"of_lane": lane, "first": wanted[-1].isoformat(), "last": today.isoformat()}
         rows = [tuple(row) for row in conn.execute(_BY_DAY_AND_JOB, asked)]
@@ -99,7 +99,7 @@ def spending(db: Database, now: float, *, days: int = MOST_DAYS, jobs: int = 20)
         dearest = sorted(by_job, key=lambda number: by_job[number][:2], reverse=True)
         names = {row.id: row for row in conn.execute(_NAMES, {"ids": dearest[:jobs]})}
         waiting = held(conn, lane)
-    caps = policy.in_force(db, day_begins(wanted[-1], zone), now)
+    caps = policy.in_force(db, counted.begins(wanted[-1]), now)
     return Spending(
         days=[
             _day(
@@ -108,7 +108,7 @@ def spending(db: Database, now: float, *, days: int = MOST_DAYS, jobs: int = 20)
                 [
                     found.terms
                     for found in caps
-                    if found.begin < day_ends(day, zone) and found.end > day_begins(day, zone)
+                    if found.begin < counted.ends(day) and found.end > counted.begins(day)
                 ],
             )
             for day in wanted
@@ -154,7 +154,7 @@ def _day(
     return DaySpent(
         day=day,
         usd=sum(row[2] for row in rows),
-        external_usd=sum(row[2] for row in rows if row[1] is None),
+        external_usd=sum(row[2] for row in rows if row[5] == Entry.EXTERNAL),
         hours=sum(row[3] for row in rows) / 3600,
         cap_usd=last.cap_usd if last else None,
         cap_gpu_hours=last.cap_gpu_hours if last else None,
@@ -164,7 +164,7 @@ def _day(
 def _by_job(rows: Sequence[tuple[Any, ...]]) -> dict[int, tuple[float, float, float | None]]:
     """Job → (US dollars, seconds, joules) over all days."""
     sums: dict[int, list[tuple[float, float, float | None]]] = defaultdict(list)
-    for _, number, usd, seconds, joules in rows:
+    for _, number, usd, seconds, joules, _entry in rows:
         if number is not None:
             sums[number].append((usd, seconds, joules))
     return {

@@ -15,7 +15,6 @@ from pydantic import BaseModel, ConfigDict
 from sqlalchemy import Connection, RowMapping, select, text
 
 from worker.budget.ledger import NOTHING, SECONDS_PER_HOUR, Spent
-from worker.clock.window import local_day, zone_named
 from worker.db.connection import Database
 from worker.db.tables import job
 from worker.queue.deferral import Deferral, Reason
@@ -240,8 +239,7 @@ class _Night:
         return _shown(row, ruling, deferral=deferral, cost=cost)
 
     def _day(self, moment: float) -> datetime.date:
-        zone = zone_named(self._terms.standing.zone if self._terms.standing else None)
-        return local_day(moment, zone)
+        return governor.cap_day(self._terms._replace(now=moment))
 
 
 def _rows(conn: Connection, limit: int) -> list[RowMapping]:

@@ -109,7 +109,7 @@ def build(db: Database, night: Night, now: float | None = None) -> Report:
         end=night.end,
         made_at=now,
         over=night.over(now),
-        sentence=sentence(runs, going, spent, cap),
+        sentence=sentence(runs, going, spent, _of_cap(spent, cap, days)),
         runs=runs,
         going=going,
         ran=len(runs),
@@ -131,7 +131,7 @@ def build(db: Database, night: Night, now: float | None = None) -> Report:
 
 
 def sentence(
-    runs: Sequence[RunLine], going: Sequence[GoingLine], spent: float, cap: float | None
+    runs: Sequence[RunLine], going: Sequence[GoingLine], spent: float, of_cap: str
 ) -> str:
     """The standup line."""
     failed = sum(run.failed for run in runs)
@@ -148,8 +148,16 @@ def sentence(
     if (peak := _peak(runs)) is not None:
         parts.append(f"peak {peak:.1f} GB")
     parts.append(f"{_stopped_for_memory(runs)} OOM-deferred")
-    parts.append(f"${spent:.2f}" + ("" if cap is None else f" of {dollars(cap)}"))
+    parts.append(f"${spent:.2f}{of_cap}")
     return " · ".join(parts)
+
+
+def _of_cap(spent: float, cap: float | None, days: Sequence[DayMoney]) -> str:
+    """More than one cap is no mistake of a lane that works around the clock: its night has two."""
+    if cap is None:
+        return ""
+    two = spent > cap and all(day.spent_usd > 0 for day in days)
+    return f" of {dollars(cap)}" + (" a day" if two else "")
 
 
 def _heldout(runs: Sequence[RunLine]) -> str | None:

@@ -26,7 +26,7 @@ from worker.clock.night import night_at
 from worker.db import decisions
 from worker.db.connection import Database, DatabaseError
 from worker.db.tables import DEFERRED, job
-from worker.db.zone import zone_of
+from worker.db.zone import days_of, zone_of
 from worker.lane.lease import Lease, LeaseLostError
 from worker.lane.resident import Arbiter, owed, returns_gb
 from worker.memory.readings import HostMemory
@@ -149,7 +149,7 @@ class Admission:
             claim.job_id,
             claim.attempt,
             self._settings.price_usd_h,
-            zone_of(conn, self._lease.lane),
+            days_of(conn, self._lease.lane),
             actor(),
         )
         ledger.reserve(conn, meter, self._ruling.expected.seconds, at=now)

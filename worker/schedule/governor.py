@@ -24,7 +24,7 @@ from engine.contract.run_dir import AbortReason
 from worker.amounts import dollars, exact
 from worker.budget import ledger
 from worker.budget.ledger import NOTHING, SECONDS_PER_HOUR, Spent
-from worker.clock.window import day_ends, local_day, zone_named
+from worker.clock.window import CapDays, zone_named
 from worker.db import decisions
 from worker.db.changes import announce_moved
 from worker.db.tables import CLAIMABLE, job
@@ -203,12 +203,13 @@ def over_cap_now(conn: Connection, terms: Terms) -> Deferral:
 
 def spent_today(conn: Connection, terms: Terms) -> Spent:
     """What the local day has cost so far."""
-    return ledger.spent(conn, terms.settings.lane, _today(terms))
+    return ledger.spent(conn, terms.settings.lane, cap_day(terms))
 
 
-def _today(terms: Terms) -> datetime.date:
-    zone = zone_named(terms.standing.zone if terms.standing else None)
-    return local_day(terms.now, zone)
+def cap_day(terms: Terms) -> datetime.date:
+    """The day that use at this moment counts for."""
+    days = terms.standing.cap_days() if terms.standing else CapDays(zone_named(None))
+    return days.day_of(terms.now)
 
 
 # --- the three questions ---
@@ -220,7 +221,7 @@ def _over_cap(
     found, price = terms.standing, terms.settings.price_usd_h
     if found is None or (found.cap_usd is None and found.cap_gpu_hours is None):
         return None
-    used, waiting = look.spent(_today(terms)), look.held
+    used, waiting = look.spent(cap_day(terms)), look.held
     today = Spent(used.usd + planned.usd, used.seconds + planned.seconds)
     cost = took.seconds / SECONDS_PER_HOUR * price
     hours = (today.seconds + waiting.seconds + took.seconds) / SECONDS_PER_HOUR
@@ -277,9 +278,9 @@ def _hours_so_far(cap: float, today: Spent) -> str:
 
 
 def _tomorrow(found: Standing, now: float) -> float:
-    """When the next local day's cap counts, and the window is open."""
-    zone = zone_named(found.zone)
-    return found.opens_at(day_ends(local_day(now, zone), zone))
+    """When the next day's cap counts, and the window is open."""
+    days = found.cap_days()
+    return found.opens_at(days.ends(days.day_of(now)))
 
 
 def _too_large(

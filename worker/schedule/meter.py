@@ -8,7 +8,6 @@ that the attempt must stop, the supervisor stops it.
 from __future__ import annotations
 
 import contextlib
-import datetime
 import time
 from collections.abc import Callable
 from typing import NamedTuple
@@ -18,11 +17,10 @@ from sqlalchemy import select
 from engine.contract.run_dir import Abort, AbortReason
 from worker.budget import ledger
 from worker.budget.ledger import SECONDS_PER_HOUR, Spent
-from worker.clock.window import local_day, zone_named
 from worker.db import decisions
 from worker.db.connection import DatabaseError
 from worker.db.tables import job
-from worker.db.zone import zone_of
+from worker.db.zone import days_of
 from worker.lane.lease import BEAT_PATIENCE_S, Lease
 from worker.queue.states import State
 from worker.schedule.governor import Terms, stop_reason
@@ -63,7 +61,7 @@ class LaneMeter:
         self._counted_to = beat()
         self._due = self._counted_to
         self._today = Spent(0.0, 0.0)
-        self._day = None if obeyed is None else self._local_day()
+        self._day = None if obeyed is None else obeyed.cap_days().day_of(clock())
         self.tripped: AbortReason | None = None
         """Why it asked the attempt to stop."""
 
@@ -75,14 +73,21 @@ class LaneMeter:
             self._due = now + self._settings.meter_s
             with self._lease.outage.borne():
                 self._write(now)
-        if self._obeyed is None or self.tripped:
+        if self.tripped or self._reason(now) is None:
             return None
-        found = stop_reason(
-            Terms(self._settings, self._obeyed, self._clock()),
-            self._up_to(now),
-            self._settings.price_usd_h,
-        )
+        # The policy may have been changed since it was read: what stops a run is what it says now.
+        if not due and self._lease.outage.worth_trying():
+            with self._lease.outage.borne():
+                self._write(now)
+        found = self._reason(now)
         return None if found is None else self._stop(*found)
+
+    def _reason(self, now: float) -> tuple[AbortReason, str] | None:
+        """Why the policy, as it was read last, stops the attempt."""
+        if self._obeyed is None:
+            return None
+        terms = Terms(self._settings, self._obeyed, self._clock())
+        return stop_reason(terms, self._up_to(now), self._settings.price_usd_h)
 
     def _write(self, now: float) -> None:
         """Charge what was used since the row before, and see what the day has come to."""
@@ -97,25 +102,24 @@ class LaneMeter:
             )
             if conn.execute(mine).one_or_none() is None:
                 raise self._lease.lost()
-            zone = zone_of(conn, self._lease.lane)
+            days = days_of(conn, self._lease.lane)
             meter = ledger.Meter(
                 self._lease.lane,
                 self._running.job_id,
                 self._running.attempt,
                 self._settings.price_usd_h,
-                zone,
+                days,
                 self._running.actor,
             )
             if seconds > 0:
                 begin = moment - seconds
                 ledger.use(conn, meter, begin=begin, seconds=seconds, at=moment, joules=used)
-            today = ledger.spent(conn, self._lease.lane, local_day(moment, zone))
+            today = ledger.spent(conn, self._lease.lane, days.day_of(moment))
             fresh = standing_in(conn, self._lease.lane) if self._obeyed else None
         self._counted_to, self._today, self._joules = now, today, joules
-        if fresh is not None and fresh.armed:
-            self._obeyed = fresh
-        if self._obeyed is not None:
-            self._day = local_day(moment, zone)
+        # Switched off, the policy says nothing any more: what runs goes on to its end.
+        self._obeyed = fresh if fresh is not None and fresh.armed else None
+        self._day = None if self._obeyed is None else days.day_of(moment)
 
     def _up_to(self, now: float) -> Spent:
         """The day's use with what no row counts yet."""
@@ -144,9 +148,7 @@ class LaneMeter:
             )
         return Abort(reason=reason, tripped_at=self._clock())
 
-    def _local_day(self) -> datetime.date:
-        zone = zone_named(self._obeyed.zone if self._obeyed else None)
-        return local_day(self._clock(), zone)
-
     def _day_turned(self) -> bool:
-        return self._day is not None and self._local_day() != self._day
+        if self._obeyed is None or self._day is None:
+            return False
+        return self._obeyed.cap_days().day_of(self._clock()) != self._day

@@ -25,11 +25,13 @@ from sqlalchemy import (
 from engine.contract.errors import ConfigError, ConfigProblem
 from engine.contract.problems import problems_of
 from worker.amounts import Amount, Count, dollars, exact
+from worker.budget import ledger
 from worker.clock.moments import FURTHEST_DAYS, start_time
-from worker.clock.window import Span, Window, zone_named
+from worker.clock.window import CapDays, Span, Window, zone_named
 from worker.db import decisions
 from worker.db.connection import Database
-from worker.db.tables import attempt, lane_event, policy
+from worker.db.tables import attempt, lane, lane_event, policy
+from worker.db.zone import days_of
 from worker.queue.deferral import Deferral, Reason
 from worker.queue.states import State
 
@@ -57,9 +59,10 @@ class Policy(BaseModel):
     zone: str = Field("", validate_default=True)
     """Time zone of window, days and caps, e.g. Europe/Berlin; the machine's by default."""
     cap_usd: Amount | None = Field(None, ge=0)
-    """Most US dollars for one local day; 0 lets only free runs start; no cap by default."""
+    """Most US dollars for one day, or for one night over midnight; 0 lets only free runs start; no
+    cap by default."""
     cap_gpu_hours: Amount | None = Field(None, ge=0)
-    """Most hours of the lane for one local day; no cap by default."""
+    """Most hours of the lane for one day, or for one night over midnight; no cap by default."""
     max_failures: Count | None = Field(None, ge=1)
     """Failures in a row after which nothing more is started; no limit by default."""
     expires_at: Amount | None = None
@@ -85,6 +88,10 @@ class Policy(BaseModel):
     def hours(self) -> Window:
         """The window as a rule."""
         return Window.parse(self.window, self.days)
+
+    def cap_days(self) -> CapDays:
+        """The days that its caps are counted in."""
+        return CapDays(zone_named(self.zone), self.hours())
 
     def span_at(self, moment: float) -> Span | None:
         """The hours in which jobs may run around a moment; None outside of them."""
@@ -118,6 +125,8 @@ class Standing(Policy):
     changed_at: float
     changed_by: str
     cron_line: str | None = None
+    armed_at_fence: int = 0
+    """The lane's fence when it was armed: failures under a later one count."""
 
     def terms(self) -> Policy:
         """What the person set, alone."""
@@ -301,27 +310,41 @@ _LAST_ENDS = (
     select(attempt.c.outcome)
     .where(
         attempt.c.lane == bindparam("of_lane"),
-        attempt.c.ended_at >= bindparam("since"),
+        attempt.c.fence > bindparam("since"),
         attempt.c.outcome.in_(_ENDS),
     )
-    .order_by(attempt.c.ended_at.desc(), attempt.c.job_id.desc())
+    # By the fence, which only grows: a clock may have been wrong when it was armed, or since.
+    .order_by(attempt.c.fence.desc())
     .limit(bindparam("most"))
 )
 
 
 def _failed_too_often(conn: Connection, found: Standing) -> bool:
-    """Whether the last ends since the policy was set were all failures."""
+    """Whether the last attempts that were begun since the policy was set all failed."""
     if found.max_failures is None:
         return False
-    asked = {"of_lane": found.lane, "since": found.changed_at, "most": found.max_failures}
+    asked = {"of_lane": found.lane, "since": found.armed_at_fence, "most": found.max_failures}
     ends = conn.execute(_LAST_ENDS, asked).scalars().all()
     return len(ends) == found.max_failures and State.SUCCEEDED not in ends
 
 
 def _write(db: Database, found: Standing, what: str, detail: str) -> Standing:
     with db.write_tx() as conn:
+        before = days_of(conn, found.lane)
+        if what == ARMED:
+            fence = select(lane.c.fence).where(lane.c.name == found.lane)
+            begun = conn.execute(fence).scalar_one_or_none() or 0
+            found = found.model_copy(update={"armed_at_fence": begun})
         conn.execute(delete(policy).where(policy.c.lane == found.lane))
         conn.execute(insert(policy).values(**found.model_dump()))
+        ledger.move_today(
+            conn,
+            found.lane,
+            before,
+            found.cap_days(),
+            actor=found.changed_by,
+            now=found.changed_at,
+        )
         decisions.record(
             conn,
             found.lane,

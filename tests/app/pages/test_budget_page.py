@@ -18,7 +18,7 @@ from tests.app.night import queue
 from worker.budget import ledger
 from worker.budget.ledger import Entry, Meter
 from worker.budget.price import take_price
-from worker.clock.window import zone_named
+from worker.clock.window import CapDays, zone_named
 from worker.db import decisions
 from worker.db.connection import Database, open_database
 from worker.db.tables import ledger as ledger_table
@@ -42,7 +42,7 @@ def today() -> datetime.date:
 
 def used(db: Database, job: int, seconds: float, back_days: int = 0, price: float = 2.0) -> None:
     """A metered piece of an attempt, so many days ago."""
-    meter = Meter("test", job, 1, price, UTC, "drain:1")
+    meter = Meter("test", job, 1, price, CapDays(UTC), "drain:1")
     noon = datetime.datetime.combine(today(), datetime.time(12), UTC).timestamp()
     at = noon - back_days * 86400
     with db.write_tx() as conn:
@@ -73,7 +73,9 @@ def test_each_day_stands_with_its_money_its_hours_and_its_cap(
     used(db, job, 1800, back_days=10)
     ledger.spend_elsewhere(db, {"usd": 1.5, "note": "judge"}, actor="test", now=time.time())
     with db.write_tx() as conn:
-        ledger.reserve(conn, Meter("test", job, 1, 2.0, UTC, "drain:1"), 9000, at=time.time())
+        ledger.reserve(
+            conn, Meter("test", job, 1, 2.0, CapDays(UTC), "drain:1"), 9000, at=time.time()
+        )
 
     found = spending(db, time.time())
     text = client.get("/budget").text

@@ -11,6 +11,7 @@ from tests.worker.lane_rows import BERLIN, NOON
 from worker.budget import ledger
 from worker.budget.energy import EnergyCounter
 from worker.budget.ledger import Meter
+from worker.clock.window import CapDays
 from worker.db.connection import Database
 from worker.schedule.policy import Standing
 
@@ -59,7 +60,7 @@ def test_energy_is_charged_with_the_seconds_it_was_used_in(
 ) -> None:
     """A piece over midnight is cut like its time."""
     armed()
-    meter = Meter("cpu", tally(), 1, 0.0, BERLIN, "test")
+    meter = Meter("cpu", tally(), 1, 0.0, CapDays(BERLIN), "test")
     midnight = NOON + 12 * 3600
 
     with db.write_tx() as conn:

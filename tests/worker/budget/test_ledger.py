@@ -14,6 +14,7 @@ from engine.contract.errors import ConfigError
 from tests.worker.lane_rows import BERLIN, NOON, berlin, charge, ended
 from worker.budget import ledger
 from worker.budget.ledger import Entry, Meter, _by_day
+from worker.clock.window import CapDays
 from worker.db.connection import Database
 from worker.db.tables import attempt, job
 from worker.drain import drain
@@ -69,7 +70,7 @@ def test_a_day_in_which_the_clock_changes_holds_as_many_hours_as_it_had(
 @given(begin=st.floats(1.6e9, 1.9e9), seconds=st.floats(0.001, 2e6))
 def test_cutting_at_midnight_loses_and_doubles_nothing(begin: float, seconds: float) -> None:
     """The parts add up, one day each, in order."""
-    parts = list(_by_day(begin, seconds, BERLIN))
+    parts = list(_by_day(begin, seconds, CapDays(BERLIN)))
 
     assert sum(part for _, part in parts) == pytest.approx(seconds)
     days = [day for day, _ in parts]
@@ -107,7 +108,7 @@ def test_a_reservation_holds_what_a_running_attempt_has_not_used(
 ) -> None:
     """And nothing once it has ended; it is never spent."""
     number = tally()
-    meter = Meter("cpu", number, 1, 2.0, BERLIN, "test")
+    meter = Meter("cpu", number, 1, 2.0, CapDays(BERLIN), "test")
     with db.write_tx() as conn:
         ledger.reserve(conn, meter, 3600, at=NOON)
     with db.read() as conn:

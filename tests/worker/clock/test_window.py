@@ -9,7 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.contract.errors import ConfigError
-from worker.clock.window import Window, day_begins, day_ends, local_day, zone_named
+from worker.clock.window import (
+    CapDays,
+    Window,
+    day_begins,
+    day_ends,
+    local_day,
+    zone_named,
+)
 
 BERLIN = zone_named("Europe/Berlin")
 HOUR = 3600.0
@@ -76,12 +83,76 @@ def test_a_night_in_which_the_clock_changes_is_shorter_or_longer(
     assert (span.closes - span.opens) / HOUR == hours
 
 
-def test_an_edge_that_the_clock_skips_lies_behind_the_jump() -> None:
-    """02:30 does not exist on that morning: 03:30 is as long after midnight."""
-    span = Window.parse("02:30-05:00").span_of(SPRING, BERLIN)
+@pytest.mark.parametrize(
+    ("hours", "opens", "closes"),
+    [
+        ("02:30-05:00", "03:00", "05:00"),
+        ("02:30-03:15", "03:00", "03:15"),
+        ("01:00-02:30", "01:00", "03:00"),
+        ("23:00-02:59", "23:00", "03:00"),
+    ],
+)
+def test_an_edge_that_the_clock_skips_is_the_jump(hours: str, opens: str, closes: str) -> None:
+    """From 02:00 on it is 03:00 on that morning: of a window what is left of it is open."""
+    day = SPRING if opens < "22:00" else SPRING - datetime.timedelta(days=1)
+    span = Window.parse(hours).span_of(day, BERLIN)
 
     assert span is not None
-    assert span.opens == at("2026-03-29T03:30")
+    assert span.opens == at(f"{day}T{opens}")
+    assert span.closes == at(f"{SPRING}T{closes}")
+
+
+def test_a_window_that_the_clock_skips_whole_opens_on_the_next_day() -> None:
+    """Nothing of it is left; other zones skip other hours, and some of them midnight."""
+    assert Window.parse("02:10-02:50").span_of(SPRING, BERLIN) is None
+    opening = Window.parse("02:10-02:50").next_opening(at("2026-03-29T00:00"), BERLIN)
+    assert opening == at("2026-03-30T02:10")
+    havana = zone_named("America/Havana")  # 00:00 is 01:00 on 2026-03-08
+    left = Window.parse("00:30-01:15").span_of(datetime.date(2026, 3, 8), havana)
+    assert left is not None
+    assert left.closes - left.opens == 15 * 60
+
+
+@pytest.mark.requirement("LN-05")
+def test_a_night_over_midnight_is_one_day_of_its_cap() -> None:
+    """It counts for the day on which it opened, and between two nights the date does."""
+    days = CapDays(BERLIN, Window.parse("22:00-07:00"))
+    noon = datetime.date(2026, 6, 2)
+
+    told = {
+        text: days.day_of(at(f"2026-06-{text}"))
+        for text in ("01T22:00", "01T23:59", "02T00:00", "02T06:59", "02T07:00", "02T21:59")
+    }
+
+    before = datetime.date(2026, 6, 1)
+    assert told == {
+        "01T22:00": before,
+        "01T23:59": before,
+        "02T00:00": before,
+        "02T06:59": before,
+        "02T07:00": noon,
+        "02T21:59": noon,
+    }
+    assert days.begins(noon) == at("2026-06-02T07:00")
+    assert days.ends(noon) == at("2026-06-03T07:00")
+
+
+@given(
+    moment=st.floats(at("2026-01-01T00:00"), at("2026-12-30T00:00")),
+    hours=st.sampled_from(["22:00-07:00", "20:00-19:59", "23:59-00:01", "02:30-02:00", None]),
+    days=st.sampled_from([None, "mon-fri", "sun", "sat,mon"]),
+    zone=st.sampled_from(["Europe/Berlin", "America/Havana", "Pacific/Apia", "UTC"]),
+)
+def test_every_moment_lies_in_the_day_it_counts_for(
+    moment: float, hours: str | None, days: str | None, zone: str
+) -> None:
+    """Days follow one another without a gap, whatever the clock does."""
+    counted = CapDays(zone_named(zone), Window.parse(hours, days))
+
+    day = counted.day_of(moment)
+
+    assert counted.begins(day) <= moment < counted.ends(day)
+    assert counted.ends(day) == counted.begins(day + datetime.timedelta(days=1))
 
 
 def test_an_edge_that_comes_twice_opens_early_and_closes_late() -> None:

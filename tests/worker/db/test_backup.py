@@ -327,7 +327,7 @@ def test_a_database_lost_under_a_program_is_no_empty_one(
         ([], "names 0 versions of its schema"),
         (
             ["9999"],
-            r"has schema 9999, newer than this program knows \(0010_\w+\); update Nightlane",
+            r"has schema 9999, newer than this program knows \(\d{4}_\w+\); update Nightlane",
         ),
         (
             ["0009"],

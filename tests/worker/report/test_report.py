@@ -467,6 +467,15 @@ def test_money_of_another_day_that_was_written_tonight_is_not_tonights(
     assert found.sentence.endswith("$3.00 of $5")
 
 
+def test_what_two_days_spent_is_not_held_against_the_cap_of_one(db: Database, armed: Armed) -> None:
+    """A lane that is armed at all hours has a night of two days, and a cap for each of them."""
+    armed(cap_usd=5)
+    for day, usd in (("2026-06-01", 4), ("2026-06-02", 3)):
+        ledger.spend_elsewhere(db, {"usd": usd, "day": day}, actor="test", now=at("02:00"))
+
+    assert report(db).sentence.endswith("$7.00 of $5 a day")
+
+
 # --- proposals ---
 
 

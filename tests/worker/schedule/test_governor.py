@@ -14,6 +14,7 @@ from engine.contract.run_dir import AbortReason
 from tests.worker.lane_rows import BERLIN, NOON, berlin, charge, ended, row_of, succeeded
 from worker.budget import ledger
 from worker.budget.ledger import Spent
+from worker.clock.window import CapDays
 from worker.db import decisions
 from worker.db.connection import Database
 from worker.db.tables import job
@@ -113,6 +114,28 @@ def test_a_run_that_would_spend_more_than_the_cap_waits_for_the_next_day(
 
 
 @pytest.mark.requirement("LN-05")
+def test_a_night_on_both_sides_of_midnight_has_one_cap(
+    db: Database, armed: Armed, priced: Priced, tally: Tally
+) -> None:
+    """It counts for the day on which it opened: what it spent before midnight is spent after it."""
+    priced(price_usd_h=2.0)
+    standing = armed(cap_usd=6, window="22:00-07:00")
+    days = standing.cap_days()
+    meter = ledger.Meter(db.settings.lane, tally(), 1, 2.0, days, "test")
+    begin = berlin("2026-06-01T22:30")
+    with db.write_tx() as conn:
+        ledger.use(conn, meter, begin=begin, seconds=3 * 3600, at=begin + 3 * 3600)
+
+    late = ask(db, tally(steps=5), standing=standing, now=berlin("2026-06-02T02:00"))
+    evening = ask(db, tally(steps=6), standing=standing, now=berlin("2026-06-02T22:00"))
+
+    assert late.numbers["spent_usd"] == 6.0
+    assert late.deferral is not None
+    assert late.deferral.until == berlin("2026-06-02T22:00")
+    assert evening.deferral is None
+
+
+@pytest.mark.requirement("LN-05")
 @pytest.mark.parametrize(("spent_h", "starts"), [(1.5, True), (1.51, False)])
 def test_exactly_the_cap_may_be_spent(
     db: Database, armed: Armed, priced: Priced, tally: Tally, spent_h: float, starts: bool
@@ -166,7 +189,7 @@ def test_a_cap_says_itself_in_every_digit_and_what_is_held_for_a_run(
     charge(db, other, seconds=1800, at=NOON, price=2.0)
     with db.write_tx() as conn:
         conn.execute(update(job).where(job.c.id == other).values(state=State.RUNNING, attempt=1))
-        meter = ledger.Meter(db.settings.lane, other, 1, 2.0, BERLIN, "test")
+        meter = ledger.Meter(db.settings.lane, other, 1, 2.0, CapDays(BERLIN), "test")
         ledger.reserve(conn, meter, 7200, at=NOON)
 
     ruling = ask(db, tally(steps=5), standing=standing)

@@ -132,6 +132,66 @@ def test_switching_off_in_the_middle_lets_the_job_end_and_starts_no_other(
     assert jobs.get_job(db, second).attempt == 0
 
 
+@pytest.mark.requirement("LN-05")
+@pytest.mark.parametrize("terms", [{"window": "22:00-07:00"}, {"cap_usd": 1.0}, {"expires": 3600}])
+def test_a_policy_that_was_switched_off_stops_nothing_any_more(
+    db: Database, armed: Armed, priced: Priced, tally: Tally, terms: dict[str, float | str]
+) -> None:
+    """What runs goes on to its end, whatever the terms would have said: its hours, its money."""
+    settings = priced(price_usd_h=3600.0, meter_s=30)
+    evening = berlin("2026-06-01T23:00")
+    expires = {"expires_at": evening + 3600} if "expires" in terms else terms
+    standing = armed(at=evening, **expires)
+    now, beat = evening, 0.0
+    number = tally()
+    with hold_lane(db, settings) as lease:
+        with db.write_tx() as conn:
+            assert claim(conn, lane="cpu", fence=lease.fence, actor="test")
+        meter = LaneMeter(
+            lease,
+            Running(number, 1, "test"),
+            obeyed=standing,
+            clock=lambda: now,
+            beat=lambda: beat,
+        )
+        assert meter.look() is None
+        disarm(db, actor="test", now=now)
+        now, beat = now + 12 * 3600, 1.5  # before the meter reads the policy by itself
+
+        assert meter.look() is None
+
+        now, beat = now + 60, 100.0
+        assert meter.look() is None
+    assert meter.tripped is None
+
+
+def test_a_window_that_was_made_longer_in_the_middle_is_obeyed_at_its_old_end(
+    db: Database, settings: WorkerSettings, armed: Armed, tally: Tally
+) -> None:
+    """What stops a run is the policy of this moment, not that of half a minute ago."""
+    begins = berlin("2026-06-02T06:59:50")
+    standing = armed(at=begins, window="22:00-07:00")
+    now, beat = begins, 0.0
+    number = tally()
+    with hold_lane(db, settings) as lease:
+        with db.write_tx() as conn:
+            claim(conn, lane="cpu", fence=lease.fence, actor="test")
+        meter = LaneMeter(
+            lease, Running(number, 1, "test"), obeyed=standing, clock=lambda: now, beat=lambda: beat
+        )
+        assert meter.look() is None
+        armed(at=now + 1, window="22:00-09:00")
+
+        now, beat = berlin("2026-06-02T07:00:01"), 11.0
+        longer = meter.look()
+        now, beat = berlin("2026-06-02T09:00:01"), 12.0
+        over = meter.look()
+
+    assert longer is None
+    assert over is not None
+    assert over.reason is AbortReason.WINDOW
+
+
 def test_the_meter_writes_what_was_used_since_its_last_row(
     db: Database, priced: Priced, tally: Tally
 ) -> None:

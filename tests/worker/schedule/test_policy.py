@@ -7,12 +7,15 @@ from collections.abc import Callable
 import pytest
 
 from engine.contract.errors import ConfigError
-from tests.worker.lane_rows import NOON, berlin, ended
+from tests.worker.lane_rows import NOON, berlin, charge, ended
+from worker.budget import ledger
 from worker.clock.window import zone_named
 from worker.db import decisions
 from worker.db.connection import Database
 from worker.queue.deferral import Reason
-from worker.schedule import policy
+from worker.read.spending import spending
+from worker.schedule import governor, policy
+from worker.schedule.governor import Terms
 from worker.schedule.policy import Standing
 
 Armed = Callable[..., Standing]
@@ -128,6 +131,48 @@ def test_arming_again_forgets_the_failures_before(db: Database, armed: Armed, ta
     armed(at=NOON + 3, max_failures=1)
 
     assert word(db, NOON + 4) is None
+
+
+@pytest.mark.parametrize("fast_s", [3600, -3600, 86_400 * 400])
+def test_failures_are_counted_in_their_order_whatever_the_clock_said(
+    db: Database, armed: Armed, tally: Tally, fast_s: float
+) -> None:
+    """Armed while the clock was an hour fast: what fails after that ends before it was armed."""
+    armed(at=NOON + fast_s, max_failures=2)
+    for step in range(2):
+        assert word(db, NOON + 10) is None
+        ended(db, tally(steps=step), at=NOON + step, outcome="failed")
+
+    assert word(db, NOON + 10) is not None
+    ended(db, tally(steps=5), at=NOON - 7200, outcome="succeeded")  # the clock was put back
+    assert word(db, NOON + 10) is None
+
+
+@pytest.mark.requirement("LN-05")
+@pytest.mark.parametrize(
+    "after",
+    [
+        {"zone": "Pacific/Pago_Pago"},
+        {"zone": "Pacific/Kiritimati"},
+        {"zone": "UTC", "window": "22:00-14:30"},
+    ],
+)
+def test_what_the_day_has_come_to_still_counts_when_its_days_are_counted_anew(
+    db: Database, armed: Armed, tally: Tally, after: dict[str, str]
+) -> None:
+    """Another zone, or a night over midnight, gives the same moment another date."""
+    armed(zone="UTC", cap_usd=5)
+    ledger.spend_elsewhere(db, {"usd": 4.0}, actor="test", now=NOON)
+    charge(db, tally(), seconds=7200, at=NOON, price=1.0)
+
+    for terms in (after, {"zone": "UTC"}, after):
+        found = armed(at=NOON + 1, cap_usd=5, **terms)
+        with db.read() as conn:
+            now = Terms(db.settings, found, NOON + 2)
+            assert governor.spent_today(conn, now) == (6.0, 7200.0)
+
+    days = spending(db, NOON + 2).days
+    assert sum(day.usd for day in days) == 6.0
 
 
 def test_the_audit_tells_which_terms_were_in_force_when(db: Database, armed: Armed) -> None:
