@@ -211,7 +211,9 @@ class RLLoop:
         self._guard.sampled(batch.measured)
         metrics = batch_metrics(batch)
         used = batch.used()
-        if used:
+        penalised = self.config.objective.trains_on_ties(self.config.kl_coef)
+        trains = bool(used) or (penalised and bool(batch.groups))
+        if trains:
             self.observer.phase("training", index)
             groups = batch.groups
             metrics |= self.trainer(
@@ -220,7 +222,7 @@ class RLLoop:
         return StepReport(
             step=index,
             pool_score=self._success_rate(batch.sampled) if batch.sampled else None,
-            trained=bool(used) and bool(metrics.get(UPDATES, 1)),
+            trained=trains and bool(metrics.get(UPDATES, 1)),
             n_used=len(used),
             keep_rate=statistics.fmean(has_signal(g.advantages) for g in batch.measured),
             adv_spread=max(used) - min(used) if used else 0.0,

@@ -86,11 +86,12 @@ def plan(
     micro_batch: int,
     max_new_tokens: int,
 ) -> list[Minibatch]:
-    """A step's prompts split into `objective.minibatches` parts; parts without signal left out.
+    """A step's prompts split into `objective.minibatches` parts; parts without a loss left out.
 
-    A rollout of advantage 0 in a group that ranks has its KL term, in every loss but reinforce_kl.
+    A rollout of advantage 0 has its KL term, in every loss but reinforce_kl: the middle one of a
+    group that ranks, and every one of a tied group that stays in the batch.
     """
-    penalised = kl_coef > 0 and objective.loss != "reinforce_kl"
+    penalised = objective.penalises(kl_coef)
     rows_PG = [
         list(zip(group, advantages_G, strict=True))
         for group, advantages_G in zip(groups, advantages_PG, strict=True)
@@ -114,11 +115,7 @@ def _minibatch(
     penalised: bool,
 ) -> Minibatch:
     used = [
-        row
-        for rows_G in rows_PG
-        if has_signal([advantage for _, advantage in rows_G])
-        for row in rows_G
-        if _used(row, objective, penalised=penalised)
+        row for rows_G in rows_PG for row in rows_G if _used(row, objective, penalised=penalised)
     ]
     terms = _terms(used, apart=objective.sampler_correction != "none")
     # reinforce_kl divides by the rollouts used, the others by all that were sampled.

@@ -128,7 +128,8 @@ class LoopRecorder(LoopObserver):
         self._recalled = False
         self._tokens = 0
         if not report.n_used:
-            text = f"step {report.step}: every group tied, nothing to rank; the weights stay"
+            left = "the KL term alone moved the weights" if report.trained else "the weights stay"
+            text = f"step {report.step}: every group tied, nothing to rank; {left}"
             self._attempt.warn("NO_SIGNAL_STEP", text)
         self._warn_of_update(report)
         alarm = self._config.sampling.duplicates_alarm

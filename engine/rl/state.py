@@ -21,7 +21,7 @@ class StepReport:
     pool_score: float | None
     """Success rate of the rollouts sampled in this step; None where every group was read again."""
     trained: bool
-    """False when no update was applied: every group tied, or none of them was finite."""
+    """False when no update was applied: every group tied without a KL term, or none was finite."""
     n_used: int
     keep_rate: float
     """Share of the groups whose rewards differ."""

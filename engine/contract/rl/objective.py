@@ -85,9 +85,10 @@ class ObjectiveConfig(Section):
     overlong_penalty: float = Field(1.0, ge=0, le=100)
     """Reward lost by a completion that fills max_new_tokens."""
     zero_signal: ZeroSignal | None = None
-    """Groups whose advantages are all zero never cost a backward pass. `keep`: they count in the
-    denominators; `filter`: they leave the batch, and so do groups whose rewards tie before the
-    overlong penalty; `refill`: other prompts are drawn in their place."""
+    """What becomes of groups whose advantages are all zero. `keep`: they count in the denominators
+    and have their KL term, as in GRPO's equation 3 (not in reinforce_kl); `filter`: they leave the
+    batch, and so do groups whose rewards tie before the overlong penalty; `refill`: other prompts
+    are drawn in their place."""
     refill_max: int = Field(3, ge=0, le=100)
     """With `zero_signal: refill`, how many more times a step may draw prompts; then it trains on
     what it has."""
@@ -118,6 +119,14 @@ class ObjectiveConfig(Section):
     def zero_signal_used(self) -> ZeroSignal:
         """The setting, or the paper's."""
         return self.zero_signal or self.prescribed.zero_signal
+
+    def penalises(self, kl_coef: float) -> bool:
+        """Whether a rollout that ranks nothing has a loss all the same: its KL term."""
+        return kl_coef > 0 and self.loss != "reinforce_kl"
+
+    def trains_on_ties(self, kl_coef: float) -> bool:
+        """Whether a step in which every group ties has a loss."""
+        return self.zero_signal_used == "keep" and self.penalises(kl_coef)
 
     @property
     def clip_bounds(self) -> tuple[float, float]:

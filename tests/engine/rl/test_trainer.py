@@ -18,7 +18,9 @@ from engine.contract.rl.objective import PRESCRIBED, ObjectiveConfig
 from engine.contract.rl.optim import OptimConfig
 from engine.data.rows import Question
 from engine.models.policy import Policy, Snapshot
-from engine.rl.loss_terms import k3
+from engine.rl.advantages import step_advantages
+from engine.rl.loss_terms import Tokens, combined_loss, k3
+from engine.rl.minibatches import plan
 from engine.rl.scoring import Batch, score
 from engine.rl.trainer import Trainer
 from engine.run.stop import Aborted, Collapsed, rl_hooks
@@ -415,21 +417,124 @@ TIED = [rollout([7, 8], [9, EOS]), rollout([7, 8], [1, 3, EOS])]
 def test_a_group_without_signal_costs_no_pass_and_counts_where_it_is_kept(
     policy: Policy, zero_signal: Any, share: float
 ) -> None:
-    """Kept, it stands in the denominator alone; filtered, it is as if it had not been sampled."""
+    """Without a KL term: kept, it stands in the denominator alone; filtered, it is as if it had not
+    been sampled.
+    """
     objective = ObjectiveConfig(loss="grpo", zero_signal=zero_signal)
     rows: list[int] = []
     other = copy.deepcopy(policy)
     policy.model.model.register_forward_pre_hook(
         lambda _module, _args, inputs: rows.append(len(inputs["input_ids"])), with_kwargs=True
     )
-    trainer = trainer_of(policy, objective=objective)
+    trainer = trainer_of(policy, objective=objective, kl_coef=0.0)
     rows.clear()
 
     [found] = gradients_of(trainer, [GROUPS[0], TIED], [ADVANTAGES[0], [0.0, 0.0]])
-    [alone] = gradients_of(trainer_of(other, objective=objective), GROUPS[:1], ADVANTAGES[:1])
+    [alone] = gradients_of(
+        trainer_of(other, objective=objective, kl_coef=0.0), GROUPS[:1], ADVANTAGES[:1]
+    )
 
     assert rows == [2, 2]  # reference and update, each over the two rollouts of the other group
     assert torch.allclose(found, alone * share, atol=1e-6)
+
+
+@pytest.mark.requirement("RL-17")
+@pytest.mark.parametrize("loss", ["grpo", "gspo", "cispo", "dapo", "rloo", "dr_grpo"])
+def test_a_tied_group_that_is_kept_has_its_kl_term(loss: Any) -> None:
+    """By hand: β (1 − π_ref / π) / 4 = 0.1 (1 − e^(−1.5 + 1)) / 4 = 0.0098367 a tied rollout.
+
+    2 × 2 completions of one token, rewards (1, 0) and (1, 1), log π −1.0, reference −1.5: GRPO's
+    equation 3 (arXiv 2402.03300), and TRL 1.16's losses.
+    """
+    objective = ObjectiveConfig(loss=loss, zero_signal="keep", overlong_buffer=0)
+    groups = [[rollout([p], [c]) for c in (3, 4)] for p in (1, 2)]
+    advantages = step_advantages([[1.0, 0.0], [1.0, 1.0]], groups, objective, 1)
+
+    [minibatch] = plan(
+        groups, advantages, objective, OptimConfig(), kl_coef=0.1, micro_batch=64, max_new_tokens=1
+    )
+
+    [micro] = minibatch.micro_batches
+    logprobs = torch.full((4, 1), -1.0, dtype=torch.float64, requires_grad=True)
+    tied = torch.tensor([term.rollout.prompt_ids == (2,) for term in micro.terms])
+    loss_, _ = combined_loss(
+        objective,
+        Tokens(
+            logprobs,
+            logprobs.detach(),
+            torch.tensor([term.advantage for term in micro.terms], dtype=torch.float64),
+            torch.ones(4, 1, dtype=torch.float64),
+        ),
+        kl_coef=0.1,
+        reference_BT=torch.full((4, 1), -1.5, dtype=torch.float64),
+        counts_B=torch.tensor([float(term.count) for term in micro.terms], dtype=torch.float64),
+        denominator=minibatch.denominators.of(objective.aggregation_used),
+    )
+    loss_.backward()  # type: ignore[no-untyped-call]
+    assert logprobs.grad is not None
+    assert logprobs.grad[tied].flatten().tolist() == pytest.approx([0.0098367] * 2, abs=1e-7)
+
+
+@pytest.mark.parametrize("loss", ["grpo", "gspo", "cispo", "rloo", "dr_grpo"])
+@pytest.mark.parametrize("batching", ["padded", "packed"])
+def test_a_tied_group_pulls_towards_the_reference_however_the_step_is_cut(
+    policy: Policy, loss: Any, batching: Any
+) -> None:
+    """Against each paper's loss in plain loops, padded and packed."""
+    objective = ObjectiveConfig(loss=loss, zero_signal="keep")
+    groups, advantages = [GROUPS[0], TIED], [ADVANTAGES[0], [0.0, 0.0]]
+    settings: dict[str, Any] = {
+        "kl_coef": 0.5,
+        "objective": objective,
+        "max_new_tokens": papers.BUDGET,
+        "optim": OptimConfig(batching=batching),
+    }
+    trainer = trainer_of(policy, **settings)
+    moved(policy)
+    batch = []
+    for group, advantages_G in zip(groups, advantages, strict=True):
+        for one, advantage in zip(group, advantages_G, strict=True):
+            with torch.no_grad(), trainer.reference.in_place():
+                reference = textbook_logprobs(policy, one, 0.8)
+            now = textbook_logprobs(policy, one, 0.8)
+            batch.append(papers.Sequence_(now, now.detach(), reference, advantage))
+    papers.PAPERS[loss](batch, 0.5).backward()  # type: ignore[no-untyped-call]
+    wanted = torch.cat(
+        [p.grad.flatten() for p in policy.trainable().values() if p.grad is not None]
+    )
+    trainer.optimizer.zero_grad()
+
+    [found] = gradients_of(trainer, groups, advantages)
+
+    assert torch.allclose(found, wanted, atol=1e-5 * wanted.abs().max().item(), rtol=0)
+
+
+def test_a_minibatch_of_tied_groups_alone_is_an_update_of_its_kl(policy: Policy) -> None:
+    """Each part of a step has its own denominator; one that ties is no part without a loss."""
+    objective = ObjectiveConfig(loss="grpo", minibatches=2)
+    trainer = trainer_of(policy, objective=objective)
+    moved(policy)
+
+    metrics = trainer([GROUPS[0], TIED], [ADVANTAGES[0], [0.0, 0.0]], 1)
+
+    assert metrics["train/updates"] == 2
+
+
+@pytest.mark.parametrize("zero_signal", ["filter", "refill"])
+def test_a_tied_group_that_leaves_the_batch_has_no_kl_term(
+    policy: Policy, zero_signal: Any
+) -> None:
+    """It is as if it had not been sampled, in loss and denominator."""
+    objective = ObjectiveConfig(loss="grpo", zero_signal=zero_signal)
+    other = copy.deepcopy(policy)
+    trainers = [trainer_of(one, objective=objective) for one in (policy, other)]
+    for one in (policy, other):
+        moved(one)
+
+    [found] = gradients_of(trainers[0], [GROUPS[0], TIED], [ADVANTAGES[0], [0.0, 0.0]])
+    [alone] = gradients_of(trainers[1], GROUPS[:1], ADVANTAGES[:1])
+
+    assert torch.allclose(found, alone, atol=1e-6)
 
 
 def test_a_step_in_which_nothing_can_be_trained_changes_nothing(policy: Policy) -> None:
