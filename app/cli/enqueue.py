@@ -215,9 +215,9 @@ def _print_resolved(wanted: Submission, *, as_json: bool) -> None:
 
 
 def _print_config(config: dict[str, Any], *, as_json: bool) -> None:
-    import yaml  # noqa: PLC0415 - keeps --help light
+    from engine.contract.documents import dump_yaml  # noqa: PLC0415 - keeps --help light
 
     if as_json:
         print_json(config)
     else:
-        typer.echo(yaml.safe_dump(config, sort_keys=False, allow_unicode=True).rstrip())
+        typer.echo(dump_yaml(config).rstrip())

@@ -10,10 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-import yaml
-
 from app.forms.schema import Section, Setting, defaults, flattened, leaves, schema_of, sections
-from engine.contract.documents import parse_yaml
+from engine.contract.documents import dump_yaml, parse_yaml
 from engine.contract.errors import ConfigError, ConfigProblem
 from engine.contract.kind import Kind
 
@@ -133,7 +131,7 @@ def retyped(kind: Kind, raw: Mapping[str, Any]) -> Retyped:
 def _text(leaf: Setting, value: Any) -> str:
     if leaf.type == "string" and isinstance(value, str):
         return value
-    dumped = yaml.safe_dump(value, default_flow_style=True, width=10_000, allow_unicode=True)
+    dumped = dump_yaml(value, in_one_line=True)
     return dumped.removesuffix("\n").removesuffix("...").strip()
 
 

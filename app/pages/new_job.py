@@ -13,7 +13,6 @@ from http import HTTPStatus
 from typing import Annotated, Any
 
 import anyio.to_thread
-import yaml
 from fastapi import APIRouter, Query, Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
@@ -23,7 +22,7 @@ from app.forms.requests import BROWSER, form_fields
 from app.forms.schema import chosen, schema_of
 from app.web.dependencies import DatabaseDep
 from app.web.templating import page
-from engine.contract.documents import parse_yaml
+from engine.contract.documents import dump_yaml, parse_yaml
 from engine.contract.errors import ConfigError, ConfigProblem
 from engine.contract.kind import Kind
 from engine.contract.problems import text_problems
@@ -254,7 +253,7 @@ def _shortened(kind: str, config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _dumped(raw: Mapping[str, Any]) -> str:
-    return yaml.safe_dump(dict(raw), sort_keys=False, allow_unicode=True) if raw else ""
+    return dump_yaml(dict(raw)) if raw else ""
 
 
 def _checked(

@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+MOST_PROBLEMS = 20
+"""Of one refusal: whoever sent thousands made one mistake, and nobody reads their list."""
 _MOST_LETTERS = 200
 """A value in a line is there to be recognised; the line is there to be read."""
 
@@ -37,7 +39,7 @@ class ConfigProblem:
     """What to write instead: `did you mean b_ratio?`."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "value", _shortened(self.value))
+        object.__setattr__(self, "value", shown_short(self.value))
 
     def line(self) -> str:
         """The problem in one line.
@@ -53,7 +55,8 @@ class ConfigProblem:
         return asdict(self) | {"message": self.line()}
 
 
-def _shortened(value: Any) -> Any:
+def shown_short(value: Any) -> Any:
+    """As much of a value as a line holds."""
     if isinstance(value, str) and len(value) > _MOST_LETTERS:
         return value[: _MOST_LETTERS - 1] + "…"
     # Counted in bits: Python refuses to write out an int of thousands of digits.
@@ -62,15 +65,24 @@ def _shortened(value: Any) -> Any:
     return value
 
 
+def shortened(problems: Sequence[ConfigProblem]) -> tuple[ConfigProblem, ...]:
+    """The first of them, and how many more there are."""
+    more = len(problems) - MOST_PROBLEMS
+    if more <= 0:
+        return tuple(problems)
+    rest = ConfigProblem("(config)", None, f"and {more} more problems", "correct these first")
+    return (*problems[:MOST_PROBLEMS], rest)
+
+
 class UnfitError(NightlaneError):
     """A model or tokenizer that a config names and no run can work with: it ends as `CONFIG`."""
 
 
 class ConfigError(NightlaneError):
-    """A config that cannot run, with every problem found in it."""
+    """A config that cannot run, with every problem found in it; of very many the first."""
 
     def __init__(self, problems: Sequence[ConfigProblem]) -> None:
-        self.problems = tuple(problems)
+        self.problems = shortened(problems)
         super().__init__("\n".join(problem.line() for problem in self.problems))
 
 

@@ -7,14 +7,17 @@ from __future__ import annotations
 
 import difflib
 import math
+import re
 import typing
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails, PydanticSerializationError, to_json
 
-from engine.contract.errors import ConfigProblem
+from engine.contract.documents import number_of
+from engine.contract.errors import MOST_PROBLEMS, ConfigProblem, shown_short
 
 
 def text_problems(value: Any, field: str = "") -> list[ConfigProblem]:
@@ -58,8 +61,14 @@ def _text_problems(value: Any, field: str) -> list[ConfigProblem]:
 
 
 def problems_of(error: ValidationError, model: type[BaseModel]) -> list[ConfigProblem]:
-    """Pydantic's findings in our words, with the nearest setting for an unknown one."""
-    return [_problem(detail, model) for detail in error.errors(include_url=False)]
+    """Pydantic's findings in our words, with the nearest setting for an unknown one.
+
+    Of very many the first in full: the others are counted by whoever shows them.
+    """
+    found = error.errors(include_url=False)
+    told = [_problem(detail, model) for detail in found[:MOST_PROBLEMS]]
+    rest = [ConfigProblem("(config)", None, "is wrong too", "correct it")]
+    return told + rest * (len(found) - len(told))
 
 
 _REMEDIES = {
@@ -68,12 +77,19 @@ _REMEDIES = {
     "greater_than_equal": "use a larger value",
     "less_than": "use a smaller value",
     "less_than_equal": "use a smaller value",
-    "float_type": "write a number, without quotes",
-    "int_type": "write a whole number, without quotes",
-    "string_type": "write text, in quotes where YAML would read something else",
-    "bool_type": "write true or false, without quotes",
+    "finite_number": "write a finite number",
     "literal_error": "use one of these",
 }
+_TAKEN = {
+    "float_type": "a number",
+    "int_type": "a whole number",
+    "string_type": "text",
+    "bool_type": "true or false",
+    "list_type": "a list",
+    "dict_type": "a mapping",
+    "model_type": "a mapping",
+}
+"""What a setting takes, by the name of Pydantic's refusal of another type."""
 
 
 def _problem(detail: ErrorDetails, model: type[BaseModel]) -> ConfigProblem:
@@ -83,13 +99,67 @@ def _problem(detail: ErrorDetails, model: type[BaseModel]) -> ConfigProblem:
     if kind == "extra_forbidden":
         known = _settings_at(model, loc[:-1])
         return ConfigProblem(field, None, "is not a setting", nearest(loc[-1], known))
-    message = detail["msg"].removeprefix("Value error, ")
     value = None if kind == "missing" else _shown(detail["input"])
+    if kind in _TAKEN:
+        given = detail["input"]
+        problem = f"takes {_TAKEN[kind]}, and this is read as {_read_as(given)}"
+        return ConfigProblem(field, value, problem, _instead(kind, given, _field_at(model, loc)))
+    message = detail["msg"].removeprefix("Value error, ")
     if kind == "value_error" and "; " in message:
         message, remedy = message.split("; ", 1)
         return ConfigProblem(field, value, message, remedy)
     message = message[:1].lower() + message[1:]
     return ConfigProblem(field, value, message, _REMEDIES.get(kind, "correct it"))
+
+
+def _read_as(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true or false"
+    if isinstance(value, float):
+        return "a number with a point" if math.isfinite(value) else "no finite number"
+    kinds = ((str, "text"), (int, "a whole number"), (Mapping, "a mapping"), (list, "a list"))
+    return next((words for kind, words in kinds if isinstance(value, kind)), "nothing")
+
+
+_SWITCHES = {
+    **dict.fromkeys(("true", "yes", "on", "y", "1"), "true"),
+    **dict.fromkeys(("false", "no", "off", "n", "0"), "false"),
+}
+_OTHER_NUMBERS = re.compile(r"0[xX][0-9a-fA-F]+|0o[0-7]+|[-+]?[0-9][0-9_]*(?:\.[0-9_]*)?")
+"""Spellings of one number that another reader knows."""
+
+
+def _instead(kind: str, given: Any, field: FieldInfo | None) -> str:
+    """What to write for a value of another type."""
+    text = str(shown_short(given)).strip()
+    if kind == "string_type" and isinstance(given, bool | int | float):
+        return f"write it in quotes: '{text.lower() if isinstance(given, bool) else text}'"
+    if kind not in {"float_type", "int_type", "bool_type"}:
+        return f"write {_TAKEN[kind]}"
+    if kind == "bool_type":
+        meant = _SWITCHES.get(text.lower())
+    else:
+        known = isinstance(given, str | int | float) and not isinstance(given, bool)
+        meant = _number_meant(text, whole=kind == "int_type") if known else None
+    if meant is not None:
+        return f"write {meant}" + (", without quotes" if text == meant else "")
+    default = field.default if field is not None else None
+    example = f", such as {default}" if type(default) in {int, float} else ""
+    return f"write {_TAKEN[kind]}{example}"
+
+
+def _number_meant(text: str, *, whole: bool) -> str | None:
+    """The number that a text most likely stands for, as it is written here."""
+    found = number_of(text)
+    if found is None and len(text) <= _LONGEST_NUMBER and _OTHER_NUMBERS.fullmatch(text):
+        plain = text.replace("_", "")
+        found = int(plain, 0) if plain[1:2] in {"x", "X", "o"} else number_of(plain.lstrip("0"))
+    if found is None or (whole and found != int(found)):
+        return None
+    return str(int(found)) if whole else (text if number_of(text) is not None else str(found))
+
+
+_LONGEST_NUMBER = 20
 
 
 def _shown(value: Any) -> Any:
@@ -105,12 +175,19 @@ def _settings_at(model: type[BaseModel], path: Sequence[str]) -> list[str]:
 
     An excluded field is no setting: it is there to refuse, or to ignore, a name of the past.
     """
+    return [name for name, field in _fields_at(model, path).items() if not field.exclude]
+
+
+def _field_at(model: type[BaseModel], path: Sequence[str]) -> FieldInfo | None:
+    return _fields_at(model, path[:-1]).get(path[-1]) if path else None
+
+
+def _fields_at(model: type[BaseModel], path: Sequence[str]) -> Mapping[str, FieldInfo]:
     current: type[BaseModel] | None = model
     for name in path:
         field = current.model_fields.get(name) if current else None
         current = _model_in(field.annotation) if field else None
-    fields = current.model_fields if current else {}
-    return [name for name, field in fields.items() if not field.exclude]
+    return current.model_fields if current else {}
 
 
 def _model_in(annotation: Any) -> type[BaseModel] | None:

@@ -1,4 +1,7 @@
-"""What the sections of a config share: closed, frozen, no NaN, refusing well. Knows no setting."""
+"""What the sections of a config share: closed, frozen, strict, no NaN, refusing well.
+
+Strict: nothing is converted, `true` is no number and `"5"` neither. Knows no setting.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +18,7 @@ class Section(BaseModel):
     model_config = ConfigDict(
         extra="forbid",
         frozen=True,
+        strict=True,
         use_attribute_docstrings=True,
         allow_inf_nan=False,
         validate_default=True,
@@ -22,9 +26,9 @@ class Section(BaseModel):
 
 
 class StrictSection(Section):
-    """One that converts nothing: `true` is no number, `"5"` neither. Defaults are not validated."""
+    """One whose defaults are not validated: a setting of the past refuses by being present."""
 
-    model_config = ConfigDict(strict=True, validate_default=False)
+    model_config = ConfigDict(validate_default=False)
 
 
 def absent() -> Any:

@@ -53,8 +53,8 @@ def test_every_problem_of_a_config_is_reported_at_once() -> None:
 
     assert found == {
         "lrr": "lrr: is not a setting; did you mean lr?",
-        "group_k": "group_k: input should be a valid integer, unable to parse string as an "
-        "integer (got 'four'); correct it",
+        "group_k": "group_k: takes a whole number, and this is read as text (got 'four'); "
+        "write a whole number, such as 4",
         "warmup.targt_heldout": "warmup.targt_heldout: is not a setting; "
         "did you mean target_heldout?",
         "warmup.lr": "warmup.lr: input should be greater than 0 (got -1); use a larger value",
@@ -308,15 +308,14 @@ def test_yaml_is_read_as_people_mean_it() -> None:
     ("text", "words"),
     [
         (f"steps: {'9' * 5000}", "a whole number has 5000 digits; at most 100 are read"),
-        (f"steps: 0x{'f' * 5000}", "a whole number has 5002 digits; at most 100 are read"),
         ("warmup: {1: a, lr: b}", "has a key that is no text (got '1')"),
         ("rows: [{a: 1}, {true: 2}]", "has a key that is no text (got 'True')"),
         ("a: !!bool foo", "at line 1, column 4: 'foo' cannot be read as bool"),
         ("a: 1\nb: !!int ''", "at line 2, column 4: '' cannot be read as int"),
         ("a: !!float ''", "'' cannot be read as float"),
         ("a: !!timestamp x", "'x' cannot be read as timestamp"),
-        ("a: 2001-99-99", "'2001-99-99' cannot be read as timestamp"),
-        (f"a: {'1:' * 200}1.5", "cannot be read as float"),
+        ("a: !!int 0x1f", "'0x1f' cannot be read as int"),
+        (f"a: !!float {'1:' * 200}1.5", "cannot be read as float"),
     ],
 )
 def test_yaml_that_no_json_can_say_is_refused_in_words(text: str, words: str) -> None:

@@ -14,6 +14,7 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 
+from engine.contract.documents import number_of
 from engine.contract.errors import ConfigProblem, RLLoopError
 from engine.contract.kind import Kind
 from engine.contract.look import Look
@@ -51,6 +52,9 @@ DEFAULT_BASE = "Qwen/Qwen2.5-7B-Instruct"
 
 EMBEDDED_BASES = ("embedded:qwen3-tiny",)
 """Models built on the spot, with random weights: no download."""
+
+_TOLD_BY_OPERATORS = frozenset({"adapter_init", "heldout_temp"})
+"""Settings that a config may have from the environment without saying anything itself."""
 
 _LARGE_BYTES = 64 * 2**20
 """A whole corpus beyond this is not read for a caution: its rows are many, and the page of a run
@@ -186,6 +190,10 @@ class RLRunConfig(GRPOConfig):
     threads: int | None = Field(None, ge=1)
     """CPU threads for torch; all cores by default."""
 
+    def __init__(self, **data: Any) -> None:
+        # Written out for type checkers: a section may come as a mapping, as documents have it.
+        super().__init__(**data)
+
     @model_validator(mode="before")
     @classmethod
     def _operators_defaults(cls, data: Any) -> Any:
@@ -250,12 +258,12 @@ class RLRunConfig(GRPOConfig):
 
 def _temperature(told: str | None) -> float | None:
     """Raises ValueError that names the variable: its reader never wrote the field."""
-    try:
-        return float(told) if told else None
-    except ValueError:
+    found = number_of(told.strip()) if told else None
+    if told and found is None:
         raise ValueError(
             f"{HELDOUT_TEMP_VARIABLE} is {told!r}; set it to a number from 0 to 10, or unset it"
-        ) from None
+        )
+    return found
 
 
 def _model_reference(base: str) -> str:
@@ -281,6 +289,9 @@ def _inputs(config: RLRunConfig) -> Sequence[Path]:
 
 def _check(config: RLRunConfig) -> Sequence[ConfigProblem]:
     """Missing files, folders that are no model, a corpus under its floor."""
+    if config.model_fields_set <= _TOLD_BY_OPERATORS:
+        problem = f"is missing: the config is empty, and {BASE_VARIABLE} is not set"
+        return [ConfigProblem("base", None, problem, "add it")]
     found: list[ConfigProblem] = [*serving_problems(config)]
     if Path(config.base).is_absolute():
         found += _check_folder("base", Path(config.base), "config.json", "model")

@@ -22,7 +22,7 @@ from pydantic import (
 from pydantic.json_schema import SkipJsonSchema
 
 from engine.contract.documents import parse_yaml
-from engine.contract.errors import ConfigError, ConfigProblem
+from engine.contract.errors import MOST_PROBLEMS, ConfigError, ConfigProblem
 from engine.contract.paths import located
 from engine.contract.problems import nearest, problems_of
 from engine.contract.section import StrictSection, absent, refusal, refusals
@@ -170,13 +170,13 @@ class TrainingConfig(StrictSection):
     def _known(self) -> Self:
         extra = self.model_extra or {}
         known = {*TRAINING_ARGUMENTS, *type(self).model_fields}
-        unknown = [
-            ([name], value, f"is not a setting; {nearest(name, known, listed=False)}")
-            for name, value in extra.items()
-            if name not in TRAINING_ARGUMENTS
-        ]
+        unknown = [name for name in extra if name not in TRAINING_ARGUMENTS]
         if unknown:
-            raise refusals(unknown)
+            like = {name: nearest(name, known, listed=False) for name in unknown[:MOST_PROBLEMS]}
+            raise refusals(
+                ([name], extra[name], f"is not a setting; {like.get(name, 'remove it')}")
+                for name in unknown
+            )
         wrong = [
             ([name], value, why)
             for name, value in extra.items()

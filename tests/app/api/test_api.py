@@ -14,7 +14,6 @@ from starlette.testclient import TestClient
 
 from app.forms import requests
 from engine.contract.documents import parse_yaml
-from engine.contract.errors import ConfigError
 from tests.app.night import CONFIG, night, queue
 from worker.db.connection import Database
 from worker.queue.states import State
@@ -286,16 +285,12 @@ def test_no_config_and_no_name_breaks_the_door(
 )
 def test_no_yaml_breaks_the_door(client: TestClient, text: str) -> None:
     """Anchors, tags, tabs, surrogates: refused in one line, never a traceback; what says nothing
-    is a run of all defaults."""
+    names no model."""
     body = json.dumps({"kind": "rl_run", "yaml": text, "force": True})
-    try:
-        says_nothing = parse_yaml(text) == {}
-    except ConfigError:
-        says_nothing = False
 
     answer = client.post("/api/v1/jobs", content=body, headers={"content-type": "application/json"})
 
-    assert answer.status_code == (201 if says_nothing else 422)
+    assert answer.status_code == 422
 
 
 def test_the_openapi_document_knows_every_body_and_the_key(client: TestClient) -> None:

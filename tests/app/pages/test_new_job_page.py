@@ -125,15 +125,17 @@ def test_what_is_missing_is_no_mistake_yet(client: TestClient) -> None:
 
 
 @pytest.mark.requirement("LN-12")
-def test_an_empty_form_says_which_model_it_means_and_that_it_is_a_download(
+def test_a_form_without_a_model_says_which_one_it_means_and_that_it_is_a_download(
     client: TestClient, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Fifteen gigabytes are nobody's default in silence."""
+    """Fifteen gigabytes are nobody's default in silence; an empty form has its model to fill in."""
     monkeypatch.delenv("FK_RL_BASE_MODEL", raising=False)
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
 
-    said = panel(client.get("/new").text)
+    empty = panel(client.get("/new").text)
+    said = words(check(client, {"kind": "rl_run", "set:lr": "1e-5"}))
 
+    assert "Still to fill in: base" in empty
     assert "the run begins with its download (15 GB) (got Qwen/Qwen2.5-7B-Instruct)" in said
 
 

@@ -45,7 +45,10 @@ def test_a_row_may_bring_a_worked_answer(tmp_path: Path) -> None:
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
 
     usual, other = (
-        [q.solution for q in load(DataConfig(source=str(path), **more)).questions]
+        [
+            q.solution
+            for q in load(DataConfig.model_validate({"source": str(path), **more})).questions
+        ]
         for more in ({}, {"solution_field": "cot"})
     )
 

@@ -48,7 +48,7 @@ def test_nothing_is_on_by_default() -> None:
     ],
 )
 def test_a_filter_keeps_what_it_says_and_shares_the_rest_out(
-    settings: dict[str, float], expected: dict[int, float]
+    settings: dict[str, Any], expected: dict[int, float]
 ) -> None:
     """Worked out by hand on four tokens."""
     assert reached(SamplingConfig(**settings)) == pytest.approx(expected, abs=2e-3)

@@ -201,7 +201,10 @@ def test_a_text_that_begins_with_the_start_token_has_it_once(chat: Policy) -> No
     bare = chat.encode(ASKED.prompt)
 
     for settings in ({}, {"question_format": "<|im_start|>{prompt}"}):
-        assert PromptBuilder(tokenizer, PromptingConfig(**settings))(ASKED) == (begin, *bare)
+        assert PromptBuilder(tokenizer, PromptingConfig.model_validate(settings))(ASKED) == (
+            begin,
+            *bare,
+        )
 
 
 def test_a_variable_of_the_template_is_no_argument_of_transformers() -> None:

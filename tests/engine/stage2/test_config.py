@@ -135,7 +135,7 @@ STAGE2_AB = [
     (f"{CHANNEL_B}.rollouts_per_stp", 4, "did you mean rollouts_per_step?"),
     (f"{GATE}.treshold", 0.5, "did you mean threshold?"),
     ("stage2_ab.schedule.b_ratio", None, "must be given; set it in [0, 1]"),
-    ("stage2_ab.schedule.b_ratio", True, "without quotes"),
+    ("stage2_ab.schedule.b_ratio", True, "write a number"),
     ("stage2_ab.schedule.b_ratio", "0.5", "without quotes"),
     ("stage2_ab.schedule.b_ratio", 1.1, "use a smaller value"),
     ("stage2_ab.schedule.b_ratio", -0.1, "use a larger value"),
@@ -167,7 +167,7 @@ STAGE2_AB = [
     (f"{GATE}.enabled", 1, "true or false"),
     (f"{GATE}.revision", None, f"set {GATE}.revision"),
     (f"{GATE}.revision", "", f"{GATE}.revision"),
-    (f"{GATE}.revision", 5, "write text"),
+    (f"{GATE}.revision", 5, "write it in quotes: '5'"),
     (f"{GATE}.model_name_or_path", "", "model_name_or_path"),
 ]
 
@@ -238,7 +238,7 @@ ROLLOUT_MATCHING = [
     (SERVER, {"servers": [{"base_url": "http://a"}]}, "add it"),
     (SERVER, {"servers": [{"base_url": "http://a", "group_port": 70000}]}, "use a smaller value"),
     (SERVER, ONE_SERVER | {"timeout_s": 0}, "use a larger value"),
-    (SERVER, ONE_SERVER | {"timeout_s": "240"}, "write a number"),
+    (SERVER, ONE_SERVER | {"timeout_s": "240"}, "write 240, without quotes"),
     (SERVER, ONE_SERVER | {"infer_timeout_s": "no"}, "write a number"),
     (SERVER, ONE_SERVER | {"timout_s": 5}, "did you mean timeout_s?"),
 ]
