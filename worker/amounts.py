@@ -1,7 +1,6 @@
-"""Amounts as people write them at a door: a form's text is read, `true` and `false` are none.
+"""Amounts as people write them at a door: numbers, and no text, `true` or `false` instead of one.
 
-Pydantic takes `false` for 0: "no cap" would be a cap that nothing passes under. What they wrote is
-told again as they wrote it.
+What they wrote is told again as they wrote it.
 """
 
 from __future__ import annotations
@@ -13,20 +12,14 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Field
 
 
-def _no_truth(value: Any) -> Any:
-    if isinstance(value, bool):
-        raise ValueError("is no number; write a number, or leave it out")  # noqa: TRY004 - pydantic's
-    return value
-
-
 def _no_number(value: Any) -> Any:
     if isinstance(value, bool | int | float):
         raise ValueError("is no day; write it like 2030-12-01")  # noqa: TRY004 - pydantic's
     return value
 
 
-Amount = Annotated[float, BeforeValidator(_no_truth)]
-Count = Annotated[int, BeforeValidator(_no_truth), Field(le=2**31 - 1)]
+Amount = Annotated[float, Field(strict=True)]
+Count = Annotated[int, Field(strict=True, le=2**31 - 1)]
 """As large as a column of every database holds."""
 Day = Annotated[datetime.date, BeforeValidator(_no_number)]
 """Pydantic takes a number for seconds since 1970."""

@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
+from typing import Any, get_args
 
-from pydantic import AliasChoices, Field, field_validator
+from pydantic import AliasChoices, Field, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from engine.contract.documents import number_of
+from engine.contract.errors import ConfigError, ConfigProblem
 from engine.contract.paths import at_home
 from engine.contract.serving import (
     DEFAULT_GPU_UTIL,
@@ -22,6 +25,8 @@ from engine.contract.serving import (
     readable_command,
     served_at,
 )
+
+_DATA_DIR = Path("~/.nightlane")
 
 
 def _default_lane() -> str:
@@ -38,9 +43,10 @@ def _names(field: str) -> AliasChoices:
     return AliasChoices(field, f"NIGHTLANE_{field.upper()}", f"FK_RL_{field.upper()}")
 
 
-class WorkerSettings(BaseSettings):
-    """The worker's settings; every variable is its name in capitals behind `NIGHTLANE_`, and an
-    empty one counts as not set.
+class EnvironmentSettings(BaseSettings):
+    """Settings from the environment, which has text alone: a number is one as JSON writes it.
+
+    Every variable is its name in capitals behind `NIGHTLANE_`, and an empty one counts as not set.
     """
 
     model_config = SettingsConfigDict(
@@ -48,10 +54,28 @@ class WorkerSettings(BaseSettings):
         env_ignore_empty=True,
         extra="ignore",
         frozen=True,
+        allow_inf_nan=False,
         use_attribute_docstrings=True,
     )
 
-    data_dir: Path = Path("~/.nightlane")
+    @field_validator("*", mode="before")
+    @classmethod
+    def _number(cls, given: Any, info: ValidationInfo) -> Any:
+        annotation = cls.model_fields[str(info.field_name)].annotation
+        taken = {annotation, *get_args(annotation)} & {int, float}
+        if not taken or not isinstance(given, str):
+            return given
+        found = number_of(given.strip())
+        if found is None or (taken == {int} and isinstance(found, float)):
+            what = "a whole number" if taken == {int} else "a number"
+            raise ValueError(f"{given[:80]!r} is not {what}; write {what} in plain digits")
+        return found
+
+
+class WorkerSettings(EnvironmentSettings):
+    """The worker's settings."""
+
+    data_dir: Path = _DATA_DIR
     """Where the database, the run directories and the caches live."""
     work_dir: Path | None = Field(None, validation_alias=_names("work_dir"))
     """Where the run directories live instead: rollouts and checkpoints take the most room."""
@@ -149,7 +173,16 @@ class WorkerSettings(BaseSettings):
     @classmethod
     def _absolute(cls, path: Path | None) -> Path | None:
         """A drain may run in another directory than the one that was configured from."""
-        return None if path is None else at_home(path).absolute()
+        try:
+            return None if path is None else at_home(path).absolute()
+        except ValueError:
+            if path != _DATA_DIR:
+                raise
+            problem = "is not set, and this user has no home directory"
+            remedy = "set it to a writable place"
+            raise ConfigError(
+                [ConfigProblem("NIGHTLANE_DATA_DIR", None, problem, remedy)]
+            ) from None
 
     @property
     def serving(self) -> Serving:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from app.cli.enqueue import who
+from app.cli.numbers import amount, count
 from app.cli.output import note, print_json, print_table
 from app.cli.place import AsJson, DataDir, opened
 
@@ -30,13 +31,24 @@ def on(
     context: typer.Context,
     *,
     interval_min: Annotated[
-        float, typer.Option(help="Minutes between two looks at the queue.")
+        float,
+        typer.Option(
+            parser=amount, metavar="NUMBER", help="Minutes between two looks at the queue."
+        ),
     ] = 30.0,
     cap_usd: Annotated[
-        float | None, typer.Option(help="Most US dollars for one local day; no cap by default.")
+        float | None,
+        typer.Option(
+            parser=amount,
+            metavar="NUMBER",
+            help="Most US dollars for one local day; no cap by default.",
+        ),
     ] = None,
     cap_gpu_hours: Annotated[
-        float | None, typer.Option(help="Most hours of the lane for one local day.")
+        float | None,
+        typer.Option(
+            parser=amount, metavar="NUMBER", help="Most hours of the lane for one local day."
+        ),
     ] = None,
     window: Annotated[
         str | None, typer.Option(help="Hours in which jobs run, e.g. 22:00-07:00.")
@@ -48,7 +60,12 @@ def on(
         str | None, typer.Option(help="Time zone, e.g. Europe/Berlin; else the machine's.")
     ] = None,
     max_failures: Annotated[
-        int | None, typer.Option(help="Failures in a row after which nothing more is started.")
+        int | None,
+        typer.Option(
+            parser=count,
+            metavar="NUMBER",
+            help="Failures in a row after which nothing more is started.",
+        ),
     ] = None,
     expires: Annotated[
         str | None, typer.Option(help="Moment after which nothing more is started, e.g. +7d.")

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from app.cli.enqueue import who
+from app.cli.numbers import amount
 from app.cli.output import note, print_json, print_table
 from app.cli.place import AsJson, DataDir, opened
 from engine.contract.errors import ConfigError, ConfigProblem
@@ -59,7 +60,12 @@ def show(
 def add(
     context: typer.Context,
     usd: Annotated[
-        float, typer.Argument(help="US dollars that were spent elsewhere; less than 0 takes back.")
+        float,
+        typer.Argument(
+            parser=amount,
+            metavar="USD",
+            help="US dollars that were spent elsewhere; less than 0 takes back.",
+        ),
     ],
     *,
     text: Annotated[str | None, typer.Option("--note", help="For what.")] = None,
@@ -81,7 +87,12 @@ def add(
 @group.command()
 def price(
     context: typer.Context,
-    usd_h: Annotated[float, typer.Argument(help="US dollars that one hour of the lane costs.")],
+    usd_h: Annotated[
+        float,
+        typer.Argument(
+            parser=amount, metavar="USD", help="US dollars that one hour of the lane costs."
+        ),
+    ],
     *,
     as_json: AsJson = False,
     data_dir: DataDir = None,

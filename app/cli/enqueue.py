@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from app.cli.numbers import count
 from app.cli.output import note, print_json
 from app.cli.place import AsJson, DataDir, opened
 from engine.contract.errors import ConfigError, ConfigProblem
@@ -41,7 +42,9 @@ def enqueue(
         ),
     ] = None,
     name: Annotated[str | None, typer.Option(help="What people call the job.")] = None,
-    priority: Annotated[int, typer.Option(help="Higher runs first: -100 to 100.")] = 0,
+    priority: Annotated[
+        int, typer.Option(parser=count, metavar="NUMBER", help="Higher runs first: -100 to 100.")
+    ] = 0,
     not_before: Annotated[
         str | None,
         typer.Option(

@@ -79,7 +79,8 @@ def exit_code(error: NightlaneError) -> Exit:
 def _setting_line(loc: tuple[int | str, ...], message: str) -> str:
     """A setting of the program itself that does not hold: its variable, and what is wrong."""
     name = f"NIGHTLANE_{'.'.join(map(str, loc)).upper()}"
-    return f"{name}: {message[:1].lower()}{message[1:]}; correct it, or leave it out"
+    what, _, remedy = message.removeprefix("Value error, ").partition("; ")
+    return f"{name}: {what[:1].lower()}{what[1:]}; {remedy or 'correct it'}, or leave it out"
 
 
 def _say(lines: str) -> None:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from fastapi import Request
@@ -11,7 +10,7 @@ from pydantic import BaseModel
 from starlette.datastructures import UploadFile
 from starlette.exceptions import HTTPException
 
-from engine.contract.documents import MAX_DIGITS, parse_yaml, too_many_digits
+from engine.contract.documents import UnreadableError, number_of, parse_json, parse_yaml
 from engine.contract.errors import ConfigError, ConfigProblem
 from engine.contract.problems import text_problems
 from worker.queue.submission import Submission, submission
@@ -30,13 +29,9 @@ async def json_object(request: Request, example: str) -> dict[str, Any]:
             415, f"the body is {media_type or 'of no type'}; send JSON with application/json"
         )
     try:
-        value = json.loads(
-            await request.body(), object_pairs_hook=_unique_keys, parse_int=_whole_number
-        )
-    except (ValueError, RecursionError) as error:
-        told = isinstance(error, json.JSONDecodeError | _UnreadableError)
-        reason = str(error) if told else "it cannot be decoded"
-        raise _body_error(f"is not JSON: {reason}", "send one JSON object") from error
+        value = parse_json(await request.body(), pairs=_unique_keys)
+    except UnreadableError as error:
+        raise _body_error(str(error), "send one JSON object") from error
     if not isinstance(value, dict):
         raise _body_error("is not a JSON object", f"send {example}")
     if unwritable := text_problems(value):
@@ -60,24 +55,14 @@ async def optional_body(request: Request, asked: Mapping[str, Any], example: str
     return body
 
 
-class _UnreadableError(ValueError):
-    """JSON that Python would read, and that nobody meant."""
-
-
 def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """As in YAML: of a key given twice nobody can tell which one counts."""
     found: dict[str, Any] = {}
     for key, value in pairs:
         if key in found:
-            raise _UnreadableError(f"the key {key[:80]!r} stands twice")
+            raise ValueError(f"the key {key[:80]!r} stands twice")
         found[key] = value
     return found
-
-
-def _whole_number(text: str) -> int:
-    if len(text) > MAX_DIGITS:
-        raise _UnreadableError(too_many_digits(text))
-    return int(text)
 
 
 async def form_fields(request: Request) -> dict[str, str]:
@@ -94,6 +79,16 @@ async def form_fields(request: Request) -> dict[str, str]:
         for name, value in fields.multi_items()
         if not isinstance(value, UploadFile)
     }
+
+
+def with_numbers(fields: Mapping[str, str], names: Collection[str]) -> dict[str, Any]:
+    """The fields that were filled in; those of `names` as the numbers that they are, if they are.
+
+    What is no number stays text, and is refused as one.
+    """
+    given = {name: text.strip() for name, text in fields.items() if text.strip()}
+    found = {name: number_of(given[name]) for name in names if name in given}
+    return given | {name: number for name, number in found.items() if number is not None}
 
 
 def wanted_job(body: dict[str, Any]) -> Submission:

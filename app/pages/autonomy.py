@@ -8,13 +8,12 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from http import HTTPStatus
-from typing import Any
 
 import anyio.to_thread
 from fastapi import APIRouter, Request
 from starlette.responses import RedirectResponse, Response
 
-from app.forms.requests import BROWSER, form_fields
+from app.forms.requests import BROWSER, form_fields, with_numbers
 from app.pages import queue
 from app.web.dependencies import DatabaseDep, DrainsDep, SettingsDep
 from engine.contract.errors import ConfigError, ConfigProblem
@@ -62,11 +61,9 @@ def _arm(database: Database, typed: Mapping[str, str]) -> list[ConfigProblem]:
     if not typed.get("expires", "").strip():
         remedy = "write +12h, +7d, or 2030-12-01 07:00"
         problems.append(ConfigProblem("expires", None, "says no end", remedy))
-    raw: dict[str, Any] = {
-        name: text.strip()
-        for name, text in typed.items()
-        if text.strip() and name not in {"lane", "install_cron"}
-    }
+    raw = with_numbers(typed, policy.NUMBERS)
+    for name in ("lane", "install_cron"):
+        raw.pop(name, None)
     try:
         # A name that was not confirmed still gets its other mistakes told at once.
         if problems:

@@ -13,7 +13,7 @@ import anyio.to_thread
 from fastapi import APIRouter, Query, Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
-from app.forms.requests import BROWSER, form_fields
+from app.forms.requests import BROWSER, form_fields, with_numbers
 from app.web.dependencies import DatabaseDep, SettingsDep
 from app.web.templating import page
 from app.web.tonight import FORESEEN, tonight
@@ -77,7 +77,7 @@ async def add_spend(request: Request, database: DatabaseDep, settings: SettingsD
         if unwritable := text_problems(dict(typed)):
             return _page(request, database, settings, {}, problems=unwritable)
         try:
-            given = {name: text.strip() for name, text in typed.items() if text.strip()}
+            given = with_numbers(typed, {"usd"})
             done = ledger.spend_elsewhere(database, given, actor=BROWSER, now=time.time())
         except ConfigError as error:
             return _page(request, database, settings, {}, typed=typed, problems=error.problems)
@@ -92,7 +92,7 @@ async def price(request: Request, database: DatabaseDep, settings: SettingsDep) 
     typed = await form_fields(request)
 
     def answered() -> Response:
-        given = {name: text.strip() for name, text in typed.items() if text.strip()}
+        given = with_numbers(typed, {"usd_h"})
         try:
             set_price(database, given, actor=BROWSER, now=time.time())
         except ConfigError as error:

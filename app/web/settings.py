@@ -6,14 +6,15 @@ Knows nothing of jobs, lanes or data; those are the worker's settings.
 from __future__ import annotations
 
 import ipaddress
-import json
 import re
 from typing import Annotated, Any
 
 from pydantic import Field, field_validator
-from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+from pydantic_settings import NoDecode
 
+from engine.contract.documents import UnreadableError, parse_json
 from engine.contract.errors import NightlaneError
+from worker.settings import EnvironmentSettings
 
 _HOST_NAME = re.compile(r"[\w.-]+|\[[0-9A-Fa-f:.]+\]")
 
@@ -29,16 +30,8 @@ class HostRefusedError(NightlaneError):
         )
 
 
-class AppSettings(BaseSettings):
+class AppSettings(EnvironmentSettings):
     """Read from the environment; the command line overrides it."""
-
-    model_config = SettingsConfigDict(
-        env_prefix="NIGHTLANE_",
-        env_ignore_empty=True,
-        extra="ignore",
-        frozen=True,
-        use_attribute_docstrings=True,
-    )
 
     host: str = "127.0.0.1"
     """Address to listen on; loopback only."""
@@ -57,8 +50,8 @@ class AppSettings(BaseSettings):
         if not given.lstrip().startswith("["):
             return [name.strip() for name in given.split(",") if name.strip()]
         try:
-            return json.loads(given)
-        except ValueError:
+            return parse_json(given)
+        except UnreadableError:
             # An address of IPv6 stands in brackets too.
             return [name.strip() for name in given.split(",") if name.strip()]
 

@@ -36,6 +36,8 @@ from worker.queue.deferral import Deferral, Reason
 from worker.queue.states import State
 
 ARMED, DISARMED = "armed", "disarmed"
+NUMBERS = frozenset({"interval_min", "cap_usd", "cap_gpu_hours", "max_failures", "expires_at"})
+"""Terms that are numbers, for doors that have text alone."""
 _ENDS = (State.SUCCEEDED, State.FAILED, State.ABORTED)
 """Ends that say something about the next job; a cancel is a person's word."""
 

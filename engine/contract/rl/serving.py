@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Protocol
 
 from engine.contract.errors import ConfigProblem
+from engine.contract.paths import at_home
 from engine.contract.rl.sampling import SamplingConfig
 
 MAX_LORA_RANK = 512
@@ -82,7 +82,10 @@ def serving_problems(config: Knobs) -> Sequence[ConfigProblem]:
 
 def in_hub_cache(hub_id: str) -> bool:
     """Whether a download of this model stands in the cache of Hugging Face's libraries."""
-    home = Path(os.environ.get("HF_HOME") or "~/.cache/huggingface").expanduser()
-    cache = Path(os.environ.get("HF_HUB_CACHE") or home / "hub").expanduser()
+    try:
+        home = at_home(os.environ.get("HF_HOME") or "~/.cache/huggingface")
+        cache = at_home(os.environ.get("HF_HUB_CACHE") or home / "hub")
+    except ValueError:
+        return False
     snapshots = cache / f"models--{hub_id.replace('/', '--')}" / "snapshots"
     return any(snapshots.glob("*/config.json"))

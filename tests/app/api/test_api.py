@@ -95,7 +95,9 @@ def test_a_wrong_config_names_each_field_and_writes_nothing(
 @pytest.mark.parametrize(
     ("body", "words"),
     [
-        (b'{"kind": "tally", "kind": "rl_run"}', "is not JSON: the key 'kind' stands twice"),
+        (b'{"kind": "tally", "kind": "rl_run"}', "is not JSON (the key 'kind' stands twice)"),
+        (b'{"config": ' + b"[" * 200_000, "is nested more than 100 deep; send one JSON object"),
+        (b'{"kind": "rl_run", "config": {"lr": 1e999}}', "1e999 is larger than any number"),
         (b'{"kind": "rl_run", "config": {"lr": 1, "lr": 2}}', "the key 'lr' stands twice"),
         (b'{"priority": ' + b"9" * 5000 + b"}", "a whole number has 5000 digits; at most 100"),
         (b'{"kind": "rl_run", "config": {"base": "a\\u0000b"}}', "config.base: holds a null byte"),
@@ -291,6 +293,35 @@ def test_no_yaml_breaks_the_door(client: TestClient, text: str) -> None:
     answer = client.post("/api/v1/jobs", content=body, headers={"content-type": "application/json"})
 
     assert answer.status_code == 422
+
+
+@pytest.mark.parametrize(
+    ("verb", "door", "body"),
+    [
+        ("put", "autonomy", {"interval_min": "30"}),
+        ("put", "autonomy", {"cap_usd": False}),
+        ("put", "autonomy", {"cap_usd": 5, "max_failures": "2"}),
+        ("put", "autonomy", {"cap_usd": 5, "max_failures": 2.0}),
+        ("post", "budget", {"usd": "1.5"}),
+        ("post", "budget", {"usd": True}),
+        ("post", "jobs", {"kind": "rl_run", "config": CONFIG, "priority": "3"}),
+        ("post", "jobs", {"kind": "rl_run", "config": CONFIG, "force": "yes"}),
+        ("post", "jobs", {"kind": "rl_run", "config": CONFIG | {"lr": "1e-5"}}),
+        ("post", "jobs", {"kind": "rl_run", "config": CONFIG | {"force_headroom": 1}}),
+        ("post", "sweeps", {"kind": "rl_run", "config": CONFIG, "sweep": {"lr": [1e-5, "1e-4"]}}),
+        ("post", "jobs", {"kind": "rl_run", "config": {}}),
+        ("post", "jobs", {"kind": "rl_run", "config": None}),
+    ],
+)
+def test_a_body_means_what_it_says(
+    client: TestClient, db: Database, verb: str, door: str, body: dict[str, Any]
+) -> None:
+    """Text is no number and no switch; an empty config names no model."""
+    answer = client.request(verb, f"/api/v1/{door}", json=body)
+
+    assert answer.status_code == 422
+    assert all(problem["remedy"] for problem in answer.json()["problems"])
+    assert jobs.list_jobs(db) == []
 
 
 def test_the_openapi_document_knows_every_body_and_the_key(client: TestClient) -> None:

@@ -25,6 +25,8 @@ from rich.cells import cell_len
 from sqlalchemy import update
 
 from app.cli.output import fitted, print_table
+from engine.contract.errors import ConfigError
+from engine.contract.rl.serving import in_hub_cache
 from tests.app.conftest import Said
 from tests.app.night import CONFIG, night, queue
 from worker.db.connection import Database
@@ -114,16 +116,63 @@ def test_every_problem_of_a_config_has_a_line_of_its_own(cockpit: Cockpit, recip
     assert len(said.err.strip().splitlines()) == 2
 
 
+@pytest.mark.parametrize(
+    ("variable", "told"),
+    [
+        *(("LEASE_S", told) for told in ("soon", "inf", "nan", "1_5", "015", "yes", "1e999")),
+        *(("MAX_ATTEMPTS", told) for told in ("3.0", "0x3", "1_0", "true")),
+        ("OOM_FLOOR_GB", "٤"),
+    ],
+)
 def test_a_wrong_setting_of_the_program_names_its_variable(
-    cockpit: Cockpit, monkeypatch: pytest.MonkeyPatch
+    cockpit: Cockpit, monkeypatch: pytest.MonkeyPatch, variable: str, told: str
 ) -> None:
     """The environment is a door too."""
-    monkeypatch.setenv("NIGHTLANE_LEASE_S", "soon")
+    monkeypatch.setenv(f"NIGHTLANE_{variable}", told)
 
     said = cockpit("jobs")
 
     assert said.code == 2
-    assert said.err.startswith("cockpit: NIGHTLANE_LEASE_S: ")
+    assert said.err.startswith(f"cockpit: NIGHTLANE_{variable}: {told!r} is not a")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        *(("budget", "price", given) for given in ("1_000", "inf", "nan", "٣", "0x1", "yes")),
+        ("budget", "add", "1_0"),
+        ("autonomy", "on", "--cap-usd", "1_0"),
+        ("autonomy", "on", "--interval-min", "inf"),
+        ("autonomy", "on", "--max-failures", "2.0"),
+        ("enqueue", "rl_run", "-", "--priority", "1_0"),
+    ],
+)
+def test_a_number_on_the_command_line_is_one_in_plain_digits(
+    cockpit: Cockpit, words: tuple[str, ...]
+) -> None:
+    """As in a config and in a request."""
+    said = cockpit(*words)
+
+    assert (said.code, "number; write it in" in said.err) == (2, True)
+
+
+def test_a_user_without_a_home_is_told_what_to_set(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Nobody set the variable whose default leads nowhere; a cache of models is not looked for."""
+    monkeypatch.delenv("NIGHTLANE_DATA_DIR")
+    for name in ("HOME", "HF_HOME", "HF_HUB_CACHE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("pwd.getpwuid", lambda uid: {}[uid])
+
+    with pytest.raises(ConfigError) as refused:
+        WorkerSettings()
+
+    assert str(refused.value) == (
+        "NIGHTLANE_DATA_DIR: is not set, and this user has no home directory; "
+        "set it to a writable place"
+    )
+    assert not in_hub_cache("org/model")
 
 
 def test_a_file_that_is_no_database_is_refused(cockpit: Cockpit, settings: WorkerSettings) -> None:
