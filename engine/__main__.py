@@ -24,7 +24,7 @@ from engine.contract.registry import get_kind
 from engine.contract.run_dir import Abort, AbortReason, AttemptDir, ExitCode, RunDir, RunDirError
 from engine.run.look import look_from_stdin
 from engine.run.session import Attempt, open_attempt, read_newest_job
-from engine.run.stop import Aborted, Declined, rl_hooks
+from engine.run.stop import Aborted, Declined, rl_hooks, telling_of_life
 
 CRASHED = 1
 
@@ -91,7 +91,8 @@ def _run(attempt: Attempt) -> int:
         return ExitCode.ABORTED
     attempt.events.write("progress", phase="lane-bringup")
     try:
-        with rl_hooks(should_abort=attempt.should_abort):
+        hooks = rl_hooks(should_abort=attempt.should_abort)
+        with hooks, telling_of_life(attempt.still_works):
             result = _entry(attempt.job.kind)(attempt)
     except Aborted as stop:
         attempt.events.write("finished", status="aborted", result=stop.result)

@@ -95,6 +95,12 @@ class WorkerSettings(EnvironmentSettings):
     """Least seconds between two writes of a live result, unless the phase changed."""
     abort_grace_s: float = Field(120.0, gt=0)
     """Seconds an engine has for its checkpoint after a stop request, before it is killed."""
+    silence_s: float = Field(600.0, ge=0, allow_inf_nan=False)
+    """Seconds without an event after which a run counts as silent while nothing is learnt of its
+    phase; then five times the phase's longest stretch. After three times the limit the attempt is
+    ended, to resume. 0 = no run is ever silent."""
+    silence_least_s: float = Field(60.0, ge=0, allow_inf_nan=False)
+    """Smallest limit that is learnt, in seconds: phases of quick events may pause for so long."""
     database_patience_s: float = Field(600.0, ge=0)
     """Seconds a running job goes on while the database is locked, full or away; then it is asked
     to stop at a checkpoint."""

@@ -169,6 +169,13 @@ def _silent_s(job: JobView, lease_s: float) -> float | None:
     return silent_s if silent_s > lease_s else None
 
 
+def _no_event(headline: Headline) -> str | None:
+    from app.text import wording  # noqa: PLC0415 - keeps --help light
+
+    since = headline.silent_since
+    return None if since is None else f"SILENT: no event since {wording.clock(since)}"
+
+
 def _row(job: JobView, headline: Headline, lease_s: float) -> tuple[str, ...]:
     from app.text import wording  # noqa: PLC0415 - keeps --help light
 
@@ -183,6 +190,8 @@ def _row(job: JobView, headline: Headline, lease_s: float) -> tuple[str, ...]:
             f" not before {wording.clock(until)}" if _comes(until) else ""
         )
     state = job.state if _silent_s(job, lease_s) is None else f"{job.state}, stale"
+    if headline.silent_since is not None:
+        state = f"{state}, silent"
     return (str(job.id), state, job.kind, job.name, headline.progress or "–", heldout, ending)
 
 
@@ -206,6 +215,7 @@ def _print_job(job: JobView, headline: Headline, audit: list[AuditView], lease_s
         ("began from", None if job.clone_of is None else f"job {job.clone_of}"),
         ("asked to stop", job.stop_requested),
         ("pruned", wording.clock(job.pruned_at) if job.pruned_at else None),
+        ("silent", _no_event(headline)),
         ("phase", headline.phase if not job.state.final else None),
         ("step", headline.progress),
         ("held-out", _heldout(headline)),

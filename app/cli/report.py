@@ -119,6 +119,8 @@ def _going(one: GoingLine) -> str:
     scores = [wording.percent(score) for _, score in one.heldout]
     heldout = f", held-out {' → '.join(dict.fromkeys((scores[0], scores[-1])))}" if scores else ""
     dead = "" if one.alive else f", no sign of life after {wording.clock(one.until)}"
+    if one.silent_since is not None:
+        dead += f", SILENT: no event since {wording.clock(one.silent_since)}"
     time_of_it = f"{wording.duration(one.seconds)} of this night"
     return f"job {one.job_id} {one.name}: {time_of_it}, ${one.usd:.2f}, {step}{heldout}{dead}"
 

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from engine.contract.events import PHASES
 from engine.contract.known import pair, real, whole
+from worker.attempt.ingest import SILENT_SINCE
 from worker.estimate.time_left import left_s
 from worker.queue.states import State
 from worker.read.jobs import JobView
@@ -43,6 +44,8 @@ class Headline:
     eta_s: float | None = None
     """What the engine expected to need yet, at `eta_at` (Unix seconds)."""
     eta_at: float | None = None
+    silent_since: float | None = None
+    """Unix seconds of its last event, while it runs and has said nothing for too long."""
     before: float | None = None
     """Step-0 policy on the `report` rows."""
     after: float | None = None
@@ -71,6 +74,7 @@ class Headline:
             heldout=real(result.get("last_heldout")),
             eta_s=real(result.get("eta_s")),
             eta_at=real(result.get("eta_at")),
+            silent_since=real(result.get(SILENT_SINCE)),
             before=real(result.get("heldout_before")),
             after=real(result.get("heldout_after")),
             lift=real(result.get("lift")),

@@ -9,7 +9,7 @@ that nobody can use: it is left out, and counted, like a line in the midst that 
 | type       | fields |
 |------------|--------|
 | started    | resumed_from: int or null; later steps of earlier attempts (null: all) are void |
-| progress   | phase, step, max_steps, and any of the live fields of `Progress` |
+| progress   | phase, step, max_steps, and any of the live fields of `Progress`; bare: it works |
 | metric     | step, values {series: number}. Series that begin with `warmup/` count warm-up steps |
 | gate       | step, split, score, n, ci95 [low, high], temp, selected (is it the best so far) |
 | checkpoint | step, path (relative to the run directory), seconds |
@@ -30,6 +30,9 @@ import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal, TypedDict
+
+SIGN_OF_LIFE_S = 30.0
+"""Longest stretch without an event of an engine that works: then it writes a bare `progress`."""
 
 EventType = Literal[
     "started",
@@ -99,6 +102,7 @@ class EventLog:
         path.parent.mkdir(parents=True, exist_ok=True)
         self._seq, keep = _last_complete(path)
         self._file = path.open("ab", buffering=0)
+        self._written = time.monotonic()
         if self._file.tell() > keep:
             self._file.truncate(keep)
 
@@ -115,7 +119,13 @@ class EventLog:
         line = json.dumps(event, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
         # Half of a surrogate pair, which a model can say, has no bytes: it becomes a question mark.
         self._file.write(line.encode(errors="replace") + b"\n")
+        self._written = time.monotonic()
         return event
+
+    @property
+    def idle_s(self) -> float:
+        """Seconds since the last event."""
+        return time.monotonic() - self._written
 
     def sync(self) -> None:
         """Make what was written survive a power cut; called with each checkpoint."""

@@ -59,6 +59,8 @@ class AbortReason(enum.StrEnum):
     WINDOW = "window"
     SIGTERM = "sigterm"
     MEMORY = "memory"
+    SILENT = "silent"
+    """No event came for so long that it must be taken to hang."""
     OPERATOR = "operator"
 
 

@@ -25,6 +25,7 @@ from engine.contract.run_dir import (
     step_of,
     write_json,
 )
+from engine.run.stop import sign_of_life
 
 Warn = Callable[[str, str], None]
 """`warn(code, text)`: a checkpoint that was ignored is said, not hidden."""
@@ -218,5 +219,6 @@ def _walk(folder: Path) -> Iterator[Path]:
 
 
 def _hash(path: Path) -> str:
+    sign_of_life()  # a checkpoint has many files, and large ones
     with path.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()

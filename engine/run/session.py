@@ -18,7 +18,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from engine.contract.errors import ConfigError, ConfigProblem
-from engine.contract.events import EventLog
+from engine.contract.events import SIGN_OF_LIFE_S, EventLog
 from engine.contract.registry import get_kind, validate
 from engine.contract.run_dir import (
     AttemptDir,
@@ -53,6 +53,11 @@ class Attempt:
     def progress(self, **fields: Any) -> None:
         """Live fields of the run (`engine.contract.events.Progress`)."""
         self.events.write("progress", **fields)
+
+    def still_works(self) -> None:
+        """Called wherever work goes on; what has written nothing for long says that it lives."""
+        if self.events.idle_s >= SIGN_OF_LIFE_S:
+            self.progress()
 
     def progress_with_memory(self, fields: Mapping[str, Any]) -> None:
         """The same, with how much memory the process has and the machine still could give."""

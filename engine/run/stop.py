@@ -2,7 +2,8 @@
 that does not get to its end.
 
 The hooks ride on a ContextVar, so any phase, however deep, can ask `check_abort()` without the
-loop handing it down. Unset hooks cost one lookup. Knows no sentinel file and no event.
+loop handing it down. Unset hooks cost one lookup. The same call tells whoever watches for silence
+that the work goes on. Knows no sentinel file and no event.
 """
 
 from __future__ import annotations
@@ -117,6 +118,26 @@ def current_rl_hooks() -> Hooks:
     return _AMBIENT.get(_SILENT)
 
 
+_STILL_WORKS: ContextVar[Callable[[], None]] = ContextVar("still_works", default=lambda: None)
+
+
+@contextmanager
+def telling_of_life(still_works: Callable[[], None]) -> Iterator[None]:
+    """Inside, every `check_abort` and `sign_of_life` calls it: the work goes on."""
+    token = _STILL_WORKS.set(still_works)
+    try:
+        yield
+    finally:
+        _STILL_WORKS.reset(token)
+
+
+def sign_of_life() -> None:
+    """Say that the work goes on, where no request to stop can be heard: between two files of a
+    checkpoint, after a health probe that was answered.
+    """
+    _STILL_WORKS.get()()
+
+
 def stop_asked() -> bool:
     """Whether the ambient hooks ask for an abort."""
     should_abort = _AMBIENT.get(_SILENT).should_abort
@@ -144,11 +165,14 @@ def stuck_after(seconds: float | None, diagnose: Callable[[], Diagnosis]) -> Ite
         _DEADLINE.reset(token)
 
 
-def check_abort() -> None:
+def check_abort(*, working: bool = True) -> None:
     """Raises Aborted when the ambient hooks ask for it, Collapsed beyond `stuck_after`.
 
     Called before each decode step, micro-batch, verifier batch, warm-up step and held-out batch.
+    `working`: to come by here is a sign of life; false where the caller only waits for others.
     """
+    if working:
+        sign_of_life()
     deadline = _DEADLINE.get()
     if deadline is not None and time.monotonic() > deadline.at:
         raise Collapsed(deadline.diagnose())

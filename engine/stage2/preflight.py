@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from engine.contract.errors import ConfigProblem
 from engine.contract.sources.ground_truth import GroundTruthError
 from engine.contract.sources.records import Record
-from engine.run.stop import stop_asked
+from engine.run.stop import sign_of_life, stop_asked
 from engine.stage2.channel_a import answer_length
 from engine.stage2.parse.pieces import TokenizerError
 from engine.stage2.rollout.pictures import UNREADABLE, Seen, look_at
@@ -76,6 +76,7 @@ def look(
                 return
             batch = records[first : first + BATCH]
             for record, seen in zip(batch, pool.map(_seen, batch), strict=True):
+                sign_of_life()
                 yield from _findings(record, seen, reader, longest, taught=taught, rollout=rollout)
 
 

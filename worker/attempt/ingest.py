@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -36,6 +36,12 @@ LIVE_FIELDS = frozenset(Progress.__annotations__) | {"status"}
 """What a running job shows; the rest comes with the end."""
 
 MEM_TRACE = "mem_trace"
+
+SILENT_SINCE = "silent_since"
+"""In a running job's result: Unix seconds of its last event, while it is silent for too long."""
+
+_BESIDE = frozenset({MEM_TRACE, SILENT_SINCE})
+"""What the supervisor adds: no event says it."""
 
 LEFT_OUT = "events_left_out"
 """In a result: how many events nobody could use, and what was wrong with the first of them."""
@@ -183,8 +189,16 @@ def _unfit(series: str, step: int, value: Any) -> str | None:
 class Ingest:
     """Follows one job's events and keeps its row and metrics up to date."""
 
-    def __init__(self, lease: Lease, job_id: int, run: RunDir) -> None:
+    def __init__(
+        self,
+        lease: Lease,
+        job_id: int,
+        run: RunDir,
+        listen: Callable[[Event], None] = lambda _: None,
+    ) -> None:
+        """`listen`: called with every event that is read."""
         self._lease = lease
+        self._listen = listen
         self._db = lease.db
         self._job_id = job_id
         self._throttle_s = lease.db.settings.throttle_s
@@ -194,6 +208,9 @@ class Ingest:
         self._from_scratch = False
         self.finished: Event | None = None
         """The newest `finished` event that this object read."""
+        self.silent_since: float | None = None
+        """Shown beside the result; the next `pull` or `flush` writes it."""
+        self._shown_silent: float | None = None
         self._resume(run)
 
     def _resume(self, run: RunDir) -> None:
@@ -202,7 +219,7 @@ class Ingest:
         self._run = run
         self._reader = EventReader(run.events, row.ingested_offset)
         self._seq: int = row.ingested_seq
-        self.result: dict[str, Any] = {k: v for k, v in row.result.items() if k != MEM_TRACE}
+        self.result: dict[str, Any] = {k: v for k, v in row.result.items() if k not in _BESIDE}
         if not _continues(run, row):
             self._start_over()
 
@@ -220,7 +237,8 @@ class Ingest:
         with self._legible():
             self._read()
         due = self._urgent or time.monotonic() - self._written_at >= self._throttle_s
-        if self._pending and due and self._lease.outage.worth_trying():
+        news = self._pending or self.silent_since != self._shown_silent
+        if news and due and self._lease.outage.worth_trying():
             with self._lease.outage.borne():
                 self._flush(BEAT_PATIENCE_S)
 
@@ -234,6 +252,7 @@ class Ingest:
 
     def _read(self) -> None:
         for event, _ in self._reader.read():
+            self._listen(event)
             before = self.result.get("phase")
             self.result = fold(self.result, event)
             self._seq = int(event["seq"])
@@ -260,15 +279,17 @@ class Ingest:
             self._write(conn)
         self._pending.clear()
         self._urgent = self._from_scratch = False
+        self._shown_silent = self.silent_since
         self._written_at = time.monotonic()
 
     def _write(self, conn: Connection) -> None:
         mine = update(job).where(
             job.c.id == self._job_id, job.c.state == State.RUNNING, job.c.fence == self._lease.fence
         )
+        silent = {} if self.silent_since is None else {SILENT_SINCE: self.silent_since}
         written = conn.execute(
             mine.values(
-                result=with_mem_trace(self.result, self._run),
+                result=with_mem_trace(self.result, self._run) | silent,
                 ingested_seq=self._seq,
                 ingested_offset=self._reader.offset,
             )

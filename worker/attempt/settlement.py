@@ -22,6 +22,9 @@ DISK_PAUSE_S = 300.0
 
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
 _LATER = frozenset({AbortReason.BUDGET, AbortReason.WINDOW})
+_RESUMED = frozenset({AbortReason.REQUEUE, AbortReason.SIGTERM, AbortReason.SILENT, *_LATER})
+
+MEMORY, LOST, SILENT, DISK_FULL = "MEMORY", "LOST", "SILENT", "DISK_FULL"
 
 
 @dataclass(frozen=True)
@@ -38,8 +41,10 @@ class Ending:
     """The last line of engine.log."""
     oom_deferred: int = 0
     """How often this job was stopped for memory before."""
-    killed: bool = False
+    overdue: bool = False
     """The supervisor killed it, because its checkpoint did not come in time."""
+    guarded: bool = False
+    """What guards the memory where it ran killed it at once, without waiting for a checkpoint."""
     full_disk: str = ""
     """What is left on the disk of its run directory, where that is next to nothing."""
 
@@ -57,6 +62,8 @@ class Verdict:
     """Counts as stopped for memory."""
     rescue: bool = False
     """Counts as lost to a dead supervisor or machine."""
+    interrupted: str | None = None
+    """What ended the attempt though the job goes on, in one word: BUDGET, SILENT, LOST."""
     ended: str = ""
     """Of `why`, how it ended without being asked: what stays true whatever becomes of the job."""
     later: bool = False
@@ -67,8 +74,7 @@ class Verdict:
 
 def settle(ending: Ending, now: float = 0.0) -> Verdict:
     """The job's next state; `now` in Unix seconds, for one that waits for room on its disk."""
-    stopped = ending.exit_status == ExitCode.ABORTED or ending.killed
-    if stopped:
+    if ending.exit_status == ExitCode.ABORTED or ending.overdue or ending.guarded:
         return _stopped(ending)
     if ending.exit_status == ExitCode.DONE:
         return _done(ending)
@@ -90,9 +96,9 @@ def settle_lost(rescues: int, max_attempts: int) -> Verdict:
             f"{rescues + 1} attempts were lost to a dead supervisor or machine; "
             "look at the end of each attempt's engine.log, then enqueue it again"
         )
-        return Verdict(State.FAILED, why, "LOST", error, rescue=True)
+        return Verdict(State.FAILED, why, LOST, error, rescue=True)
     resumes = f"{why}; to resume from its last checkpoint"
-    return Verdict(State.QUEUED, resumes, rescue=True, ended=why)
+    return Verdict(State.QUEUED, resumes, rescue=True, interrupted=LOST, ended=why)
 
 
 def settle_unreadable(error: Exception) -> Verdict:
@@ -115,7 +121,14 @@ def _out_of_room(ending: Ending, now: float) -> Verdict:
     why = f"the engine crashed ({_how(ending)}) on a full disk: {ending.full_disk}"
     detail = f"the disk of its run directory is full ({ending.full_disk}); make room"
     full = Deferral(Reason.DISK_FULL, detail, now + DISK_PAUSE_S)
-    return Verdict(State.QUEUED, f"{why}; to resume", later=True, deferral=full, ended=why)
+    return Verdict(
+        State.QUEUED,
+        f"{why}; to resume",
+        interrupted=DISK_FULL,
+        later=True,
+        deferral=full,
+        ended=why,
+    )
 
 
 def _done(ending: Ending) -> Verdict:
@@ -149,23 +162,37 @@ def _crashed(ending: Ending) -> Verdict:
 
 
 def _stopped(ending: Ending) -> Verdict:
-    killed = "killed, its checkpoint did not come in time" if ending.killed else ""
+    killed = _killed(ending)
     late = f"; {killed}" if killed else ""
     if ending.abort is None:
+        if ending.guarded:  # there was no room for its sentinel
+            return _out_of_memory(ending, late)
         error = "the engine stopped without a request; see its engine.log"
         return Verdict(State.ABORTED, "stopped without a request", "STOPPED", error)
     reason = ending.abort.reason
     if reason is AbortReason.CANCEL:
         return Verdict(State.CANCELLED, f"cancelled{late}")
-    if reason is AbortReason.REQUEUE:
-        return Verdict(State.QUEUED, f"put back on request, to resume{late}", ended=killed)
-    if reason is AbortReason.SIGTERM or reason in _LATER:
-        why = f"stopped ({reason}), to resume{late}"
-        return Verdict(State.QUEUED, why, later=reason in _LATER, ended=killed)
+    if reason in _RESUMED:
+        asked = "put back on request" if reason is AbortReason.REQUEUE else f"stopped ({reason})"
+        silent = "no event came any more" if reason is AbortReason.SILENT else ""
+        return Verdict(
+            State.QUEUED,
+            f"{asked}, to resume{late}",
+            interrupted=reason.name,
+            later=reason in _LATER,
+            ended="; ".join(filter(None, (silent, killed))),
+        )
     if reason is AbortReason.MEMORY:
         return _out_of_memory(ending, late)
     error = "an operator stopped it; its last checkpoint can be resumed"
     return Verdict(State.ABORTED, f"stopped by an operator{late}", "OPERATOR", error)
+
+
+def _killed(ending: Ending) -> str:
+    """By whom, in words; empty where it ended by itself."""
+    if ending.guarded:
+        return "the memory watchdog killed it: there was no time for a checkpoint"
+    return "killed, its checkpoint did not come in time" if ending.overdue else ""
 
 
 def _out_of_memory(ending: Ending, late: str) -> Verdict:
@@ -173,9 +200,11 @@ def _out_of_memory(ending: Ending, late: str) -> Verdict:
     left = "" if abort is None or abort.headroom_gb is None else f" at {abort.headroom_gb:.1f} GB"
     why = f"stopped for memory{left}{late}"
     if ending.oom_deferred < MEMORY_CHANCES:
-        return Verdict(State.QUEUED, f"{why}, to resume once", oom=True, ended=why)
+        return Verdict(
+            State.QUEUED, f"{why}, to resume once", oom=True, interrupted=MEMORY, ended=why
+        )
     error = (
         f"memory ran short{left}, {ending.oom_deferred + 1} times; "
         "make the job smaller (micro_batch, rollout_batch, max_new_tokens)"
     )
-    return Verdict(State.ABORTED, why, "MEMORY", error, oom=True)
+    return Verdict(State.ABORTED, why, MEMORY, error, oom=True)

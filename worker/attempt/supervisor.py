@@ -7,6 +7,7 @@ Knows no other job and no policy.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import hashlib
 import logging
@@ -21,7 +22,7 @@ from pydantic import BaseModel
 from sqlalchemy import select, update
 
 from engine.contract.errors import ConfigError, ConfigProblem, NightlaneError
-from engine.contract.events import Event
+from engine.contract.events import Event, usable
 from engine.contract.registry import get_kind, validate
 from engine.contract.run_dir import Abort, AbortReason, InputFile, JobFile, RunDir, write_json
 from worker.attempt.disk import full_disk
@@ -29,11 +30,12 @@ from worker.attempt.ingest import Ingest, UnreadableEventsError
 from worker.attempt.provenance import note_provenance
 from worker.attempt.runner.base import Engine, EngineStartError, Exit, Runner
 from worker.attempt.settlement import Ending, Verdict, no_run_directory, settle, settle_unreadable
+from worker.attempt.silence import PATIENCE, Silence
 from worker.attempt.writing import Settled, actor, write_verdict
 from worker.db.connection import DatabaseError
 from worker.db.numbers import set_aside
 from worker.db.tables import job
-from worker.lane.lease import Lease
+from worker.lane.lease import BEAT_PATIENCE_S, Lease
 from worker.memory.guard import WatchdogError
 from worker.memory.trace import note_on_lineage
 from worker.queue.states import State, note
@@ -68,7 +70,7 @@ class Supervisor:
         """
         self._lease = lease
         self._db = lease.db
-        self._settings = lease.db.settings
+        self._settings = settings = lease.db.settings
         self._claim = claim
         self._runner = runner
         self._stop = stop
@@ -79,6 +81,9 @@ class Supervisor:
         """The stop request that the engine was told of, or would have been on a disk with room."""
         self._gave_up = False
         """The database was away for too long: the attempt ends at a checkpoint."""
+        self._overdue = False
+        """The engine was killed: it did not end in time after a stop request."""
+        self._silence = Silence(settings.silence_s, settings.silence_least_s)
 
     def run(self) -> Settled:
         """Raises LeaseLostError when the lane was taken over; and, the job queued again,
@@ -183,7 +188,8 @@ class Supervisor:
     def _supervise(self) -> Ending:
         """Run the engine to its end, whichever; nothing that it started is left."""
         # Before the start: the new engine may cut off and write anew what a power cut tore.
-        ingest = Ingest(self._lease, self._claim.job_id, self._run)
+        self._silence.learn(usable(self._run.events))
+        ingest = Ingest(self._lease, self._claim.job_id, self._run, self._silence.heard)
         engine = self._runner.start(self._run, self._claim.attempt)
         try:
             self._record(engine)
@@ -197,7 +203,8 @@ class Supervisor:
             finished=self._own(ingest.finished),
             last_words=last_line(self._attempt.log),
             oom_deferred=self._oom_deferred(),
-            killed=exit_.killed,
+            overdue=self._overdue,
+            guarded=exit_.killed,
             full_disk=exit_.full_disk,
         )
 
@@ -220,22 +227,23 @@ class Supervisor:
 
     def _follow(self, engine: Engine, ingest: Ingest) -> Exit:
         asked_at: float | None = None
-        killed = False
         while (exit_ := self._look(engine, ingest)) is None:
             if asked_at is None and self._asked:
                 asked_at = time.monotonic()
             if asked_at and time.monotonic() - asked_at > self._settings.abort_grace_s:
                 engine.kill()
-                killed = True
+                self._overdue = True
             time.sleep(self._settings.poll_s)
         self._fetch()
+        ingest.silent_since = None
         ingest.pull()
         self._insist(ingest.flush)
-        return exit_._replace(killed=killed or exit_.killed)
+        return exit_
 
     def _look(self, engine: Engine, ingest: Ingest) -> Exit | None:
         """Take in what is new, pass on what was asked, and see whether it ended."""
         self._fetch()
+        self._silence.look()
         self._report(engine, ingest)
         self._ask_to_stop(engine, self._attempt.read_abort())
         if self._stop() or self._gave_up:
@@ -253,9 +261,32 @@ class Supervisor:
             ingest.pull()
             self._lease.keep()
             self._ask_to_stop(engine, self._brake())
+            self._end_silence(engine, ingest)
         except DatabaseError as error:
             _LOG.error("%s (job %d is asked to stop)", error, self._claim.job_id)
             self._gave_up = True
+
+    def _end_silence(self, engine: Engine, ingest: Ingest) -> None:
+        """Say that no event comes any more; later, ask an engine to stop that may not hear it."""
+        silent = self._silence.found()
+        if silent is None:
+            ingest.silent_since = None
+            return
+        if ingest.silent_since is None:
+            ingest.silent_since = time.time() - silent.seconds
+            self._note_silence(f"{silent}; it is ended after {PATIENCE * silent.limit_s:.0f} s")
+        if silent.overdue and self._asked is None:
+            self._note_silence(f"{silent}: asked to stop, to resume from its last checkpoint")
+            self._ask_to_stop(engine, Abort(reason=AbortReason.SILENT))
+
+    def _note_silence(self, why: str) -> None:
+        """For the audit; the log says it too, where the database cannot be written."""
+        _LOG.warning("job %d: %s", self._claim.job_id, why)
+        with contextlib.suppress(DatabaseError), self._db.write_tx(patience_s=BEAT_PATIENCE_S) as c:
+            mine = select(job.c.fence).where(job.c.id == self._claim.job_id)
+            if c.execute(mine).scalar_one() != self._claim.fence:
+                raise self._lease.lost()
+            note(c, self._claim.job_id, State.RUNNING, actor=actor(), why=f"SILENT: {why}")
 
     def _ask_to_stop(self, engine: Engine, request: Abort | None) -> None:
         """The first request counts."""

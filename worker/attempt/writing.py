@@ -142,7 +142,7 @@ def _charge(
         "lane": lease.lane,
         "started_at": settled.attempt_started_at or ended,
         # What interrupted it, also where the job goes on and has no cause.
-        "cause": settled.cause or ("MEMORY" if verdict.oom else "LOST" if verdict.rescue else None),
+        "cause": settled.cause or verdict.interrupted,
     }
     conn.execute(_ENDED, row)
     price = lease.db.settings.price_usd_h

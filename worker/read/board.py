@@ -27,6 +27,7 @@ from sqlalchemy import (
     select,
 )
 
+from worker.attempt.ingest import SILENT_SINCE
 from worker.db.connection import Database
 from worker.db.tables import job, job_tag, metric
 from worker.queue.states import State
@@ -48,6 +49,7 @@ FIGURES = (
     "last_heldout",
     "eta_s",
     "eta_at",
+    SILENT_SINCE,
     "heldout_before",
     "heldout_after",
     "lift",

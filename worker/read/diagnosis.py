@@ -11,6 +11,7 @@ import shutil
 import time
 from collections.abc import Iterator
 from contextlib import closing
+from datetime import UTC, datetime
 from enum import StrEnum
 from importlib.util import find_spec
 from pathlib import Path
@@ -18,6 +19,8 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict
 from sqlalchemy import select
 
+from engine.contract.known import real
+from worker.attempt.ingest import SILENT_SINCE
 from worker.db import dialects
 from worker.db.connection import Database, DatabaseError, open_database, shown, url_of
 from worker.db.tables import job, lane
@@ -143,7 +146,7 @@ def _database(settings: WorkerSettings) -> list[Finding]:
     if dialects.is_sqlite(url) and not Path(str(url.database)).exists():
         return [_found("database", Level.OK, f"{shown(settings)} (not made yet)")]
     with closing(open_database(settings)) as db:
-        return [_integrity(db), _lane(db), *_stale(db)]
+        return [_integrity(db), _lane(db), *_stale(db), *_silent(db)]
 
 
 def _integrity(db: Database) -> Finding:
@@ -198,6 +201,25 @@ def _stale(db: Database) -> Iterator[Finding]:
                 "the next drain of that lane settles it: cockpit drain"
             )
             yield _found("stale job", Level.RISK, detail)
+
+
+def _silent(db: Database) -> Iterator[Finding]:
+    """A run of which no event comes any more, though its supervisor is well."""
+    since = job.c.result[SILENT_SINCE].label("since")
+    silent = select(job.c.id, job.c.result["phase"].label("phase"), since)
+    with db.read() as conn:
+        rows = conn.execute(silent.where(job.c.state == State.RUNNING).order_by(job.c.id)).all()
+    for row in rows:
+        last = real(row.since)
+        if last is not None:
+            ago_s = max(0.0, time.time() - last)
+            moment = datetime.fromtimestamp(last, UTC).isoformat(timespec="seconds")
+            detail = (
+                f"SILENT: job {row.id} has written no event since {moment} ({ago_s / 60:.0f} min, "
+                f"phase {row.phase or 'none'}); it is ended by itself, to resume; sooner with: "
+                f"cockpit requeue {row.id}"
+            )
+            yield _found("silent job", Level.RISK, detail)
 
 
 def _programs() -> Iterator[Finding]:

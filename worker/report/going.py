@@ -12,6 +12,8 @@ from typing import NamedTuple
 from pydantic import BaseModel, ConfigDict
 from sqlalchemy import Connection, func, select
 
+from engine.contract.known import real
+from worker.attempt.ingest import SILENT_SINCE
 from worker.budget.ledger import USED
 from worker.clock.night import Night
 from worker.db.connection import Database
@@ -39,6 +41,8 @@ class GoingLine(BaseModel):
     """Up to when it ran in the night: its end, now, or the supervisor's last sign of life."""
     alive: bool
     """Whether it ran up to the end, or up to now."""
+    silent_since: float | None = None
+    """The time of its last event, while it runs and has written none for too long."""
     seconds: float
     """Of the lane, in the night."""
     usd: float
@@ -59,6 +63,7 @@ class _Found(NamedTuple):
     started_at: float
     last: float
     """Its end, or the last that is known of it."""
+    silent_since: float | None = None
 
 
 def going_on(db: Database, night: Night, now: float) -> list[GoingLine]:
@@ -88,7 +93,7 @@ def _ended_later(conn: Connection, db: Database, night: Night) -> Iterator[_Foun
 
 
 def _running(conn: Connection, db: Database, now: float) -> Iterator[_Found]:
-    columns = (job.c.id, job.c.name, job.c.kind, job.c.attempt)
+    columns = (job.c.id, job.c.name, job.c.kind, job.c.attempt, job.c.result)
     times = (job.c.attempt_started_at, job.c.heartbeat_at)
     mine = (job.c.state == State.RUNNING, job.c.lane == db.settings.lane)
     statement = select(*columns, *times).where(*mine)
@@ -96,7 +101,8 @@ def _running(conn: Connection, db: Database, now: float) -> Iterator[_Found]:
         started_at = row.attempt_started_at
         beat = row.heartbeat_at or started_at
         last = now if now - beat <= db.settings.lease_s else beat
-        yield _Found(row.id, row.name, row.kind, row.attempt, started_at, last)
+        silent = real(row.result.get(SILENT_SINCE))
+        yield _Found(row.id, row.name, row.kind, row.attempt, started_at, last, silent)
 
 
 def _line(conn: Connection, one: _Found, night: Night, until: float) -> GoingLine:
@@ -126,6 +132,7 @@ def _line(conn: Connection, one: _Found, night: Night, until: float) -> GoingLin
         started_at=one.started_at,
         until=end,
         alive=end >= until,
+        silent_since=one.silent_since,
         seconds=end - max(one.started_at, night.begin),
         usd=charged.usd or 0.0,
         joules=charged.joules,

@@ -18,7 +18,7 @@ import httpx
 
 from engine.contract.errors import NightlaneError
 from engine.contract.serving import Serving
-from engine.run.stop import check_abort
+from engine.run.stop import check_abort, sign_of_life
 
 PROBE_S = 5.0
 """Seconds that a server has to say that it lives."""
@@ -210,7 +210,7 @@ class ServerApi:
         probe_at = loop.time() + _PROBE_EVERY_S
         waiting: set[asyncio.Future[list[Drawn]]] = set(tasks)
         while waiting:
-            check_abort()
+            check_abort(working=False)
             alive()
             done, waiting = await asyncio.wait(
                 waiting, timeout=_POLL_S, return_when=asyncio.FIRST_EXCEPTION
@@ -229,6 +229,7 @@ class ServerApi:
             raise self._failed("health", error) from error
         except httpx.HTTPError:
             return  # it is busy: the request's own limit decides
+        sign_of_life()
 
     async def _one(self, client: httpx.AsyncClient, model: str, request: Request) -> list[Drawn]:
         body = {

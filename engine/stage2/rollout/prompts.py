@@ -18,6 +18,7 @@ from torch import Tensor
 from engine.contract.sources.ground_truth import GroundTruthError
 from engine.contract.sources.records import Record
 from engine.models.qwen3_vl import VisionModel
+from engine.run.stop import sign_of_life
 from engine.stage2.parse.pieces import TokenPieces
 from engine.stage2.rollout.pictures import UNREADABLE, picture
 
@@ -60,6 +61,7 @@ class PromptReader:
 
     def __call__(self, record: Record) -> Prompt:
         """Raises GroundTruthError for a picture that cannot be read, or one too many or too few."""
+        sign_of_life()  # a large picture takes seconds
         pictures = self._pictures(record)
         patches = pictures.image_grid_thw.prod(-1).tolist()
         return Prompt(tuple(self._expanded(record, patches)), pictures)

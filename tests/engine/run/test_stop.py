@@ -6,7 +6,14 @@ import threading
 
 import pytest
 
-from engine.run.stop import Aborted, check_abort, current_rl_hooks, rl_hooks
+from engine.run.stop import (
+    Aborted,
+    check_abort,
+    current_rl_hooks,
+    rl_hooks,
+    sign_of_life,
+    telling_of_life,
+)
 
 
 @pytest.mark.requirement("RL-11")
@@ -48,3 +55,17 @@ def test_hooks_belong_to_their_context_alone() -> None:
         thread.join()
 
     assert seen == [(None, None)]
+
+
+@pytest.mark.requirement("LN-15")
+def test_whoever_asks_whether_to_stop_shows_that_it_works() -> None:
+    """Whatever hooks a loop binds for itself; a mere wait for others shows nothing."""
+    told: list[str] = []
+
+    with telling_of_life(lambda: told.append("it works")), rl_hooks():
+        check_abort()
+        sign_of_life()
+        check_abort(working=False)
+    check_abort()
+
+    assert told == ["it works", "it works"]

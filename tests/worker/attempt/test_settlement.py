@@ -26,6 +26,7 @@ def ending(status: int, **known: Any) -> Ending:
         (AbortReason.BUDGET, State.QUEUED, None, True),
         (AbortReason.WINDOW, State.QUEUED, None, True),
         (AbortReason.SIGTERM, State.QUEUED, None, False),
+        (AbortReason.SILENT, State.QUEUED, None, False),
         (AbortReason.MEMORY, State.QUEUED, None, False),
         (AbortReason.OPERATOR, State.ABORTED, "OPERATOR", False),
     ],
@@ -34,9 +35,32 @@ def test_the_reason_of_a_stop_decides_the_state(
     reason: AbortReason, state: State, cause: str | None, later: bool
 ) -> None:
     """The reason decides, with a checkpoint and without one."""
-    for status, killed in ((ExitCode.ABORTED, False), (-signal.SIGKILL, True)):
-        verdict = settle(ending(status, abort=Abort(reason=reason), killed=killed))
+    for status, overdue in ((ExitCode.ABORTED, False), (-signal.SIGKILL, True)):
+        verdict = settle(ending(status, abort=Abort(reason=reason), overdue=overdue))
         assert (verdict.to, verdict.cause, verdict.later) == (state, cause, later)
+
+
+@pytest.mark.parametrize("reason", list(AbortReason))
+def test_who_killed_an_engine_is_said(reason: AbortReason) -> None:
+    """The watchdog waits for no checkpoint; the supervisor kills what lets it wait too long."""
+    abort = Abort(reason=reason)
+
+    guarded = settle(ending(-signal.SIGKILL, abort=abort, guarded=True))
+    overdue = settle(ending(-signal.SIGKILL, abort=abort, overdue=True))
+    by_itself = settle(ending(ExitCode.ABORTED, abort=abort))
+
+    assert "the memory watchdog killed it" in guarded.why
+    assert "in time" not in guarded.why
+    assert "killed, its checkpoint did not come in time" in overdue.why
+    assert "killed" not in by_itself.why
+
+
+def test_a_kill_for_memory_without_a_sentinel_is_one_for_memory() -> None:
+    """On a full disk the watchdog's request cannot be written; the kill is told all the same."""
+    verdict = settle(ending(-signal.SIGKILL, guarded=True))
+
+    assert (verdict.to, verdict.oom, verdict.interrupted) == (State.QUEUED, True, "MEMORY")
+    assert "stopped for memory; the memory watchdog killed it" in verdict.why
 
 
 def test_the_second_stop_for_memory_ends_the_job() -> None:

@@ -91,7 +91,7 @@ def test_a_cancel_outlives_whatever_ends_the_attempt_first(db: Database) -> None
     [
         (settle(Ending(75, Abort(reason=AbortReason.REQUEUE), None, "")), "cancelled"),
         (
-            settle(Ending(-9, Abort(reason=AbortReason.REQUEUE), None, "", killed=True)),
+            settle(Ending(-9, Abort(reason=AbortReason.REQUEUE), None, "", overdue=True)),
             "cancelled; killed, its checkpoint did not come in time",
         ),
         (settle(Ending(75, Abort(reason=AbortReason.WINDOW), None, "")), "cancelled"),
