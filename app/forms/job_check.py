@@ -117,7 +117,7 @@ class Check:
         return sum(stand_for_all) / self.sample * self.jobs if stand_for_all else 0.0
 
 
-BASES = ("guess", "kind", "same")
+BASES = ("guess", "tried", "kind", "same")
 """What a time is known from, the vaguest first."""
 
 

@@ -57,6 +57,9 @@ class Kind:
     steps: str | None = None
     """The setting, by dotted name, that says how many steps it makes: twice as many are expected
     to take twice as long. None where only a run that began can tell."""
+    saves: str | None = None
+    """The setting, by dotted name, that says after how many steps a checkpoint is written; None
+    where none says so."""
     check: Callable[[Any], Sequence[ConfigProblem]] = _no_problems
     """What only a look at the file system can tell; run at enqueue, must be quick."""
     look: Look | None = None

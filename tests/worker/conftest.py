@@ -45,6 +45,7 @@ class Config(BaseModel):
     leaves_child: str | None = None  # file that gets the pid of a process it leaves behind
     sends_away: str | None = None  # file that gets the pid of a process in a session of its own
     deaf: bool = False  # ignores the sentinel
+    saves: bool = True  # writes checkpoints
 
 
 def run(attempt):
@@ -64,10 +65,11 @@ def run(attempt):
     for step in range(first + 1, config.steps + 1):
         events.write("metric", step=step, values={"pool/score": step / 10, "train/loss": None})
         events.write("progress", step=step, pool_score=step / 10)
-        folder = attempt.run.checkpoint(step)
-        folder.mkdir(parents=True, exist_ok=True)  # a kill may have left it half-written
-        (folder / "count").write_text(str(step))
-        write_json(folder / "complete.json", {"step": step, "files": {}})
+        if config.saves:
+            folder = attempt.run.checkpoint(step)
+            folder.mkdir(parents=True, exist_ok=True)  # a kill may have left it half-written
+            (folder / "count").write_text(str(step))
+            write_json(folder / "complete.json", {"step": step, "files": {}})
         while config.pace and not Path(config.pace).exists():
             if attempt.should_abort() and not config.deaf:
                 events.write("finished", status="aborted", result={"aborted": True})

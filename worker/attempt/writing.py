@@ -1,7 +1,7 @@
 """Writes how an attempt ended: one fenced transaction for the job, its audit, followers and lane.
 
-Decides nothing but that a job whose cancel was asked for is not queued again; supervisor and
-rescue bring the verdict.
+Decides nothing but that a job whose cancel was asked for is not queued again, nor one that makes no
+progress; supervisor and rescue bring the verdict.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from sqlalchemy import Connection, Row, bindparam, insert, null, select
 
 from engine.contract.run_dir import AbortReason
+from worker.attempt.fruitless import NO_PROGRESS, judged
 from worker.attempt.settlement import Verdict
 from worker.budget import ledger
 from worker.db.tables import attempt, job
@@ -48,9 +49,11 @@ def write_verdict(
     `last_sign`: the job's row as its dead supervisor left it; then it is charged up to the last
     heartbeat. Raises LeaseLostError, and nothing is written, when the lane was taken over.
     """
+    verdict = judged(lease.db, job_id, number, verdict)
     with lease.db.write_tx() as conn:
         told, who = verdict, actor()
-        if verdict.to is State.QUEUED and _cancel_asked(conn, job_id):
+        given_up = verdict.cause == NO_PROGRESS
+        if (verdict.to is State.QUEUED or given_up) and _cancel_asked(conn, job_id):
             # What was to become of it is not so any more; how its attempt ended still is.
             why = "; ".join(filter(None, ("cancelled", verdict.ended)))
             told = Verdict(State.CANCELLED, why)

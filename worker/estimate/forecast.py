@@ -3,6 +3,7 @@
     same       the same experiment finished before: what it took
     kind       others of its kind and model finished: the median of the seconds a step of those
                of about its length, times its steps
+    tried      it was given so much and more than once, and got to no checkpoint: it needs more
     guess      nobody can tell, none of them finished: NIGHTLANE_ESTIMATE_HOURS is counted
 
 A job that was begun is expected to need the share of its steps that is left. Beyond LONGEST_S
@@ -23,7 +24,10 @@ from worker.estimate.history import Done, History
 from worker.estimate.time_left import LONGEST_S
 from worker.settings import WorkerSettings
 
-Basis = Literal["same", "kind", "guess"]
+Basis = Literal["same", "kind", "tried", "guess"]
+
+MORE_THAN_TRIED = 1.1
+"""What a run needs at least that got to no checkpoint, in shares of what it was given."""
 
 
 class Expected(NamedTuple):
@@ -43,6 +47,9 @@ def expected(history: History, settings: WorkerSettings, candidate: RowMapping) 
         or Expected(settings.estimate_hours * SECONDS_PER_HOUR, "guess", 0)
     )
     left_s = min(found.seconds * share_left(candidate["result"]), LONGEST_S)
+    given_s = history.fruitless_s([candidate["id"], candidate["clone_of"]])
+    if given_s is not None and given_s * MORE_THAN_TRIED > left_s:
+        return Expected(given_s * MORE_THAN_TRIED, "tried", 0)
     return found._replace(seconds=left_s)
 
 

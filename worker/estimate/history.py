@@ -41,6 +41,17 @@ _OF_KIND = _NEWEST.where(job.c.kind == bindparam("wanted"))
 _OF_THESE = _NEWEST.where(job.c.id.in_(bindparam("wanted", expanding=True)))
 
 
+_LAST_ATTEMPT = (
+    select(attempt.c.job_id, attempt.c.seconds, attempt.c.cause)
+    .where(attempt.c.job_id == bindparam("of_job"))
+    .order_by(attempt.c.n.desc())
+    .limit(1)
+)
+
+FRUITLESS = "NO_PROGRESS"
+"""Cause of an attempt that ended, as the one before it, without a new checkpoint."""
+
+
 class Done(NamedTuple):
     """A finished job."""
 
@@ -68,6 +79,17 @@ class History:
         if config_hash not in self._same:
             self._same[config_hash] = self._read(_OF_SAME, config_hash)
         return self._same[config_hash]
+
+    def fruitless_s(self, job_ids: Sequence[int | None]) -> float | None:
+        """How long the last attempt of one of these jobs was given in vain; None: none was."""
+        found = [
+            row.seconds
+            for one in job_ids
+            if one is not None
+            for row in self._conn.execute(_LAST_ATTEMPT, {"of_job": one})
+            if row.cause == FRUITLESS
+        ]
+        return max(found, default=None)
 
     def of_kind(self, kind: str) -> Sequence[Done]:
         """The newest runs of a kind, newest first."""

@@ -34,7 +34,7 @@ class Prospect(NamedTuple):
 
     expected_s: float
     expected_by: str
-    """same · kind · guess: what the seconds are known from."""
+    """same · kind · tried · guess: what the seconds are known from."""
     runs: int
     """Finished runs behind them."""
     cost_usd: float
@@ -115,6 +115,7 @@ def _unqueued(kind: str, config: BaseModel, config_hash: str) -> RowMapping:
         "config": config.model_dump(mode="json"),
         "config_hash": config_hash,
         "result": {},
+        "clone_of": None,
     }
     return cast("RowMapping", row)
 

@@ -15,6 +15,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict
 
 from engine.contract.rl.shares import heldout_frac_for, rows_for
+from worker.attempt.fruitless import NO_PROGRESS
 from worker.db.decisions import DEFER, DecisionView
 from worker.queue.deferral import Reason
 from worker.queue.states import State
@@ -73,6 +74,8 @@ SMALLER: Rule = {
     name: lambda size: size // 2 if isinstance(size, int) and size > 1 else None
     for name in ("micro_batch", "rollout_batch", "custom.extra.rollout_matching.decode_batch_size")
 }
+SAYS_IT_ALL = frozenset({NO_PROGRESS})
+"""Failures whose error says what to do."""
 SLOWER: Rule = {
     name: lambda rate: rate / 2 if isinstance(rate, float) and rate > 0 else None
     for name in ("lr", "training.learning_rate")
@@ -107,6 +110,8 @@ def _of_run(run: RunLine, config: Mapping[str, Any] | None) -> Iterator[Proposal
     elif run.state is State.FAILED and run.cause == COLLAPSED:
         text = f"job {run.job_id} collapsed: {run.remedy or run.error or 'look at its alerts'}"
         yield Proposal(rule="COLLAPSED", job_id=run.job_id, text=text)
+    elif run.state is State.FAILED and run.cause in SAYS_IT_ALL:
+        yield Proposal(rule="REFUSED", job_id=run.job_id, text=f"job {run.job_id}: {run.error}")
     elif run.state is State.FAILED:
         text = (
             f"job {run.job_id} was refused ({run.cause}), and the same settings would be again: "

@@ -79,7 +79,7 @@ class Ruling(NamedTuple):
 
 
 _NEXT = (
-    select(job.c.id, job.c.kind, job.c.config, job.c.config_hash, job.c.result)
+    select(job.c.id, job.c.kind, job.c.config, job.c.config_hash, job.c.result, job.c.clone_of)
     .where(text(CLAIMABLE))
     .order_by(job.c.priority.desc(), job.c.rank, job.c.id)
     .limit(1)

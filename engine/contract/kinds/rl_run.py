@@ -522,6 +522,7 @@ KIND = Kind(
     inputs=_inputs,
     model="base",
     steps="max_steps",
+    saves="save_every",
     indifferent=frozenset({"save_every", "keep_checkpoints", "threads"}),
     check=_check,
     look=Look("engine.rl.look:look", _asks),

@@ -309,6 +309,7 @@ KIND = Kind(
     inputs=_inputs,
     model="model.path",
     steps="training.max_steps",
+    saves="training.save_steps",
     check=_check,
     cautions=_cautions,
     envelope=stage2_envelope,
