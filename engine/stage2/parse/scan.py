@@ -1,7 +1,9 @@
 """Scan: where the first top-level JSON object of a text opens, closes, and holds its entries.
 
-One pass over the bytes. Braces and brackets count outside strings; a `}` also ends brackets left
-open inside it, so a list that the model forgot to close spoils its own entry and no other.
+One pass over the bytes. Strings exist only inside an object: before one opens, a quote or an
+apostrophe is a character of the prose that a model may lead in with. There braces and brackets
+count, inside an object those outside strings; a `}` also ends brackets left open inside it, so a
+list that the model forgot to close spoils its own entry and no other.
 Separators are not judged: an entry is a value at brace depth 1, under the string before it.
 An entry in the payload's own spelling is taken in one step, with the same result.
 Knows no token, no object key's meaning and no JSON value; `parse` judges what stands here.
@@ -20,6 +22,8 @@ _LEXEME = re.compile(
     rb'|[^\s"{}\[\]:,]++',  # a bare word: number, true, or noise
     re.DOTALL,
 )
+_BRACKET = re.compile(rb"[{}\[\]]")
+"""All that counts outside objects."""
 _COLON = re.compile(rb"\s*+:")
 _COORD = rb'"(<\|coord_(?:0|[1-9][0-9]{0,2})\|>)"'
 _OUR_ENTRY = re.compile(
@@ -68,7 +72,7 @@ def scan(text: bytes) -> Scan:
     while not run.done:
         if run.awaits_key():
             at = run.our_entries(at)
-        lexeme = _LEXEME.search(text, at)
+        lexeme = (_LEXEME if run.braces else _BRACKET).search(text, at)
         if lexeme is None:
             break
         start, at = lexeme.span()
@@ -89,6 +93,7 @@ class _Run:
         self.found = Scan()
         self.done = False
         self.stack: list[int] = []
+        self.braces = 0  # of the stack's brackets
         self.unkept: list[Entry] = []  # values that are no object, kept once an object follows
         self.steps: Mapping[int, Callable[[int, int], None]] = {
             _QUOTE: self._string,
@@ -170,6 +175,7 @@ class _Run:
         elif self._between_entries():
             self._begin_value(start)
         self.stack.append(_OPEN)
+        self.braces += 1
 
     def _list(self, start: int, _end: int) -> None:
         if self._between_entries():
@@ -183,10 +189,11 @@ class _Run:
                 self._note_value(self.value_start, end)
 
     def _close(self, start: int, end: int) -> None:
-        if _OPEN not in self.stack:
+        if not self.braces:
             return
         while self.stack.pop() != _OPEN:
             pass
+        self.braces -= 1
         if self.found.opening is None:
             return
         if not self.stack:

@@ -47,6 +47,15 @@ NOISE = (
 )
 
 
+LEADS = (
+    *("", "Here: ", "[1] ", "a } b ", "\n", 'As "JSON: ', "it's ", '5" ', '\\" ', "```json\n"),
+    *('"quoted" ', "<think>a ] b</think>", '<think>\n[1, 2]"</think>\n', '["] ', '[{"a": "]"}] '),
+)
+"""Prose in front of an object: none of it opens one at top level."""
+OPENINGS = ("{} ", "a {b", "[", '["', "[{", '{"a": "}', '[{"a]": ', '"{"', "{'")
+"""Such as open an object or a list."""
+
+
 def _entry_of(*box: int) -> str:
     return json.dumps({"desc": "a", "bbox_2d": [coords.token(k) for k in box]})
 
@@ -146,12 +155,18 @@ def _characters(rng: random.Random, pieces: TokenPieces, objects: Sequence[GTObj
 
 
 def _truncated(rng: random.Random, pieces: TokenPieces, objects: Sequence[GTObject]) -> Mutated:
-    """Stop anywhere, also in front of any text."""
-    lead = rng.choice(["", "Here: ", "[1] ", "a } b ", "\n"])
+    """Stop anywhere, also behind any text in front."""
+    lead = rng.choice(LEADS)
     ids = pieces.encode(lead + render(objects).text)
     ids = ids[: rng.randint(0, len(ids))]
     text = b"".join(pieces.of_all(ids)).removeprefix(lead.encode())
     return ids, tuple(_closed_in(text, objects))
+
+
+def _led_in(rng: random.Random, pieces: TokenPieces, objects: Sequence[GTObject]) -> Mutated:
+    """Put pieces of prose, lists and objects in front, in any order."""
+    lead = "".join(rng.choices([*LEADS, *OPENINGS, *NOISE[:12]], k=rng.randint(1, 4)))
+    return pieces.encode(lead + render(objects).text), ()
 
 
 def _entries(rng: random.Random, pieces: TokenPieces, objects: Sequence[GTObject]) -> Mutated:
@@ -176,7 +191,7 @@ def _garbage(rng: random.Random, pieces: TokenPieces, objects: Sequence[GTObject
 
 
 MUTATIONS: tuple[Callable[[random.Random, TokenPieces, Sequence[GTObject]], Mutated], ...] = (
-    *(_tokens, _characters, _truncated, _entries, _garbage),
+    *(_tokens, _characters, _truncated, _led_in, _entries, _garbage),
 )
 
 

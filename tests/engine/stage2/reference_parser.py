@@ -73,24 +73,31 @@ def read(ids: Sequence[int], pieces: TokenPieces) -> Reading:
 
 
 def find_object(text: str) -> int | None:
-    """The first `{` that is in no string and no list."""
-    i = 0
+    """The first `{` in no list; outside objects a quote is a character like any other.
+
+    It is asked of each `{` in turn how many lists are open before it, objects inside them skipped.
+    """
+    lists = i = 0
     while i < len(text):
-        if text[i] == "{":
+        if text[i] == "{" and not lists:
             return i
-        after = skip(text, i, in_brace=False)
-        if after is None:
-            return None
-        i = after
+        if text[i] == "{":
+            after = skip_object(text, i)
+            if after is None:
+                return None
+            i = after
+            continue
+        lists = max(0, lists + {"[": 1, "]": -1}.get(text[i], 0))
+        i += 1
     return None
 
 
-def skip(text: str, i: int, *, in_brace: bool) -> int | None:
+def skip(text: str, i: int) -> int | None:
     """Behind the string, list or object that starts at i, or behind one character."""
     if text[i] == '"':
         return skip_string(text, i)
     if text[i] == "[":
-        return skip_list(text, i, in_brace=in_brace)
+        return skip_list(text, i)
     if text[i] == "{":
         return skip_object(text, i)
     return i + 1
@@ -113,22 +120,22 @@ def skip_object(text: str, i: int) -> int | None:
     while i < len(text):
         if text[i] == "}":
             return i + 1
-        after = skip(text, i, in_brace=True)
+        after = skip(text, i)
         if after is None:
             return None
         i = after
     return None
 
 
-def skip_list(text: str, i: int, *, in_brace: bool) -> int | None:
+def skip_list(text: str, i: int) -> int | None:
     """Behind its `]`, or at the `}` of the object around it, which ends it too."""
     i += 1
     while i < len(text):
         if text[i] == "]":
             return i + 1
-        if text[i] == "}" and in_brace:
+        if text[i] == "}":
             return i
-        after = skip(text, i, in_brace=in_brace)
+        after = skip(text, i)
         if after is None:
             return None
         i = after
@@ -158,7 +165,7 @@ def read_body(  # noqa: C901, PLR0912 - one loop, to be read beside the contract
             while after is not None and after < len(text) and text[after] not in SPACE + STRUCTURE:
                 after += 1
         else:
-            after = skip(text, i, in_brace=True)
+            after = skip(text, i)
         if after is None:
             return spans, False, cut
         if character == '"':

@@ -118,11 +118,49 @@ CASES = [
     Case("nothing", [], invalid=True),
     Case("only the end", [END], invalid=True),
     Case("a closing brace alone", [("}", "-")], invalid=True),
-    Case("a brace in a string", [('"{"', "-"), END], invalid=True),
+    Case(
+        "a quote in front opens no string",
+        [('"', "t"), ("{", "p"), ('"', "-"), END],
+        truncated=True,
+    ),
     Case(
         "a list at top level",
         [("[", "-"), ("{", "-"), *[(t, "-") for t, _ in CAT_TOKENS], ("}", "-"), ("]", "-")],
         invalid=True,
+    ),
+    *(
+        Case(
+            name,
+            [(lead, "t"), ("{", "p"), *entry(1, desc, CAT.box, "M"), ("}", "-"), END],
+            pairs=[(0, 0)],
+            boxes=[CAT.box],
+            descs=[desc],
+            fn_number=2,
+        )
+        for name, lead, desc in (
+            ("an odd quote in front", 'As "JSON: ', "cat"),
+            ("an odd quote in front, a brace in the description", 'As "JSON: ', "a { b"),
+            ("inches in front", 'a 5" screen: ', "cat } ["),
+            ("a backslash and a quote in front", 'it is \\" this ', "{"),
+            ("apostrophes and a fence", "It's the cat's:\n```json\n", "cat"),
+            ("brackets and a quote in a thought", '<think>[a "b] c</think>', "cat"),
+        )
+    ),
+    Case(
+        "a list with an odd quote first",
+        [('["] ', "t"), ("{", "p"), *CAT_TOKENS, ("}", "-")],
+        pairs=[(0, 0)],
+        boxes=[CAT.box],
+        fn_number=2,
+    ),
+    Case(
+        "a bracket in a description does not end the list around it",
+        [('[{"desc": "] {"} ', "-"), ("{", "-"), *[(t, "-") for t, _ in CAT_TOKENS]],
+        invalid=True,
+    ),
+    Case(
+        "an empty object in front is the first one",
+        [("Not ", "t"), ("{", "p"), ("} but {", "-"), *[(t, "-") for t, _ in CAT_TOKENS]],
     ),
     Case(
         "a list first, then the object",
