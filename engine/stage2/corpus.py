@@ -12,13 +12,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from engine.contract.errors import ConfigError, ConfigProblem
+from engine.contract.sources.box_scale import scale_finding
 from engine.contract.sources.heldout import VAL_TRAINED, val_alert
 from engine.contract.sources.records import Record, read_records
 from engine.contract.stage2.config import Stage2Config
 from engine.run.session import Attempt
 from engine.run.stop import stop_asked
 from engine.stage2.embedded import files
-from engine.stage2.preflight import PIXEL_BOXES, Finding, alerts, in_pixels, look, unfit
+from engine.stage2.preflight import Finding, alerts, look, unfit
 from engine.stage2.ranks import Ranks
 from engine.stage2.rollout.prompts import PromptReader
 
@@ -98,8 +99,9 @@ def check(
         problems += unfit(name, found, len(records))
         for code, text in alerts(name, found, len(records)):
             alert(code, text)
-        for text in in_pixels(name, records):
-            alert(PIXEL_BOXES, text)
+        scale = scale_finding(records)
+        if scale is not None:
+            alert(scale.code, f"{name} {scale.problem}; {scale.remedy}")
     if problems:
         raise ConfigError(problems)
     if not stop_asked():

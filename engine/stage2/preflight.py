@@ -8,7 +8,7 @@ at the hour of the night at which the schedule comes to it. Knows no weights.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -27,13 +27,8 @@ BATCH = 256
 TURNED = 1.2
 """A record's shape may differ from its picture's by such a factor: sides are rounded to patches."""
 
-SMALL = 700
-"""Pixels of a picture's longer side: thousandths of it often go beyond, pixels of it never."""
-ENOUGH = 100
-"""Boxes on small pictures from which it can be told what they count."""
 SHAPE_DIFFERS = "SHAPE_DIFFERS"
 PICTURES_TURNED = "PICTURES_TURNED"
-PIXEL_BOXES = "PIXEL_BOXES"
 _ALERTS = {
     SHAPE_DIFFERS: "have boxes drawn on another shape than their picture's",
     PICTURES_TURNED: "show a picture with an EXIF orientation, which is not obeyed",
@@ -103,27 +98,6 @@ def alerts(name: str, found: Sequence[Finding], count: int) -> list[tuple[str, s
             first = f"the first: {heard[0].what}; {heard[0].remedy}"
             told.append((code, f"{len(heard)} of the {count} records in {name} {text}, {first}"))
     return told
-
-
-def in_pixels(name: str, records: Iterable[Record]) -> list[str]:
-    """What a person should know of boxes that look like pixels, or nothing."""
-    boxes = 0
-    for record in records:
-        width, height = record.size
-        if max(width, height) > SMALL:
-            continue
-        for one in record.objects:
-            _, _, right, bottom = one.box
-            if right > width or bottom > height:
-                return []
-            boxes += 1
-    if boxes < ENOUGH:
-        return []
-    return [
-        f"none of the {boxes} boxes in {name} on pictures of at most {SMALL} pixels reaches beyond "
-        "its picture's width or height, so they look like pixels; boxes are thousandths of the "
-        "picture here, 0 to 999: scale them"
-    ]
 
 
 def require_length(record: Record, length: int, longest: int | None) -> None:

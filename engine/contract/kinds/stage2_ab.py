@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import json
 from array import array
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from engine.contract.errors import ConfigProblem
 from engine.contract.kind import Kind
+from engine.contract.sources.box_scale import BoxScale, ScaleFinding
 from engine.contract.sources.file_looks import once_a_file
 from engine.contract.sources.ground_truth import GroundTruthError
 from engine.contract.sources.heldout import first_of, pictures
+from engine.contract.sources.records import each_record, some
 from engine.contract.stage2.config import EMBEDDED_DATA, EMBEDDED_MODELS, Stage2Config
 from engine.contract.stage2.envelope import stage2_envelope
 from engine.contract.stage2.precision import dtype_of, rounded_updates
@@ -261,7 +264,20 @@ def _check_data(config: Stage2Config) -> Sequence[ConfigProblem]:
     return found
 
 
-_pictures = once_a_file(pictures)
+class _Survey(NamedTuple):
+    """What is kept of a look at a record file."""
+
+    pictures: array[int]
+    scale: ScaleFinding | None
+
+
+@once_a_file
+def _survey(path: Path, limit: int | None) -> _Survey:
+    """Each record judged on the way. Raises GroundTruthError."""
+    scale = BoxScale()
+    found = pictures(scale.passing(each_record(path, limit)))
+    some(len(found), path)
+    return _Survey(found, scale.finding())
 
 
 def _check_records(config: Stage2Config) -> Sequence[ConfigProblem]:
@@ -270,7 +286,7 @@ def _check_records(config: Stage2Config) -> Sequence[ConfigProblem]:
     shown = {}
     for field, path, limit in _record_files(config):
         try:
-            shown[field] = _pictures(path, limit)
+            shown[field] = _survey(path, limit).pictures
         except GroundTruthError as error:
             found.append(ConfigProblem(field, str(path), error.what, error.remedy))
     return found or _check_held_out(config, shown)
@@ -297,8 +313,17 @@ def _check_held_out(
 
 
 def _cautions(config: Stage2Config) -> Sequence[ConfigProblem]:
-    found = rounded_updates(config, dtype_of(config))
-    return [] if found is None else [found]
+    rounded = rounded_updates(config, dtype_of(config))
+    return [*([] if rounded is None else [rounded]), *_scale_cautions(config)]
+
+
+def _scale_cautions(config: Stage2Config) -> Iterator[ConfigProblem]:
+    """Boxes in another scale than thousandths train all night, and teach places nobody meant."""
+    for field, path, limit in _record_files(config):
+        with suppress(GroundTruthError):  # said by `_check_records`
+            scale = _survey(path, limit).scale
+            if scale is not None:
+                yield ConfigProblem(field, str(path), scale.problem, scale.remedy)
 
 
 KIND = Kind(

@@ -93,7 +93,10 @@ def _read_object(value: Any, where: str, field: str) -> GTObject:
     if not isinstance(value, Mapping):
         raise GroundTruthError(where, field, "is not an object", "give it a desc and a bbox_2d")
     desc = _read_desc(value.get("desc"), where, f"{field}.desc")
-    shapes = {key for key in value if carries_shape(key)}
+    # a table writes null into the columns that a row does not use
+    shapes = {
+        key for key in value if carries_shape(key) and (value[key] is not None or key in _ONLY_BOX)
+    }
     if shapes != _ONLY_BOX:
         found = ", ".join(sorted(shapes)) or "none"
         raise GroundTruthError(
@@ -121,12 +124,30 @@ def _read_box(values: Any, where: str, field: str) -> Box:
         raise GroundTruthError(
             where, field, f"{values!r} is not a list of 4 coordinates", "give x1, y1, x2, y2"
         )
-    x1, y1, x2, y2 = (_read_bin(value, where, field, i) for i, value in enumerate(values))
+    x1, y1, x2, y2 = box = tuple(
+        _read_bin(value, where, field, i) for i, value in enumerate(values)
+    )
+    if max(box) <= 1 and not all(map(_is_whole, values)):
+        raise GroundTruthError(
+            where,
+            field,
+            f"{list(values)} looks like shares of the picture, 0 to 1",
+            f"give thousandths: round({coords.LAST_BIN} * x) of each",
+        )
     if x2 < x1 or y2 < y1:
         raise GroundTruthError(
-            where, field, f"{[x1, y1, x2, y2]} is out of order", "give x1 <= x2 and y1 <= y2"
+            where,
+            field,
+            f"{[x1, y1, x2, y2]} is out of order",
+            "give x1 <= x2 and y1 <= y2; of x, y, width and height give x, y, x + width, "
+            "y + height",
         )
     return x1, y1, x2, y2
+
+
+def _is_whole(value: Any) -> bool:
+    """A coordinate that was written without a fraction."""
+    return (isinstance(value, str) and coords.bin_of(value) is not None) or float(value) % 1 == 0
 
 
 def _read_bin(value: Any, where: str, box: str, place: int) -> int:
@@ -145,6 +166,10 @@ def _read_bin(value: Any, where: str, box: str, place: int) -> int:
         ) from None
     if not 0 <= k <= coords.LAST_BIN:
         raise GroundTruthError(
-            where, field, f"{value!r} is outside 0..{coords.LAST_BIN}", "give norm1000 coordinates"
+            where,
+            field,
+            f"{value!r} is outside 0..{coords.LAST_BIN}",
+            f"give norm1000 coordinates: of pixels round({coords.LAST_BIN} * x / width), of 0 to "
+            f"{coords.BIN_COUNT} round({coords.LAST_BIN / coords.BIN_COUNT} * x)",
         )
     return k

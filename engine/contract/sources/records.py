@@ -97,6 +97,8 @@ _MOST_PIXELS = 2**31
 
 def _pixels(value: Mapping[str, Any], field: str, where: str) -> int:
     given = value.get(field)
+    if isinstance(given, float) and given.is_integer():
+        given = int(given)  # as a table with a gap in that column writes it
     if isinstance(given, bool) or not isinstance(given, int) or given < 1:
         raise GroundTruthError(where, field, f"{given!r} is no size", "give it in pixels")
     if given >= _MOST_PIXELS:
@@ -120,7 +122,8 @@ def _image(path: Path, field: str, where: str, followed: Callable[[Path], Path])
             where, field, f"{str(path)!r} is no path", "correct the path"
         ) from None
     if not found.is_file():
-        raise GroundTruthError(where, field, f"{found} does not exist", "correct the path")
+        what = "is a folder" if found.is_dir() else "does not exist"
+        raise GroundTruthError(where, field, f"{found} {what}", "correct the path")
     return found
 
 

@@ -25,6 +25,7 @@ def read_box(*values: Any) -> tuple[int, ...]:
         ((-0.4, "7", "8.2", 999.4), (0, 7, 8, 999)),
         (("<|coord_3|>", 4, 5.0, "6"), (3, 4, 5, 6)),
         ((5, 5, 5, 5), (5, 5, 5, 5)),
+        ((0, 0, 1, 1), (0, 0, 1, 1)),
     ],
 )
 def test_coordinates_are_coord_tokens_or_rounded_numbers(values: Any, box: Any) -> None:
@@ -102,3 +103,17 @@ def test_other_keys_are_ignored_and_order_is_kept() -> None:
 
     assert objects == (GTObject("cat", (1, 2, 3, 4)), GTObject("dog", (1, 2, 3, 4)))
     assert read_objects({"objects": []}) == ()
+
+
+@pytest.mark.parametrize(
+    "empty", [{"polygon": None}, {"poly": None, "segmentation": None}, {"rotated_bbox": None}]
+)
+def test_an_empty_column_of_a_table_is_no_geometry(empty: dict[str, Any]) -> None:
+    """What was put together from several sources has null where a row has no such shape."""
+    assert read_objects({"objects": [GOOD | empty]}) == (GTObject("cat", (1, 2, 3, 4)),)
+
+
+@pytest.mark.parametrize("box", [{}, {"bbox_2d": None}])
+def test_null_shapes_alone_are_no_geometry_either(box: dict[str, Any]) -> None:
+    with pytest.raises(GroundTruthError, match=r"objects\[0\]"):
+        read_objects({"objects": [{"desc": "cat", "polygon": None} | box]})

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from PIL import ExifTags, Image
 
-from engine.contract.sources.ground_truth import Box, GroundTruthError, GTObject
+from engine.contract.sources.ground_truth import GroundTruthError, GTObject
 from engine.contract.sources.records import Record
 from engine.run.stop import rl_hooks
 from engine.stage2.channel_a import build_segment
-from engine.stage2.preflight import ENOUGH, PICTURES_TURNED, alerts, in_pixels, look
+from engine.stage2.preflight import PICTURES_TURNED, alerts, look
 from engine.stage2.rollout.pictures import UNREADABLE, look_at, picture
 from engine.stage2.rollout.prompts import PromptReader
 
@@ -171,34 +171,6 @@ def test_a_special_token_in_a_description_is_found_with_its_record(
     assert finding.what.startswith("x.jsonl line 1: objects hold <|im_start|> in a description")
     assert finding.remedy == "remove it from the ground truth"
     assert list(look([record], reader, None, taught=False)) == []
-
-
-@pytest.mark.parametrize(
-    ("size", "boxes", "heard"),
-    [
-        ((640, 480), [(0, 0, 640, 480)] * ENOUGH, 1),
-        ((640, 480), [(0, 0, 640, 480)] * (ENOUGH - 1), 0),  # too few to tell
-        ((640, 480), [(0, 0, 640, 480)] * ENOUGH + [(0, 0, 641, 9)], 0),
-        ((640, 480), [(0, 0, 9, 481)] + [(0, 0, 640, 480)] * ENOUGH, 0),
-        ((1280, 720), [(0, 0, 640, 480)] * ENOUGH, 0),  # thousandths say no more there
-    ],
-)
-def test_boxes_that_look_like_pixels_are_said(
-    size: tuple[int, int], boxes: list[Box], heard: int, tmp_path: Path
-) -> None:
-    """Some models are taught in pixels, this one in thousandths: 0 to 999 are both."""
-    given = [replace(record_of(tmp_path, size), objects=(GTObject("it", box),)) for box in boxes]
-
-    found = in_pixels("data.train_jsonl", given)
-
-    assert len(found) == heard
-    assert all(f"none of the {len(boxes)} boxes in data.train_jsonl" in text for text in found)
-
-
-def test_drawn_records_are_not_taken_for_pixels(records: list[Record]) -> None:
-    """What is in thousandths soon reaches beyond a small picture."""
-    assert sum(len(record.objects) for record in records * ENOUGH) > ENOUGH
-    assert in_pixels("data.train_jsonl", records * ENOUGH) == []
 
 
 def test_a_look_at_a_long_corpus_can_be_stopped(

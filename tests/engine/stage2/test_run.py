@@ -972,7 +972,7 @@ def test_a_run_says_when_its_boxes_look_like_pixels(
 
     [alert] = result["alerts"]
     assert (alert["code"], alert["step"]) == ("PIXEL_BOXES", 0)
-    assert "100 boxes in data.train_jsonl" in alert["text"]
+    assert "data.train_jsonl holds 100 boxes" in alert["text"]
 
 
 @pytest.mark.requirement("AB-26")
