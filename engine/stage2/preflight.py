@@ -29,9 +29,13 @@ TURNED = 1.2
 
 SHAPE_DIFFERS = "SHAPE_DIFFERS"
 PICTURES_TURNED = "PICTURES_TURNED"
+PICTURES_TRANSPARENT = "PICTURES_TRANSPARENT"
+PICTURES_MOVE = "PICTURES_MOVE"
 _ALERTS = {
     SHAPE_DIFFERS: "have boxes drawn on another shape than their picture's",
     PICTURES_TURNED: "show a picture with an EXIF orientation, which is not obeyed",
+    PICTURES_TRANSPARENT: "show a picture that is transparent in places, which is laid on white",
+    PICTURES_MOVE: "show a picture of several frames, of which the first alone is read",
 }
 
 
@@ -144,6 +148,7 @@ def _findings(
         yield Finding(error.what, error.remedy)
     else:
         yield from _turned(record, seen)
+        yield from _shown_otherwise(record, seen)
 
 
 def _answer_length(record: Record, reader: PromptReader) -> int:
@@ -175,6 +180,23 @@ def _turned(record: Record, seen: Sequence[Seen]) -> Iterator[Finding]:
             f"{record.where}: {lying[0]}",
             "where boxes were drawn on it upright, save the picture upright",
             PICTURES_TURNED,
+        )
+
+
+def _shown_otherwise(record: Record, seen: Sequence[Seen]) -> Iterator[Finding]:
+    """What a picture shows that training does not see, or the other way round."""
+    both = list(zip(record.images, seen, strict=True))
+    for path in [path for path, one in both if one.transparent][:1]:
+        yield Finding(
+            f"{record.where}: {path}",
+            "where something white is on it, save it on a ground of another colour",
+            PICTURES_TRANSPARENT,
+        )
+    for path in [path for path, one in both if one.moves][:1]:
+        yield Finding(
+            f"{record.where}: {path}",
+            "where boxes were drawn on another frame, save that frame alone",
+            PICTURES_MOVE,
         )
 
 

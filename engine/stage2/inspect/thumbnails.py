@@ -12,7 +12,7 @@ from typing import Any
 
 from PIL import Image
 
-from engine.stage2.rollout.pictures import UNREADABLE
+from engine.stage2.rollout.pictures import UNREADABLE, in_rgb
 
 SIDE = 512
 """Longest side in pixels."""
@@ -52,7 +52,7 @@ class Thumbnails:
                 if not target.is_file():
                     if self._room() < 1:
                         return None
-                    self._write(image.convert("RGB"), target)
+                    self._write(in_rgb(image), target)
         except UNREADABLE:
             return None
         return {"name": target.name, "width": size[0], "height": size[1]}

@@ -18,8 +18,20 @@ _SMALLER = 8
 def picture(path: Path) -> Image.Image:
     """All of it, in RGB; its orientation tag is not obeyed. Raises one of `UNREADABLE`."""
     with Image.open(path) as image:
-        _require_bytes(image)
+        return in_rgb(image)
+
+
+def in_rgb(image: Image.Image) -> Image.Image:
+    """What training sees of an opened file: its first frame, on white where it is transparent.
+
+    Dropping the transparency instead would show whatever colour lies under it, mostly black.
+    """
+    _require_bytes(image)
+    if not image.has_transparency_data:
         return image.convert("RGB")
+    shown = image.convert("RGBA")
+    ground = Image.new("RGBA", shown.size, "white")
+    return Image.alpha_composite(ground, shown).convert("RGB")
 
 
 class Seen(NamedTuple):
@@ -27,8 +39,12 @@ class Seen(NamedTuple):
 
     size: tuple[int, int]
     """Width and height in pixels."""
-    turned: bool
+    turned: bool = False
     """It asks to be shown turned or mirrored, which is not obeyed."""
+    transparent: bool = False
+    """White shows through it."""
+    moves: bool = False
+    """It has more frames than the first, which alone is read."""
 
 
 def look_at(path: Path) -> Seen:
@@ -36,9 +52,26 @@ def look_at(path: Path) -> Seen:
     with Image.open(path) as image:
         _require_bytes(image)
         width, height = image.size
+        moves = image.format != "MPO" and getattr(image, "is_animated", False)  # MPO: a phone's
         image.draft(None, (width // _SMALLER, height // _SMALLER))
         image.load()
-        return Seen((width, height), _orientation(image) in _TURNED)
+        turned = _orientation(image) in _TURNED
+        return Seen((width, height), turned, _is_transparent(image), moves)
+
+
+def _is_transparent(image: Image.Image) -> bool:
+    """Somewhere; many a picture has a layer for it that is opaque all over."""
+    if not image.has_transparency_data:
+        return False
+    low, _ = image.convert("RGBA").getchannel("A").getextrema()
+    return isinstance(low, int | float) and low < 255
+
+
+def remedy(error: Exception) -> str:
+    """What to do about one of `UNREADABLE`."""
+    if isinstance(error, Image.DecompressionBombError):
+        return "make it smaller: no model reads as many pixels"
+    return "save it again as PNG or JPEG with 8 bits a value"
 
 
 _TURNED = range(2, 9)

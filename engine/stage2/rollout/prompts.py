@@ -20,7 +20,7 @@ from engine.contract.sources.records import Record
 from engine.models.qwen3_vl import VisionModel
 from engine.run.stop import sign_of_life
 from engine.stage2.parse.pieces import TokenPieces
-from engine.stage2.rollout.pictures import UNREADABLE, picture
+from engine.stage2.rollout.pictures import UNREADABLE, picture, remedy
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +172,7 @@ def unreadable(record: Record, index: int, error: Exception) -> GroundTruthError
         record.where,
         f"images[{index}]",
         f"{record.images[index]} cannot be read as a picture: {why}",
-        "save it again as PNG or JPEG with 8 bits a value",
+        remedy(error),
     )
 
 

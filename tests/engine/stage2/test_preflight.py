@@ -7,6 +7,7 @@ import random
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from PIL import ExifTags, Image
 
@@ -14,7 +15,14 @@ from engine.contract.sources.ground_truth import GroundTruthError, GTObject
 from engine.contract.sources.records import Record
 from engine.run.stop import rl_hooks
 from engine.stage2.channel_a import build_segment
-from engine.stage2.preflight import PICTURES_TURNED, alerts, look
+from engine.stage2.inspect.thumbnails import Thumbnails
+from engine.stage2.preflight import (
+    PICTURES_MOVE,
+    PICTURES_TRANSPARENT,
+    PICTURES_TURNED,
+    alerts,
+    look,
+)
 from engine.stage2.rollout.pictures import UNREADABLE, look_at, picture
 from engine.stage2.rollout.prompts import PromptReader
 
@@ -67,6 +75,106 @@ def test_a_picture_too_deep_to_be_seen_is_refused(
     assert finding.stops
     assert f"more than 8 bits a value (Pillow's mode {mode})" in finding.what
     assert "8 bits" in finding.remedy
+
+
+RED = (200, 0, 0)
+
+
+def transparent(mode: str, path: Path) -> None:
+    """A red square in the middle, nothing around it; under the nothing lies black."""
+    whole = Image.new("RGBA", (48, 32), (0, 0, 0, 0))
+    whole.paste((*RED, 255), (16, 8, 32, 24))
+    if mode == "P":
+        whole.quantize(4).save(path.with_suffix(".png"))
+    elif mode == "RGB with a transparent colour":
+        whole.convert("RGB").save(path.with_suffix(".png"), transparency=(0, 0, 0))
+    elif mode == "L with a transparent grey":
+        whole.convert("L").save(path.with_suffix(".png"), transparency=0)
+    else:
+        whole.convert(mode.split(maxsplit=1)[0]).save(
+            path, "WEBP" if "WebP" in mode else "PNG", lossless=1
+        )
+    (path if path.exists() else path.with_suffix(".png")).rename(path)
+
+
+@pytest.mark.parametrize(
+    "mode",
+    [
+        *("RGBA", "LA", "P", "RGBA in WebP"),
+        *("RGB with a transparent colour", "L with a transparent grey"),
+    ],
+)
+def test_what_is_transparent_is_white_in_training_and_on_the_samples_page(
+    mode: str, reader: PromptReader, tmp_path: Path
+) -> None:
+    """Without its transparency it would be black, as a black drawing on it: nothing to see."""
+    path = tmp_path / "picture"
+    transparent(mode, path)
+
+    shown = picture(path)
+    thumbnail = Thumbnails(tmp_path / "small").of(path)
+    assert thumbnail is not None
+    copied = Image.open(tmp_path / "small" / thumbnail["name"])
+    findings = list(look([record_of(path, (48, 32))], reader, None))
+
+    assert shown.mode == "RGB"
+    assert shown.getpixel((2, 2)) == (255, 255, 255)
+    assert shown.getpixel((24, 16)) in (RED, (60, 60, 60))
+    for place in ((2, 2), (24, 16)):
+        assert np.asarray(copied)[place[::-1]] == pytest.approx(
+            np.asarray(shown)[place[::-1]], abs=8
+        )
+    assert [finding.code for finding in findings] == [PICTURES_TRANSPARENT]
+    assert "laid on white" in alerts("data.train_jsonl", findings, 1)[0][1]
+
+
+def test_a_half_transparent_edge_is_mixed_with_white(tmp_path: Path) -> None:
+    path = tmp_path / "edge.png"
+    Image.new("RGBA", (4, 4), (0, 0, 0, 128)).save(path)
+
+    assert picture(path).getpixel((1, 1)) == (127, 127, 127)
+
+
+@pytest.mark.parametrize("mode", ["RGBA", "LA", "CMYK", "1", "L", "P", "YCbCr", "RGB"])
+def test_an_opaque_picture_of_any_kind_is_read_as_it_is(
+    mode: str, reader: PromptReader, tmp_path: Path
+) -> None:
+    """Nothing is said of a transparency that is opaque all over."""
+    path = tmp_path / "picture"
+    image = Image.new("RGB", (48, 32), "white").convert(mode)
+    image.save(path, "TIFF" if mode in ("CMYK", "YCbCr") else "PNG")
+
+    assert picture(path).getpixel((5, 5)) == (255, 255, 255)
+    assert list(look([record_of(path, (48, 32))], reader, None)) == []
+
+
+@pytest.mark.parametrize("kind", ["GIF", "WEBP", "PNG"])
+def test_of_a_moving_picture_the_first_frame_is_read_and_that_is_said(
+    kind: str, reader: PromptReader, tmp_path: Path
+) -> None:
+    path = tmp_path / "picture"
+    frames = [Image.new("RGB", (48, 32), colour) for colour in ("white", "black")]
+    frames[0].save(path, kind, save_all=True, append_images=frames[1:], lossless=True)
+
+    [finding] = look([record_of(path, (48, 32))], reader, None)
+
+    assert picture(path).getpixel((5, 5)) == (255, 255, 255)
+    assert (finding.code, finding.stops) == (PICTURES_MOVE, False)
+
+
+def test_a_picture_of_too_many_pixels_is_refused_with_what_helps(
+    reader: PromptReader, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A small file can hold a picture that fills the memory."""
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 500)
+    path = tmp_path / "huge.png"
+    Image.new("1", (48, 32)).save(path)
+
+    [finding] = look([record_of(path, (48, 32))], reader, None)
+
+    assert finding.stops
+    assert "huge.png cannot be read as a picture" in finding.what
+    assert finding.remedy.startswith("make it smaller")
 
 
 def test_a_length_is_known_without_making_a_patch(
