@@ -148,6 +148,8 @@ class _Night:
         self._parents = parents
         self._asks_again = asks_again
         self._planned: dict[datetime.date, Spent] = {}
+        self._judged: dict[int, Deferral | None] = {}
+        """What the governor says by now of jobs that it put off before; the drain asks it too."""
         self.ends: dict[int, float] = {}
         """When each job is foreseen to have ended, by job."""
 
@@ -157,6 +159,11 @@ class _Night:
         At each moment the first in the order of claims that waits for nothing of its own is taken.
         """
         waiting, found = list(rows), []
+        terms = self._terms._replace(now=self._moment)
+        for put_off in waiting:
+            if put_off["defer_reason"] in governor.JUDGED:
+                ruling = governor.judge(self._look, terms, put_off, lambda: self._memory)
+                self._judged[put_off["id"]] = ruling.deferral
         while waiting and (row := self._next(waiting)) is not None:
             waiting.remove(row)
             found.append(self._step(row))
@@ -193,6 +200,11 @@ class _Night:
         begun_anew = self._asks_again and row["defer_reason"] in governor.OURS
         if row["defer_reason"] is None or begun_anew:
             return -math.inf
+        if row["id"] in self._judged:
+            judged = self._judged[row["id"]]
+            if judged is None:
+                return -math.inf
+            return math.inf if judged.until is None else judged.until
         if row["defer_reason"] == Reason.WAITING_FOR:
             ends = [self.ends.get(parent, math.inf) for parent in self._parents[row["id"]]]
             return max([row["not_before"] or -math.inf, *ends])
@@ -213,6 +225,8 @@ class _Night:
         """What the job waits for by itself."""
         if self._free_at(row) <= moment:
             return None
+        if judged := self._judged.get(row["id"]):
+            return judged
         until = row["next_eligible_at"]
         return Deferral(Reason(row["defer_reason"]), row["defer_detail"] or "", until)
 

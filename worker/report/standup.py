@@ -130,9 +130,7 @@ def build(db: Database, night: Night, now: float | None = None) -> Report:
     )
 
 
-def sentence(
-    runs: Sequence[RunLine], going: Sequence[GoingLine], spent: float, of_cap: str
-) -> str:
+def sentence(runs: Sequence[RunLine], going: Sequence[GoingLine], spent: float, of_cap: str) -> str:
     """The standup line."""
     failed = sum(run.failed for run in runs)
     parts = [f"RAN {len(runs)}"]

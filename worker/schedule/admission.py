@@ -83,6 +83,8 @@ class Admission:
         self._meter: LaneMeter | None = None
         self._stuck: Deferral | None = None
         self._free_before_gb: float | None = None
+        self._reconsidered = False
+        """Whether the jobs that were put off before were asked again."""
         self.put_off: dict[int, PutOff] = {}
         """What this drain put off, by job; the newest reason of each."""
         self.night_is_over = False
@@ -115,6 +117,11 @@ class Admission:
             return True
         self._obeyed = standing(self._db)
         self.ended_by = withheld(self._db, self._obeyed, self._clock())
+        if self.ended_by is None and not self._reconsidered:
+            self._reconsidered = True
+            with self._db.write_tx() as conn:
+                look = governor.Look(conn, self._settings.lane)
+                governor.reconsider(conn, look, self._terms(), self._memory)
         return self.ended_by is None
 
     def admit(self, skip: list[int]) -> int | None:

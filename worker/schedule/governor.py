@@ -43,6 +43,9 @@ OURS = (
 )
 """Deferrals that only this module and the arbiter write."""
 
+JUDGED = (Reason.OVER_DAILY_CAP, Reason.OOM_ENVELOPE, Reason.LANE_BIN_ABSENT)
+"""Those that `judge` comes to, which costs nothing to ask again."""
+
 AGAIN_S = 1800.0
 """Until a job that did not fit is looked at again when no policy names an interval."""
 
@@ -78,8 +81,17 @@ class Ruling(NamedTuple):
     need: Need | None
 
 
+_JUDGED_BY = (
+    job.c.id,
+    job.c.kind,
+    job.c.config,
+    job.c.config_hash,
+    job.c.result,
+    job.c.clone_of,
+)
+"""What `judge` reads of a job."""
 _NEXT = (
-    select(job.c.id, job.c.kind, job.c.config, job.c.config_hash, job.c.result, job.c.clone_of)
+    select(*_JUDGED_BY)
     .where(text(CLAIMABLE))
     .order_by(job.c.priority.desc(), job.c.rank, job.c.id)
     .limit(1)
@@ -162,6 +174,35 @@ def put_off(
     )
     announce_moved(conn, job_id)
     return True
+
+
+def reconsider(
+    conn: Connection, look: Look, terms: Terms, memory: Callable[[], Memory]
+) -> list[int]:
+    """Free the put-off jobs for which another answer is true by now, whatever changed it: a cap,
+    the price, what was spent, what jobs of their kind take, the memory. Returns their ids.
+    """
+    waiting = select(*_JUDGED_BY, job.c.defer_reason, job.c.defer_detail).where(
+        text("state = 'queued'"), job.c.defer_reason.in_(JUDGED)
+    )
+    freed = []
+    for row in conn.execute(waiting).mappings().all():
+        found = judge(look, terms, row, memory).deferral
+        if found is not None and not _changed(found, row):
+            continue
+        conn.execute(update(job).where(job.c.id == row["id"]).values(FREE))
+        announce_moved(conn, row["id"])
+        freed.append(int(row["id"]))
+    return freed
+
+
+def _changed(found: Deferral, row: RowMapping) -> bool:
+    """Whether another reason holds. How much memory is free changes all the time, and what a cap
+    has come to only when something was spent or set.
+    """
+    if found.reason != row["defer_reason"]:
+        return True
+    return found.reason == Reason.OVER_DAILY_CAP and found.detail != row["defer_detail"]
 
 
 def ask_again(conn: Connection, reasons: tuple[Reason, ...] = OURS) -> None:

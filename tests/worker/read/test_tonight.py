@@ -210,10 +210,10 @@ def test_a_night_in_which_the_clock_changes_is_planned_by_real_hours(
 
 
 @pytest.mark.parametrize("until", [None, NOON + HOUR])
-def test_what_the_governor_put_off_is_planned_when_it_is_asked_again(
+def test_what_the_governor_put_off_is_planned_by_what_it_says_now(
     db: Database, armed: Armed, queue: list[int], until: float | None
 ) -> None:
-    """At its moment, or never where only a person can help; a person's order asks at once."""
+    """The next drain asks it again: what was true when it was put off may be so no more."""
     armed()
     with db.write_tx() as conn:
         deferral = Deferral(Reason.OOM_ENVELOPE, "it needs 41 GB", until)
@@ -223,8 +223,24 @@ def test_what_the_governor_put_off_is_planned_when_it_is_asked_again(
     steps = {step.job_id: step for step in look(db).steps}
     by_hand = preview(db, NOON, lambda: ROOMY, by_hand=True)
 
-    # Half an hour and two hours are planned for the others, which stand behind it.
-    assert steps[queue[0]].starts_at == (None if until is None else NOON + 2.5 * HOUR)
-    assert (steps[queue[0]].detail is None) == (until is not None)
+    assert (steps[queue[0]].starts_at, steps[queue[0]].detail) == (NOON, None)
     assert by_hand.steps[0].job_id == queue[0]
     assert by_hand.steps[0].starts_at == NOON
+
+
+def test_what_the_cap_still_forbids_is_planned_for_the_next_day(
+    db: Database, armed: Armed, priced: Callable[..., WorkerSettings], queue: list[int]
+) -> None:
+    """With the figures of now: the price was 8 dollars when it was put off, and is 2."""
+    priced(price_usd_h=2.0)
+    armed(cap_usd=2.5)
+    charge(db, queue[1], seconds=HOUR, at=NOON, price=2.0)
+    with db.write_tx() as conn:
+        told = Deferral(Reason.OVER_DAILY_CAP, "this run is expected to cost $8.00", NOON + 99)
+        columns = columns_of(told)
+        conn.execute(update(job).where(job.c.id == queue[0]).values(columns))
+
+    step = next(step for step in look(db).steps if step.job_id == queue[0])
+
+    assert step.cost_usd == 2.0
+    assert step.starts_at == berlin("2026-06-02T00:00")

@@ -10,9 +10,10 @@ import pytest
 
 from engine.contract.run_dir import AbortReason, RunDir
 from tests.worker.holding import hold_lane
-from tests.worker.lane_rows import NOON, berlin, row_of
+from tests.worker.lane_rows import NOON, berlin, ended, row_of, succeeded
 from worker.budget import ledger
 from worker.budget.ledger import Entry
+from worker.budget.price import set_price
 from worker.db import decisions
 from worker.db.connection import Database
 from worker.drain import drain
@@ -82,6 +83,35 @@ def test_the_next_day_goes_on_with_it(
     assert same_day.attempt == 1
     done = jobs.get_job(db, number)
     assert (done.state, done.attempt) == (State.SUCCEEDED, 2)
+
+
+@pytest.mark.requirement("LN-05", "JB-09")
+@pytest.mark.parametrize("changed", ["price", "spent", "forecast"])
+def test_a_job_that_the_cap_put_off_is_asked_again_when_its_reason_may_have_changed(
+    db: Database, armed: Armed, priced: Priced, tally: Tally, changed: str
+) -> None:
+    """By the next scheduled drain, whatever changed it: it had waited for the next day."""
+    settings = priced(price_usd_h=8.0, estimate_hours=1.0)
+    armed(cap_usd=5.0)
+    ledger.spend_elsewhere(db, {"usd": 1.0}, actor="test", now=NOON)
+    number = tally(steps=1)
+    drain(settings, scheduled=True, clock=clock_from(NOON))
+    assert row_of(db, number)["defer_reason"] == Reason.OVER_DAILY_CAP
+    assert drain(settings, scheduled=True, clock=clock_from(NOON + 60)).ran == []
+
+    if changed == "price":
+        set_price(db, {"usd_h": 0.5}, actor="test", now=NOON + 120)
+    elif changed == "spent":
+        ledger.spend_elsewhere(db, {"usd": -1.0}, actor="test", now=NOON + 120)
+        set_price(db, {"usd_h": 5.0}, actor="test", now=NOON + 120)
+    else:
+        done = tally(steps=2)
+        ended(db, done, at=NOON - 86_400, seconds=2.0)
+        succeeded(db, done)
+    report = drain(settings, scheduled=True, clock=clock_from(NOON + 180))
+
+    assert [settled.job_id for settled in report.ran][:1] == [number]
+    assert jobs.get_job(db, number).state is State.SUCCEEDED
 
 
 @pytest.mark.requirement("LN-05")
