@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any
 
-from engine.rewards.text.rows import ExpectedError
+from engine.contract.golds.rows import ExpectedError
 
 Check = Callable[..., bool]
 

@@ -12,9 +12,9 @@ sorted one.
 
 from __future__ import annotations
 
+from engine.contract.golds.rows import ExpectedError, read_expected, wanted
 from engine.rewards.judgement import Reason, Verdict
 from engine.rewards.sandbox import box, code
-from engine.rewards.text.rows import ExpectedError, read_expected, wanted
 
 BOXED = True
 EACH_S = 4.0

@@ -1,7 +1,8 @@
 r"""`gsm8k_any`: pays the gold number in any usual dress; for a warm-up, not for an eval.
 
 The first of these that is there is the answer: the last `\boxed{}`, the number behind the last
-`####`, the one behind the last "answer is", the last number. No harness has it.
+`####`, the one behind the last "answer is", the last number. What is denied, asked or left open is
+not stated (`engine.rewards.text.stated`). No harness has it.
 """
 
 from __future__ import annotations
@@ -10,18 +11,24 @@ import re
 
 from engine.rewards.judgement import Verdict
 from engine.rewards.text.reading import (
+    LONGEST_TAIL,
     NUMBER,
     last_boxed,
     last_number,
-    lone_number,
     spaced_plainly,
     without_thinking,
 )
+from engine.rewards.text.stated import BLANK, CHOICE, Gold, stated
+from engine.rewards.text.written import numbers_in_digits
 from engine.rewards.verifiers.gsm8k_last_number import same_number
 
 _MARKED = [
     re.compile(rf"#### *\**{NUMBER}"),
-    re.compile(rf"answer is:? *\**{NUMBER}", re.IGNORECASE),
+    re.compile(
+        rf"answer is:? *\**(?:(?:{BLANK.strip()} +(?:but +)?)?{NUMBER}"
+        rf"|{BLANK.strip()}|{CHOICE.strip()})",
+        re.IGNORECASE,
+    ),
 ]
 
 
@@ -31,16 +38,21 @@ def verify(completion: str, expected: str) -> Verdict:
     >>> verify("\\boxed{18}", "18").reward
     1.0
     """
-    answer = _answer(spaced_plainly(without_thinking(completion)))
-    return Verdict.unparsed() if answer is None else same_number(answer, expected)
+    gold = Gold.of(expected)
+    text = without_thinking(completion)
+    end = text[-LONGEST_TAIL:]
+    left = stated(numbers_in_digits(spaced_plainly(end)), gold)
+    boxed = last_boxed(left.text)
+    if boxed is None and left.ruled_out is None and len(text) > len(end):
+        boxed = last_boxed(text)
+    if boxed is None:
+        boxed = None if left.leaves_open else _in_prose(left.text)
+    return same_number(boxed, gold, left)
 
 
-def _answer(text: str) -> str | None:
-    boxed = last_boxed(text)
-    if boxed is not None:
-        return lone_number(boxed) or boxed
+def _in_prose(text: str) -> str | None:
     for pattern in _MARKED:
-        found = pattern.findall(text)
+        found = list(pattern.finditer(text))
         if found:
-            return str(found[-1])
+            return found[-1][1] or last_number(text[found[-1].end() :])
     return last_number(text)

@@ -1,13 +1,22 @@
-"""`gsm8k_last_number`: pays when the value of the last number equals the gold's.
+"""`gsm8k_last_number`: pays when the value of the last number stated equals the gold's.
 
-No harness has it: compared are values, so `$1,800.00` is 1800, and Unicode digits and minus
-signs are read. What it shares with them is the danger: any trailing number is the answer.
+No harness has it: compared are values in any spelling (`engine.contract.golds.quantity`), and what
+is denied, asked or left open is not stated (`engine.rewards.text.stated`). What it shares with the
+harnesses is the danger: any trailing number is the answer.
 """
 
 from __future__ import annotations
 
+from engine.contract.golds.quantity import read
 from engine.rewards.judgement import Verdict
-from engine.rewards.text.reading import last_number, number, without_thinking
+from engine.rewards.text.reading import (
+    LONGEST_TAIL,
+    last_number,
+    spaced_plainly,
+    without_thinking,
+)
+from engine.rewards.text.stated import Gold, Stated, stated
+from engine.rewards.text.written import numbers_in_digits
 
 
 def verify(completion: str, expected: str) -> Verdict:
@@ -16,16 +25,17 @@ def verify(completion: str, expected: str) -> Verdict:
     >>> verify("He pays $18.00 in all.", "18").reward
     1.0
     """
-    answer = last_number(without_thinking(completion))
-    if answer is None:
-        return Verdict.unparsed()
-    return same_number(answer, expected)
+    gold = Gold.of(expected)
+    end = spaced_plainly(without_thinking(completion)[-LONGEST_TAIL:])
+    left = stated(numbers_in_digits(end), gold)
+    answer = None if left.leaves_open else last_number(left.text)
+    return same_number(answer, gold, left)
 
 
-def same_number(answer: str, expected: str) -> Verdict:
+def same_number(answer: str | None, gold: Gold, left: Stated) -> Verdict:
     """Compares values; a gold that is no number is compared as text."""
-    gold = expected.rpartition("#### ")[2].strip()
-    value, gold_value = number(answer), number(gold)
-    if gold_value is None:
-        return Verdict.of(answer.strip() == gold, answer)
-    return Verdict.unparsed(answer) if value is None else Verdict.of(value == gold_value, answer)
+    if answer is None:
+        return Verdict.of(False, left.ruled_out) if left.ruled_out else Verdict.unparsed()
+    if gold.quantity is not None and read(answer) is None:
+        return Verdict.unparsed(answer)
+    return Verdict.of(gold.is_named_by(answer), answer)

@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import re
 
+from engine.contract.golds.rows import read_expected, wanted
 from engine.rewards.judgement import Verdict
 from engine.rewards.sandbox import code
 from engine.rewards.text.reading import without_thinking
-from engine.rewards.text.rows import read_expected, wanted
 
 BOXED = True
 

@@ -8,10 +8,10 @@ response. Keywords are patterns and a pattern may not end: it runs in the pool.
 
 from __future__ import annotations
 
+from engine.contract.golds.rows import ExpectedError, read_expected, refused, texts, wanted
 from engine.rewards.judgement import Reason, Verdict
 from engine.rewards.text.ifeval_checks import follows
 from engine.rewards.text.reading import without_thinking
-from engine.rewards.text.rows import ExpectedError, read_expected, refused, texts, wanted
 
 POOLED = True
 WARM_UP = (

@@ -19,10 +19,10 @@ from jsonschema import Draft202012Validator, SchemaError
 from referencing import Registry
 from referencing.exceptions import Unresolvable
 
+from engine.contract.golds.rows import ExpectedError, read_expected, refused
 from engine.rewards.judgement import Verdict
 from engine.rewards.text.fences import fenced
 from engine.rewards.text.reading import without_thinking
-from engine.rewards.text.rows import ExpectedError, read_expected, refused
 
 POOLED = True
 WARM_UP = ("{}", '{"schema": {}}')

@@ -10,9 +10,9 @@ builtin or `os._exit(0)` earn nothing, and changes a program makes to its argume
 
 from __future__ import annotations
 
+from engine.contract.golds.rows import read_expected, texts, wanted
 from engine.rewards.judgement import Verdict
 from engine.rewards.sandbox import code
-from engine.rewards.text.rows import read_expected, texts, wanted
 
 BOXED = True
 

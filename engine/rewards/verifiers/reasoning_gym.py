@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import re
 
+from engine.contract.golds.rows import read_expected, wanted
 from engine.rewards.judgement import Verdict
 from engine.rewards.text.reading import LONGEST_TAIL, without_thinking
-from engine.rewards.text.rows import read_expected, wanted
 
 POOLED = True
 WARM_UP = (

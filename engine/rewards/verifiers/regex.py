@@ -10,8 +10,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from engine.contract.golds.rows import ExpectedError, read_expected, refused, wanted
 from engine.rewards.judgement import Verdict
-from engine.rewards.text.rows import ExpectedError, read_expected, refused, wanted
 
 POOLED = True
 WARM_UP = ("a", "a")

@@ -19,6 +19,7 @@ import nltk
 import pytest
 
 from engine.contract.errors import RLLoopError
+from engine.contract.golds.rows import ExpectedError
 from engine.contract.sources.questions import DataConfig, read_rows
 from engine.contract.verifiers import verifier_names, verifier_problem
 from engine.rewards.adapter import Pooled, Reason, RewardAdapter, Verdict, Verifier, load_verifier
@@ -26,7 +27,6 @@ from engine.rewards.sandbox import box
 from engine.rewards.sandbox.code import program
 from engine.rewards.text.fences import fenced
 from engine.rewards.text.ifeval_checks import follows, language_of, sentences
-from engine.rewards.text.rows import ExpectedError
 from engine.rewards.verifiers import gsm8k_any, gsm8k_last_number, ifeval, json_schema, math, regex
 from engine.rewards.verifiers.format import SHAPES
 from engine.rewards.workers.pool import Pool, Question
@@ -55,14 +55,17 @@ def test_every_verifier_shows_an_example_that_runs(name: str) -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        *(f"text.{n}" for n in ("reading", "minerva", "hendrycks", "rows", "fences")),
-        "sandbox.code",
-        "judgement",
+        *(f"rewards.text.{n}" for n in ("reading", "minerva", "hendrycks", "fences")),
+        *(f"rewards.text.{n}" for n in ("stated", "written")),
+        "rewards.sandbox.code",
+        "rewards.judgement",
+        "contract.golds.quantity",
+        "contract.golds.rows",
     ],
 )
 def test_every_example_of_a_reader_is_true(name: str) -> None:
     """What the docstrings show is what the functions do."""
-    result = doctest.testmod(importlib.import_module(f"engine.rewards.{name}"))
+    result = doctest.testmod(importlib.import_module(f"engine.{name}"))
 
     assert (result.failed, result.attempted > 0) == (0, True)
 
@@ -179,12 +182,13 @@ def test_an_answer_that_is_the_gold_itself_asks_no_worker(
         return ask(questions)
 
     monkeypatch.setattr(quick_pool, "ask", listen)
-    pairs = [(rf"so $\boxed{{{answer}}}$", r"\frac{1}{2}") for answer in (r"\frac{1}{2}", "0.5")]
+    answers = (r"\frac{1}{2}", "0.5", r"\frac{x}{2x}")
+    pairs = [(rf"so $\boxed{{{answer}}}$", r"\frac{1}{2}") for answer in answers]
 
     verdicts = Pooled("math", math.quick, quick_pool).many(pairs)
 
-    assert [verdict.reward for verdict in verdicts] == [1.0, 1.0]
-    assert [question.completion for question in asked] == [pairs[1][0]]
+    assert [verdict.reward for verdict in verdicts] == [1.0, 1.0, 1.0]
+    assert [question.completion for question in asked] == [pairs[2][0]]
 
 
 @pytest.mark.requirement("EX-05")
