@@ -20,11 +20,18 @@ MEMORY_CHANCES = 1
 DISK_PAUSE_S = 300.0
 """Seconds until a job that found the disk full is tried again."""
 
+TRIES = 3
+"""How often in a row a job may fail to begin before it is given up."""
+
+BEGIN_PAUSE_S = 300.0
+"""Seconds until a job that could not begin is tried again."""
+
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
 _LATER = frozenset({AbortReason.BUDGET, AbortReason.WINDOW})
 _RESUMED = frozenset({AbortReason.REQUEUE, AbortReason.SIGTERM, AbortReason.SILENT, *_LATER})
 
 MEMORY, LOST, SILENT, DISK_FULL = "MEMORY", "LOST", "SILENT", "DISK_FULL"
+CANNOT_BEGIN = "CANNOT_BEGIN"
 
 
 @dataclass(frozen=True)
@@ -106,14 +113,32 @@ def settle_unreadable(error: Exception) -> Verdict:
     return Verdict(State.FAILED, "its files cannot be read", "NO_RESULT", str(error))
 
 
+def full_error(error: OSError) -> bool:
+    """Whether it says that a disk, or a user's share of it, is full."""
+    return error.errno in _NO_ROOM
+
+
 def no_run_directory(error: OSError, now: float) -> Verdict:
     """The attempt's directory could not be made; a full disk is looked at again after a while."""
     why = f"no run directory: {error.strerror}"
-    if error.errno not in _NO_ROOM:
+    if not full_error(error):
         return Verdict(State.QUEUED, why, later=True, ended=why)
     detail = "there is no room for its run directory; make room, or wait for the next look"
     full = Deferral(Reason.DISK_FULL, detail, now + DISK_PAUSE_S)
     return Verdict(State.QUEUED, why, later=True, deferral=full, ended=why)
+
+
+def cannot_begin(what: str, before: int, now: float) -> Verdict:
+    """Something of this job alone is in its way; `before`: how often in a row it was already."""
+    why = f"it could not begin: {what}"
+    if before + 1 >= TRIES:
+        error = f"{what}; it was tried {before + 1} times; mend that, then try the job again"
+        return Verdict(State.FAILED, why, CANNOT_BEGIN, error)
+    detail = f"{what}; try {before + 1} of {TRIES}"
+    again = Deferral(Reason.CANNOT_BEGIN, detail, now + BEGIN_PAUSE_S)
+    return Verdict(
+        State.QUEUED, why, interrupted=CANNOT_BEGIN, later=True, deferral=again, ended=why
+    )
 
 
 def _out_of_room(ending: Ending, now: float) -> Verdict:

@@ -10,13 +10,15 @@ from __future__ import annotations
 import contextlib
 import errno
 import hashlib
+import itertools
 import logging
 import os
+import tempfile
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from pydantic import BaseModel
 from sqlalchemy import select, update
@@ -29,13 +31,24 @@ from worker.attempt.disk import full_disk
 from worker.attempt.ingest import Ingest, UnreadableEventsError
 from worker.attempt.provenance import note_provenance
 from worker.attempt.runner.base import Engine, EngineStartError, Exit, Runner
-from worker.attempt.settlement import Ending, Verdict, no_run_directory, settle, settle_unreadable
+from worker.attempt.settlement import (
+    CANNOT_BEGIN,
+    TRIES,
+    Ending,
+    Verdict,
+    cannot_begin,
+    full_error,
+    no_run_directory,
+    settle,
+    settle_unreadable,
+)
 from worker.attempt.silence import PATIENCE, Silence
 from worker.attempt.writing import Settled, actor, write_verdict
 from worker.db.connection import DatabaseError
+from worker.db.dialects import Unreadable
 from worker.db.numbers import set_aside
-from worker.db.tables import job
-from worker.lane.lease import BEAT_PATIENCE_S, Lease
+from worker.db.tables import attempt, job
+from worker.lane.lease import BEAT_PATIENCE_S, Lease, LeaseLostError
 from worker.memory.guard import WatchdogError
 from worker.memory.trace import note_on_lineage
 from worker.queue.states import State, note
@@ -86,20 +99,27 @@ class Supervisor:
         self._silence = Silence(settings.silence_s, settings.silence_least_s)
 
     def run(self) -> Settled:
-        """Raises LeaseLostError when the lane was taken over; and, the job queued again,
-        RunDirectoryError, WatchdogError, EngineStartError.
+        """Raises LeaseLostError when the lane was taken over; and, the job queued again, what
+        keeps every job from running: RunDirectoryError, WatchdogError, EngineStartError.
         """
         try:
             self._prepare()
         except ConfigError as error:
             why = "its config does not hold any more"
             return self._settle(Verdict(State.FAILED, why, "CONFIG", str(error)))
+        except (LeaseLostError, DatabaseError):
+            raise
         except OSError as error:
+            if not full_error(error) and self._others_can_begin():
+                return self._cannot_begin(_in_words(error, self._run.root))
             self._settle(no_run_directory(error, time.time()))
             raise RunDirectoryError(
                 f"{self._attempt.root}: {error.strerror}; make room or set NIGHTLANE_DATA_DIR, "
                 f"job {self._claim.job_id} is queued"
             ) from error
+        except Exception as error:  # noqa: BLE001 - whatever a row or a kind holds, the queue goes on
+            _LOG.exception("job %d", self._claim.job_id)
+            return self._cannot_begin(f"{type(error).__name__}: {error}"[:500])
         try:
             return self._settle(settle(self._supervise(), time.time()))
         except UnreadableEventsError as error:
@@ -135,6 +155,27 @@ class Supervisor:
         write_json(self._attempt.job_file, job_file.model_dump(mode="json"))
         note_provenance(self._attempt)
 
+    def _others_can_begin(self) -> bool:
+        """Whether it is this job's directory alone that cannot be made."""
+        try:
+            with tempfile.TemporaryDirectory(prefix=".probe-", dir=self._settings.runs_dir):
+                return True
+        except OSError:
+            return False
+
+    def _cannot_begin(self, what: str) -> Settled:
+        """Put aside for a while, or for good; the drain goes on with the next job."""
+        newest = (
+            select(attempt.c.cause)
+            .where(attempt.c.job_id == self._claim.job_id)
+            .order_by(attempt.c.n.desc())
+            .limit(TRIES)
+        )
+        with self._db.read() as conn:
+            causes = conn.execute(newest).scalars().all()
+        before = len(list(itertools.takewhile(lambda cause: cause == CANNOT_BEGIN, causes)))
+        return self._settle(cannot_begin(what, before, time.time()))
+
     def _find_room(self) -> None:
         """No engine is started that could only crash. Raises OSError."""
         runs = self._settings.runs_dir
@@ -143,7 +184,16 @@ class Supervisor:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(runs))
 
     def _validated(self) -> BaseModel:
-        """To read a long corpus can take longer than a lease lasts: the heart beats on."""
+        """To read a long corpus can take longer than a lease lasts: the heart beats on.
+
+        Raises ConfigError, also for a row whose config is none.
+        """
+        config: Any = self._claim.config
+        if not isinstance(config, dict) or isinstance(config, Unreadable):
+            problem = "cannot be read in the job's row"
+            why = config.why if isinstance(config, Unreadable) else f"it is {config!r}"
+            remedy = f"the row is damaged ({why}); enqueue the job again"
+            raise ConfigError([ConfigProblem("config", None, problem, remedy)])
         with ThreadPoolExecutor(1, "validate") as pool:
             found = pool.submit(validate, self._claim.kind, self._claim.config)
             while not wait([found], self._settings.poll_s).done:
@@ -188,8 +238,11 @@ class Supervisor:
     def _supervise(self) -> Ending:
         """Run the engine to its end, whichever; nothing that it started is left."""
         # Before the start: the new engine may cut off and write anew what a power cut tore.
-        self._silence.learn(usable(self._run.events))
-        ingest = Ingest(self._lease, self._claim.job_id, self._run, self._silence.heard)
+        try:
+            self._silence.learn(usable(self._run.events))
+            ingest = Ingest(self._lease, self._claim.job_id, self._run, self._silence.heard)
+        except OSError as error:
+            raise UnreadableEventsError(self._run.events, error) from error
         engine = self._runner.start(self._run, self._claim.attempt)
         try:
             self._record(engine)
@@ -327,6 +380,16 @@ class Supervisor:
                     raise
                 self._lease.outage.bear(error)
             time.sleep(self._settings.poll_s)
+
+
+def _in_words(error: OSError, place: Path) -> str:
+    """Which file, and what to do; an error without a path is of the place."""
+    named = Path(error.filename or place)
+    in_the_way = (path for path in named.parents if path.exists() and not path.is_dir())
+    if (file := next(in_the_way, None)) is not None:
+        return f"{file} is a file where a directory must be; move it away"
+    what = error.strerror or type(error).__name__
+    return f"{named}: {what}; move it away or make it writable for this user"
 
 
 def last_line(log: Path) -> str:

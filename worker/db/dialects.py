@@ -145,12 +145,26 @@ def _document(value: object) -> str:
         return json.dumps(value)  # half of a surrogate pair, which it writes as an escape
 
 
+class Unreadable(dict[str, Any]):
+    """A column whose JSON cannot be read: empty, so that one broken row stops no page and no queue.
+
+    Who would act on what stands in it asks for this type first.
+    """
+
+    def __init__(self, why: str) -> None:
+        super().__init__()
+        self.why = why
+
+
 def _parsed(document: str | bytes) -> Any:
     """The way back, as quick."""
     try:
         return from_json(document)
     except ValueError:
-        return json.loads(document)  # such an escape
+        try:
+            return json.loads(document)  # such an escape
+        except ValueError as error:
+            return Unreadable(str(error))
 
 
 def readers_wait(conn: Connection) -> bool:

@@ -27,6 +27,7 @@ class Reason(StrEnum):
     NOT_BEFORE = "NOT_BEFORE"
     WAITING_FOR = "WAITING_FOR"
     DISK_FULL = "DISK_FULL"
+    CANNOT_BEGIN = "CANNOT_BEGIN"
     PAUSED = "PAUSED"
     LANE_BUSY = "LANE_BUSY"
     NO_LANE = "NO_LANE"
@@ -53,6 +54,7 @@ _MEANINGS = {
     Reason.NOT_BEFORE: "its start time has not come",
     Reason.WAITING_FOR: "jobs that it runs after have not ended",
     Reason.DISK_FULL: "there was no room for its run directory",
+    Reason.CANNOT_BEGIN: "something of its own kept it from beginning",
     Reason.PAUSED: "somebody paused the queue",
     Reason.LANE_BUSY: "the lane runs another job",
     Reason.NO_LANE: "the lane's accelerator is not in this machine",
@@ -69,6 +71,7 @@ _OF_ONE_JOB = frozenset(
         Reason.NOT_BEFORE,
         Reason.WAITING_FOR,
         Reason.DISK_FULL,
+        Reason.CANNOT_BEGIN,
         Reason.OVER_DAILY_CAP,
         Reason.OOM_ENVELOPE,
         Reason.LANE_BIN_ABSENT,

@@ -17,20 +17,25 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
-from sqlalchemy import select
+from sqlalchemy import select, text
 
 from engine.contract.known import real
 from worker.attempt.ingest import SILENT_SINCE
 from worker.db import dialects
 from worker.db.connection import Database, DatabaseError, open_database, shown, url_of
-from worker.db.tables import job, lane
+from worker.db.tables import DEFERRED, job, lane
 from worker.lane.machine_lock import keeper_elsewhere
 from worker.lane.process_id import ProcessIdentity
+from worker.queue.deferral import Reason
 from worker.queue.states import State
 from worker.settings import WorkerSettings
 
 ROOM_GB = 5.0
 """Free disk under which a night's checkpoints may not fit."""
+
+
+_FAILED_LOOKED_AT = 100
+"""Newest failed jobs among which those that could not begin are looked for."""
 
 
 class Level(StrEnum):
@@ -146,7 +151,7 @@ def _database(settings: WorkerSettings) -> list[Finding]:
     if dialects.is_sqlite(url) and not Path(str(url.database)).exists():
         return [_found("database", Level.OK, f"{shown(settings)} (not made yet)")]
     with closing(open_database(settings)) as db:
-        return [_integrity(db), _lane(db), *_stale(db), *_silent(db)]
+        return [_integrity(db), _lane(db), *_stale(db), *_silent(db), *_put_aside(db)]
 
 
 def _integrity(db: Database) -> Finding:
@@ -220,6 +225,29 @@ def _silent(db: Database) -> Iterator[Finding]:
                 f"cockpit requeue {row.id}"
             )
             yield _found("silent job", Level.RISK, detail)
+
+
+def _put_aside(db: Database) -> Iterator[Finding]:
+    """Jobs that cannot begin, and those that were given up for it."""
+    waiting = select(job.c.id, job.c.defer_detail.label("why")).where(
+        text(DEFERRED), job.c.defer_reason == Reason.CANNOT_BEGIN
+    )
+    newest = (
+        select(job.c.id)
+        .where(job.c.state == State.FAILED)
+        .order_by(job.c.id.desc())
+        .limit(_FAILED_LOOKED_AT)
+    )
+    given_up = select(job.c.id, job.c.error.label("why")).where(
+        job.c.id.in_(newest), job.c.cause == Reason.CANNOT_BEGIN
+    )
+    with db.read() as conn:
+        for row in conn.execute(waiting).all():
+            detail = f"job {row.id} cannot begin: {row.why}"
+            yield _found("job put aside", Level.RISK, detail)
+        for row in conn.execute(given_up).all():
+            detail = f"job {row.id} could not begin: {row.why}: cockpit retry {row.id}"
+            yield _found("job put aside", Level.RISK, detail)
 
 
 def _programs() -> Iterator[Finding]:

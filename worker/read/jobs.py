@@ -326,6 +326,8 @@ def _job_views(
         JobView.model_validate(
             {
                 **row,
+                "config": _mapping(row["config"]),
+                "result": _mapping(row["result"]),
                 "after": [one.parent_id for one in parents.get(row["id"], ())],
                 "if_parent_fails": next(
                     (one.if_failed for one in parents.get(row["id"], ())), None
@@ -340,6 +342,11 @@ def _job_views(
         )
         for row in rows
     ]
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    """Of a damaged row nothing is known; the other rows of the page are."""
+    return value if isinstance(value, dict) else {}
 
 
 def tags_of(conn: Connection, ids: Sequence[int]) -> Mapping[int, tuple[str, ...]]:

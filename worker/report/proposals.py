@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict
 
 from engine.contract.rl.shares import heldout_frac_for, rows_for
 from worker.attempt.fruitless import NO_PROGRESS
+from worker.attempt.settlement import CANNOT_BEGIN
 from worker.db.decisions import DEFER, DecisionView
 from worker.queue.deferral import Reason
 from worker.queue.states import State
@@ -74,7 +75,7 @@ SMALLER: Rule = {
     name: lambda size: size // 2 if isinstance(size, int) and size > 1 else None
     for name in ("micro_batch", "rollout_batch", "custom.extra.rollout_matching.decode_batch_size")
 }
-SAYS_IT_ALL = frozenset({NO_PROGRESS})
+SAYS_IT_ALL = frozenset({NO_PROGRESS, CANNOT_BEGIN})
 """Failures whose error says what to do."""
 SLOWER: Rule = {
     name: lambda rate: rate / 2 if isinstance(rate, float) and rate > 0 else None

@@ -17,7 +17,9 @@ from types import TracebackType
 from typing import NamedTuple, Self
 
 from sqlalchemy import Connection, RowMapping, select, text
+from sqlalchemy.exc import SQLAlchemyError
 
+from engine.contract.errors import NightlaneError
 from engine.contract.run_dir import Abort, AbortReason
 from worker.attempt.writing import Settled, actor
 from worker.budget import ledger
@@ -95,7 +97,7 @@ class Admission:
     def __enter__(self) -> Self:
         if not self._scheduled:
             with self._db.write_tx() as conn:
-                governor.ask_again(conn)
+                governor.ask_again(conn, (*governor.OURS, Reason.CANNOT_BEGIN))
         return self
 
     def __exit__(
@@ -231,8 +233,14 @@ class Admission:
         return Terms(self._settings, self._obeyed, self._clock())
 
     def _judge(self, conn: Connection, candidate: RowMapping) -> Ruling:
-        look = governor.Look(conn, self._settings.lane)
-        return governor.judge(look, self._terms(), candidate, self._memory)
+        look, terms = governor.Look(conn, self._settings.lane), self._terms()
+        try:
+            return governor.judge(look, terms, candidate, self._memory)
+        except (NightlaneError, SQLAlchemyError):
+            raise
+        except Exception:  # noqa: BLE001 - a row or a kind that breaks fails by name as it begins
+            _LOG.exception("job %d cannot be judged", candidate["id"])
+            return governor.unjudged(terms)
 
     def _memory(self) -> Memory:
         return memory_of(self._db)

@@ -147,6 +147,12 @@ def judge(
     return Ruling(deferral, numbers, took, need)
 
 
+def unjudged(terms: Terms) -> Ruling:
+    """For a job of which nothing can be known before it begins."""
+    seconds = terms.settings.estimate_hours * SECONDS_PER_HOUR
+    return Ruling(None, {}, Expected(seconds, "guess", 0), None)
+
+
 def put_off(
     conn: Connection,
     lane: str,
