@@ -23,7 +23,8 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -125,6 +126,10 @@ class RunDir:
     @property
     def inputs(self) -> Path:
         return self.root / "inputs.json"
+
+    @property
+    def today(self) -> Path:
+        return self.root / "today.json"
 
     @property
     def rollouts(self) -> Path:
@@ -264,6 +269,18 @@ def write_atomic(path: Path, data: bytes) -> None:
 def write_json(path: Path, value: Any) -> None:
     """`write_atomic` for a JSON document."""
     write_atomic(path, (json.dumps(value, indent=1, ensure_ascii=False) + "\n").encode())
+
+
+def write_once(path: Path, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """What the JSON document at `path` says, made by whoever asks first; of several, by one."""
+    if not path.exists():
+        temporary = path.with_name(f".{path.name}.{os.getpid()}")
+        write_json(temporary, make())
+        with suppress(FileExistsError):
+            os.link(temporary, path)
+        temporary.unlink()
+    found: dict[str, Any] = json.loads(path.read_bytes())
+    return found
 
 
 def fsync_directory(path: Path) -> None:

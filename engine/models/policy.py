@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,9 @@ from transformers.utils import logging as transformers_logging
 from engine.contract.errors import RLLoopError
 from engine.models import lora, tiny
 from engine.models import precision as precisions
+from engine.models.chat import ChatTemplate
 from engine.models.precision import Precision
+from engine.models.text import TextCodec
 from engine.models.vocabulary import readable
 
 WEIGHTS = "model.safetensors"
@@ -38,6 +41,12 @@ class Policy:
     eos_ids: frozenset[int]
     """Each of them ends a completion."""
     version: int = 0
+    chat: ChatTemplate | None = None
+    """What its prompts are written with; None for prompts without a template."""
+    lead: str = ""
+    """White space that the chat template writes in front of an answer."""
+    added_end: str | None = None
+    """The chat template's end of a turn, where the model's own ends do not have it."""
     precision: Precision = "fp32"
     """Of the matrix products; what trains stays fp32."""
 
@@ -65,24 +74,48 @@ class Policy:
         """What training changes, by name; shared weights once."""
         return {name: p for name, p in self.model.named_parameters() if p.requires_grad}
 
+    @cached_property
+    def codec(self) -> TextCodec:
+        return TextCodec(self.tokenizer, self.chat.around_turns if self.chat else ())
+
     def encode(self, prompt: str) -> tuple[int, ...]:
-        """Prompt ids as the tokenizer makes them by default."""
-        ids: Sequence[int] = self.tokenizer(prompt)["input_ids"]
+        """Ids of a bare prompt, with what the tokenizer puts in front of a text."""
+        ids = self.codec.encode(self.codec.hide(prompt), begins=True)
         return tuple(readable(ids, self.known_tokens, self.tokenizer))
 
-    def encode_answer(self, answer: str) -> tuple[int, ...]:
-        """Ids of a text that continues a prompt, with the end token behind it."""
-        ids: Sequence[int] = self.tokenizer(answer, add_special_tokens=False)["input_ids"]
-        own = self.tokenizer.eos_token_id
-        whole = (*ids, min(self.eos_ids) if own is None else own)
-        return tuple(readable(whole, self.known_tokens, self.tokenizer))
+    def encode_answer(self, answer: str, before: Sequence[int] = ()) -> tuple[int, ...]:
+        """Ids of a text that continues the prompt `before`, with the end token behind it."""
+        ids = self.codec.encode_after(before, self.lead + answer)
+        return tuple(readable([*ids, self.end_id], self.known_tokens, self.tokenizer))
 
-    def decode(self, completion_ids: Sequence[int]) -> str:
-        """Text of a completion without its end token."""
+    @property
+    def end_id(self) -> int:
+        """The end that an answer is taught with: that of the chat template in use comes first."""
+        if self.chat is not None and self.chat.turn.end is not None:
+            return int(self.tokenizer.convert_tokens_to_ids(self.chat.turn.end))  # type: ignore[arg-type]
+        own = self.tokenizer.eos_token_id
+        return min(self.eos_ids) if own is None else int(own)
+
+    def decode(self, completion_ids: Sequence[int], before: Sequence[int] = ()) -> str:
+        """Text of a completion of the prompt `before`, without the end tokens at its end."""
+        ends = {*self.eos_ids, self.tokenizer.pad_token_id}
         ids = list(completion_ids)
-        if ids and ids[-1] in self.eos_ids:
+        while ids and ids[-1] in ends:
             ids.pop()
-        return str(self.tokenizer.decode(ids, skip_special_tokens=True))
+        return self.codec.continuation(before, ids)
+
+    def speak(self, chat: ChatTemplate, *, prefixed: bool = False) -> None:
+        """Take up the chat template that the prompts are written with: its turn's end is an end.
+
+        `prefixed`: the beginning of each answer stands in the prompt. A checkpoint is saved with
+        that end, so that a server ends there too.
+        """
+        self.chat, self.lead = chat, "" if prefixed else chat.turn.lead
+        self.__dict__.pop("codec", None)
+        if chat.turn.end is not None and self.end_id not in self.eos_ids:
+            self.added_end = chat.turn.end
+            self.eos_ids |= {self.end_id}
+            self.model.generation_config.eos_token_id = sorted(self.eos_ids)
 
     def save(self, folder: Path) -> None:
         """A plain Hugging Face folder `model` inside `folder`, or a PEFT one `adapter`."""

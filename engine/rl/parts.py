@@ -5,7 +5,7 @@ Whoever wires them decides where the policy's weights come from.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Literal, NamedTuple
 
 from engine.contract.errors import RLLoopError
@@ -15,6 +15,7 @@ from engine.data.rows import Question
 from engine.data.split import Split, freeze
 from engine.evaluate.gate import Gate
 from engine.models import lora, precision
+from engine.models.chat import ChatTemplate, Clock, local_now
 from engine.models.policy import Policy, Snapshot, build
 from engine.rewards.adapter import RewardAdapter, scheduled_reward
 from engine.rl.trainer import Trainer
@@ -29,9 +30,16 @@ from engine.sampling.vllm.sampler import VLLMServerSampler
 Purpose = Literal["train", "heldout"]
 
 
-def build_policy(config: RLRunConfig) -> Policy:
-    """The base, with an adapter when only that is tuned. Raises RLLoopError."""
+def build_policy(config: RLRunConfig, clock: Clock = local_now) -> Policy:
+    """The base, with an adapter when only that is tuned. Raises RLLoopError.
+
+    With a chat template asked for, the end of its turns is an end of the policy's completions.
+    """
     policy = build(config.base, config.seed)
+    prompting = config.prompting
+    if not prompting.skip_chat_template and policy.tokenizer.chat_template:
+        chat = ChatTemplate(policy.tokenizer, prompting.template_variables, clock)
+        policy.speak(chat, prefixed=bool(prompting.assistant_prefix))
     if config.tuning != "full":
         policy.model = _adapted(config, policy)
     policy.precision = config.optim.precision
@@ -60,7 +68,8 @@ def build_prompts(
     Raises RLLoopError for a chat template that the tokenizer does not have.
     """
     examples = fading_examples(shown, config.format, config.max_steps)
-    return PromptBuilder(policy.tokenizer, config.prompting, examples, policy.known_tokens)
+    clock = policy.chat.clock if policy.chat else local_now
+    return PromptBuilder(policy.tokenizer, config.prompting, examples, policy.known_tokens, clock)
 
 
 class Prompts(NamedTuple):
@@ -89,8 +98,51 @@ def build_run_prompts(
         training_lengths=training.lengths,
         warn=attempt.warn,
     )
+    for code, text in what_is_read(heldout, policy, config, split):
+        attempt.note(code, text)
     freeze(split, attempt.run.split)
     return Prompts(split, heldout, training)
+
+
+def dated(policy: Policy) -> dict[str, str]:
+    """For the run card: the date that its prompts say, where they say one."""
+    chat = policy.chat
+    return {"prompt_date": chat.clock().isoformat()} if chat and chat.is_dated else {}
+
+
+def what_is_read(
+    prompts: PromptBuilder, policy: Policy, config: RLRunConfig, split: Split
+) -> Iterator[tuple[str, str]]:
+    """(code, sentence) of what a person might not expect of the prompts and their ends.
+
+    Raises RLLoopError for a row with text that cannot be told from a control token.
+    """
+    chat = policy.chat
+    if chat is not None and chat.is_dated:
+        today = f"{chat.clock():%Y-%m-%d %H:%M}"
+        yield "PROMPT_DATE", f"the chat template writes the date: {today} in every attempt"
+    if policy.added_end is not None:
+        yield (
+            "TURN_END",
+            f"the chat template ends a turn with {policy.added_end!r}, which is not among the "
+            "model's end tokens: it ends a completion too, and a warm-up teaches it",
+        )
+    rows = [*split.train, *split.select, *split.report]
+    held = [(row.id, tokens) for row in rows for tokens in [prompts.held(row)] if tokens]
+    if held:
+        row, tokens = held[0]
+        yield (
+            "PLAIN_TEXT",
+            f"{len(held)} of {len(rows)} rows hold the characters of control tokens, the first "
+            f"{tokens[0]!r} in row {row!r}: they are read as plain text",
+        )
+    spelled = prompts.codec.held(config.prompting.system_prompt)
+    if spelled:
+        yield (
+            "PLAIN_TEXT",
+            f"prompting.system_prompt holds the characters of the control token {spelled[0]!r}: "
+            "they are read as plain text; question_format and assistant_prefix may hold tokens",
+        )
 
 
 def build_sampler(

@@ -1,8 +1,7 @@
 """`rl_run`, from its first weight to its report: builds the real parts and runs the loop.
 
-Order matters: the split stands before anything trains, the step-0 policy (after the warm-up) is
-checkpoint, KL reference and baseline at once, and the `report` rows are looked at after the last
-gate only.
+Order matters: the split stands first; the step-0 policy (after the warm-up) is checkpoint, KL
+reference and baseline at once; `report` rows are looked at after the last gate only.
 """
 
 from __future__ import annotations
@@ -69,7 +68,8 @@ class _Run:
         )
         for caution in cautions(config):
             attempt.warn("CAUTION", caution.line())
-        self.policy, self.reward = parts.build_policy(config), parts.build_reward(config)
+        self.policy = parts.build_policy(config, attempt.now)
+        self.reward = parts.build_reward(config)
         self.prompts = parts.build_run_prompts(attempt, config, self.policy, split)
         self.lane = serving.build_lane(attempt, config, self.policy, self.prompts)
         self.gate = parts.build_gate(config, self.policy, self.reward, self.lane)
@@ -116,7 +116,7 @@ class _Run:
             resumed=self.resumed,
             keep=self.config.keep_checkpoints,
             facts={"warmup": self.warmup, "serving": self.served},
-            card={"serving": self.served},
+            card={"serving": self.served, **parts.dated(self.policy)},
         )
         return LoopRecorder(common, self.trace, self.config, save=trainer.save)
 

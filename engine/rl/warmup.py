@@ -34,7 +34,7 @@ from engine.run.warmup import Listener, SFTSchedule, WarmupCache, teach
 from engine.sampling.base import Rollout
 from engine.sampling.prompts import demonstration
 
-_RECIPE_VERSION = 3
+_RECIPE_VERSION = 4
 """Raised when this file changes what it produces, so that old cache entries no longer match."""
 
 
@@ -89,15 +89,19 @@ Base and `adapter_init` count too, by what stands at their paths."""
 
 
 def recipe_hash(
-    config: RLRunConfig, split: Split, content: Callable[[str | None], str | None]
+    config: RLRunConfig,
+    split: Split,
+    content: Callable[[str | None], str | None],
+    probe: str = "",
 ) -> str:
     """Whatever the weights of step 0 depend on, as a name.
 
-    `content` names what stands at a path: a model that was written over is another one.
+    `content` names what stands at a path: a model that was written over is another one. `probe` is
+    a prompt as this run writes it: its chat template may say what day it is.
     """
     settings = config.model_dump(include=_RECIPE)
     begins = [content(config.base), content(config.adapter_init)]
-    recipe = [_RECIPE_VERSION, split.hash, split.solutions_hash, begins, settings]
+    recipe = [_RECIPE_VERSION, split.hash, split.solutions_hash, begins, settings, probe]
     return hashlib.sha256(json.dumps(recipe, sort_keys=True).encode()).hexdigest()[:24]
 
 
@@ -139,7 +143,8 @@ def warm_up(
     began = time.monotonic()
     with attempt.warming_up():
         split, encode = prompts.split, prompts.heldout
-        name = recipe_hash(config, split, attempt.content)
+        probe = "" if policy.chat is None else policy.chat.dated_probe
+        name = recipe_hash(config, split, attempt.content, probe)
         cache = WarmupCache(
             Path(attempt.job.cache_dir) / f"warmup-{name}",
             save=policy.save,
@@ -276,6 +281,7 @@ def examples_of(
     found = []
     for question in questions:
         text = demonstration(question, config)
-        answer_ids = policy.encode_answer(text)
-        found.append(Rollout(question.id, 0, encode(question), answer_ids, (), text, False, 0))
+        prompt_ids = encode(question)
+        answer_ids = policy.encode_answer(text, prompt_ids)
+        found.append(Rollout(question.id, 0, prompt_ids, answer_ids, (), text, False, 0))
     return found

@@ -11,6 +11,7 @@ import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import datetime
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ from engine.contract.run_dir import (
     RunDir,
     RunDirError,
     write_json,
+    write_once,
 )
 from engine.run.checkpoint import Checkpoint
 from engine.run.memory import PeakMeter, available_gb, rss_gb
@@ -124,6 +126,20 @@ class Attempt:
         stops = [trial["step"] for trial in trials if trial["kind"] == "aborted"]
         return [step for step in stops if step <= resumed.step]
 
+    # --- what day it is ---
+
+    def now(self) -> datetime:
+        """What a run takes for the present in every attempt: the moment at which it first asked.
+
+        Local time without a zone, as a chat template wants it. Else a run over midnight would
+        compare its gates under two prompts.
+        """
+        return self._now.replace(tzinfo=None)
+
+    @cached_property
+    def _now(self) -> datetime:
+        return datetime.fromisoformat(write_once(self.run.today, _told_now)["today"])
+
     # --- when it must stop ---
 
     def orphaned(self) -> bool:
@@ -198,6 +214,10 @@ class Attempt:
 
     def _held(self, but: Collection[str]) -> dict[str, str]:
         return {path: digest for path, digest in self.inputs.items() if path not in but}
+
+
+def _told_now() -> dict[str, str]:
+    return {"today": datetime.now().astimezone().isoformat(timespec="seconds")}
 
 
 def _idle(path: Path) -> bool:

@@ -123,7 +123,7 @@ class HFSampler:
             prompt_ids=row.prompt_ids,
             completion_ids=tuple(row.ids),
             logprobs=tuple(row.logprobs),
-            text=self.policy.decode(row.ids),
+            text=self.policy.decode(row.ids, row.prompt_ids),
             truncated=row.ids[-1] not in self.policy.eos_ids,
             version=self.policy.version,
             draw_shift=row.shift,

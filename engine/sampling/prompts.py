@@ -1,7 +1,9 @@
 """What a policy reads in front of its completion: template, system prompt, examples, question.
 
 The text is built first and read by the tokenizer once, so that what a person sees is what the
-model gets. Knows no reward and no run; how many examples a step shows is told from outside.
+model gets. What comes from rows and the system prompt is text and never a control token; the chat
+template, `question_format` and `assistant_prefix` write those. Knows no reward and no run; how many
+examples a step shows is told from outside.
 """
 
 from __future__ import annotations
@@ -10,14 +12,15 @@ import re
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
-
-from jinja2 import TemplateError
 
 from engine.contract.errors import RLLoopError
 from engine.contract.rl.format import ANSWER, FormatConfig
 from engine.contract.rl.prompting import PLACEHOLDER, PromptingConfig, no_template
 from engine.data.rows import Question, asked
+from engine.models.chat import ChatTemplate, ChatTemplateError, Clock, Message, local_now
+from engine.models.text import ControlTokenError, Hide, TextCodec, as_it_is
 from engine.models.vocabulary import readable
 
 Examples = Callable[[Question], Sequence[tuple[Question, str]]]
@@ -47,42 +50,81 @@ class PromptBuilder:
     examples: Examples = no_examples
     known: int = sys.maxsize
     """Ids below this have an embedding in the model that reads the prompts."""
+    clock: Clock = local_now
+    """What a chat template is told the time is."""
 
     def __post_init__(self) -> None:
         if not (self.config.skip_chat_template or self.tokenizer.chat_template):
             raise RLLoopError([no_template(self.tokenizer.name_or_path or "this base")])
 
+    @cached_property
+    def chat(self) -> ChatTemplate | None:
+        """The tokenizer's chat template, where the config asks for it."""
+        if self.config.skip_chat_template:
+            return None
+        return ChatTemplate(self.tokenizer, self.config.template_variables, self.clock)
+
+    @cached_property
+    def codec(self) -> TextCodec:
+        return TextCodec(self.tokenizer, self.chat.around_turns if self.chat else ())
+
     def __call__(self, question: Question) -> tuple[int, ...]:
-        """A chat template writes its own special tokens; else the tokenizer adds its usual ones."""
-        return tuple(readable(self._ids(self.text(question)), self.known, self.tokenizer))
+        """A chat template writes its own special tokens; else the tokenizer adds its usual ones.
+
+        Raises RLLoopError, with the row's id, for text that cannot be told from a control token.
+        """
+        return tuple(readable(self._ids(question), self.known, self.tokenizer))
 
     def lengths(self, questions: Sequence[Question], enough: float) -> list[int]:
         """Tokens of each prompt; where that cannot be above `enough`, the characters will do."""
-        texts = [self.text(question) for question in questions]
         return [
-            most if text.isascii() and text.strip() and most <= enough else len(self._ids(text))
-            for text in texts
+            most if text.isascii() and text.strip() and most <= enough else len(self._ids(question))
+            for question in questions
+            for text in [self._hidden(question)]
             for most in [len(text) + _SPECIAL_TOKENS]
         ]
 
-    def _ids(self, text: str) -> Sequence[int]:
-        special = self.config.skip_chat_template
-        ids: Sequence[int] = self.tokenizer(text, add_special_tokens=special)["input_ids"]
-        if not special:
-            return ids
-        begin, end = self.tokenizer.bos_token_id, self.tokenizer.eos_token_id
-        if begin is not None and text.startswith(self.tokenizer.bos_token):
-            ids = ids[1:] if list(ids[:2]) == [begin, begin] else ids  # the text has said its own
-        if ids and ids[-1] == end and not text.endswith(self.tokenizer.eos_token):
-            return ids[:-1]  # some tokenizers end every text: nothing can follow that
-        return ids
+    def held(self, question: Question) -> Sequence[str]:
+        """Control tokens whose characters the row holds. They are read as plain text.
+
+        Raises RLLoopError where they cannot be.
+        """
+        found = [
+            *self.codec.held(question.prompt),
+            *self.codec.held(question.solution or question.answer, own=True),
+        ]
+        if found:
+            self(question)
+        return list(dict.fromkeys(found))
+
+    def _ids(self, question: Question) -> Sequence[int]:
+        try:
+            return self.codec.encode(self._hidden(question), begins=self.chat is None)
+        except ControlTokenError as error:
+            raise self._refused(question, error) from error
 
     def text(self, question: Question) -> str:
         """Raises RLLoopError when the chat template refuses the messages."""
-        shown = [(self._written(asked), answer) for asked, answer in self.examples(question)]
-        asked = self._written(question)
-        write = self._plain if self.config.skip_chat_template else self._templated
-        return write(shown, asked) + self.config.assistant_prefix
+        return self.codec.shown(self._hidden(question))
+
+    def prompt(self, question: Question) -> str | Sequence[Message]:
+        """What is asked, as a reward function gets it: turns under a chat template, else text."""
+        if self.chat is None:
+            return self.text(question)
+        return self._messages(question, as_it_is)
+
+    def _hidden(self, question: Question) -> str:
+        """The prompt with the control tokens of its data hidden."""
+        write = self._plain if self.chat is None else self._templated
+        try:
+            return self.codec.protected(lambda hide: write(question, hide))
+        except ControlTokenError as error:
+            raise self._refused(question, error) from error
+
+    def _refused(self, question: Question, error: ControlTokenError) -> RLLoopError:
+        where = f"row {question.id!r} or what is shown with it"
+        remedy = "write it otherwise, or leave the row out"
+        return RLLoopError.of("data", None, f"{where} {error}", remedy)
 
     def begins(self, question: Question) -> str:
         """What of the prompt belongs to the answer: the prefix, and a thought that was opened.
@@ -93,41 +135,44 @@ class PromptBuilder:
         opened = _OPENED.search(self.text(question).removesuffix(prefix))
         return opened.group() + prefix if opened else prefix
 
-    def _written(self, question: Question) -> str:
-        return self.config.question_format.replace(PLACEHOLDER, question.prompt)
+    def _written(self, question: Question, hide: Hide) -> str:
+        return self.config.question_format.replace(PLACEHOLDER, hide(question.prompt))
 
-    def _plain(self, shown: Sequence[tuple[str, str]], asked: str) -> str:
-        parts = [self.config.system_prompt] if self.config.system_prompt else []
+    def _shown(self, question: Question, hide: Hide) -> Sequence[tuple[str, str]]:
+        """The worked examples, each answer with the prefix that answers begin with."""
         prefix = self.config.assistant_prefix
-        parts += [_joined(question, prefix + answer) for question, answer in shown]
-        return "\n\n".join([*parts, asked])
+        return [
+            (self._written(example, hide), prefix + hide(answer, own=True))
+            for example, answer in self.examples(question)
+        ]
 
-    def _templated(self, shown: Sequence[tuple[str, str]], asked: str) -> str:
-        messages = []
-        if self.config.system_prompt:
-            messages.append({"role": "system", "content": self.config.system_prompt})
-        for question, answer in shown:
-            messages.append({"role": "user", "content": question})
-            reply = self.config.assistant_prefix + answer
-            messages.append({"role": "assistant", "content": reply})
-        messages.append({"role": "user", "content": asked})
+    def _plain(self, question: Question, hide: Hide) -> str:
+        parts = [hide(self.config.system_prompt)] if self.config.system_prompt else []
+        parts += [_joined(example, answer) for example, answer in self._shown(question, hide)]
+        parts.append(self._written(question, hide))
+        return "\n\n".join(parts) + self.config.assistant_prefix
+
+    def _messages(self, question: Question, hide: Hide) -> Sequence[Message]:
+        turns = [("system", hide(self.config.system_prompt))] if self.config.system_prompt else []
+        for example, answer in self._shown(question, hide):
+            turns += [("user", example), ("assistant", answer)]
+        turns.append(("user", self._written(question, hide)))
+        return [{"role": role, "content": content} for role, content in turns]
+
+    def _templated(self, question: Question, hide: Hide) -> str:
+        assert self.chat is not None
         try:
-            return str(
-                self.tokenizer.apply_chat_template(
-                    messages,
-                    tokenize=False,
-                    add_generation_prompt=True,
-                    **self.config.template_variables,
-                )
-            )
-        except TemplateError as error:
+            text = self.chat.text(self._messages(question, hide))
+        except ChatTemplateError as error:
             raise RLLoopError.of(
                 "prompting",
                 None,
                 f"the chat template refuses these messages: {error}",
                 "leave out system_prompt if the model knows no system role, or correct "
-                "template_variables",
+                "template_variables; a template that breaks on every message has to be mended in "
+                "the model's folder",
             ) from error
+        return text + self.config.assistant_prefix
 
 
 def _joined(question: str, answer: str) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -104,9 +104,28 @@ def check(
             alert(scale.code, f"{name} {scale.problem}; {scale.remedy}")
     if problems:
         raise ConfigError(problems)
+    if ranks.is_first:
+        for code, text in _what_is_read(corpus, reader):
+            attempt.note(code, text)
     if not stop_asked():
         count = len(corpus.train) + len(corpus.val) + len(corpus.report)
         attempt.note("RECORDS", f"looked at {count} records in {time.perf_counter() - began:.0f} s")
+
+
+def _what_is_read(corpus: Corpus, reader: PromptReader) -> Iterator[tuple[str, str]]:
+    """(code, sentence) of what a person might not expect of the prompts."""
+    if reader.chat.is_dated:
+        today = f"{reader.clock():%Y-%m-%d %H:%M}"
+        yield "PROMPT_DATE", f"the chat template writes the date: {today} in every attempt"
+    records = [*corpus.train, *corpus.val, *corpus.report]
+    held = [(one.where, tokens) for one in records for tokens in [reader.held(one)] if tokens]
+    if held:
+        where, tokens = held[0]
+        yield (
+            "PLAIN_TEXT",
+            f"{len(held)} of {len(records)} records hold the characters of control tokens, the "
+            f"first {tokens[0]!r} in {where}: they are read as plain text",
+        )
 
 
 def _log_unfit(name: str, found: Sequence[Finding]) -> None:

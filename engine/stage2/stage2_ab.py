@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -61,7 +62,8 @@ class _Run:
         if rounded is not None:
             self._alert(UPDATES_ROUNDED, rounded.line())
         require_arguments(config, vlm.model, attempt.run.checkpoints)
-        self.reader = PromptReader(vlm, opening.token_pieces(vlm, config), config.data.prompt)
+        pieces = opening.token_pieces(vlm, config)
+        self.reader = PromptReader(vlm, pieces, config.data.prompt, attempt.now)
         corpus.check(attempt, config, self.corpus, self.reader, ranks=ranks, alert=self._alert)
         if self.alerts:
             attempt.progress(alerts=self.alerts)
@@ -112,7 +114,7 @@ class _Run:
             self.warmup = warm_up(self.attempt, config, self.reader, self.corpus, ranks)
         base = opening.keep_base(self.attempt, config, self.reader.vlm, ranks, is_new=not resumed)
         vlm = opening.adapted(self.reader.vlm, config)
-        self.reader = PromptReader(vlm, self.reader.pieces, config.data.prompt)
+        self.reader = replace(self.reader, vlm=vlm)
         if config.training.packing:
             prompt = self.reader(self.corpus.train[0])
             require_packing(vlm, ModelInputs(prompt.ids, prompt.pictures))
@@ -122,6 +124,7 @@ class _Run:
             resumed=resumed,
             keep=config.keep_checkpoints,
             facts={"warmup": self.warmup, **base},
+            card=self.reader.dated(),
             writes=ranks.is_first,
         )
         opening.restore_step_zero(recorder, config, self.reader, self.corpus, ranks)

@@ -28,6 +28,7 @@ from torch import Tensor
 from engine.contract.sources.records import Record
 from engine.contract.stage2 import coords
 from engine.contract.stage2.config import Stage2Config, WarmupConfig
+from engine.models.chat import ChatTemplate
 from engine.models.qwen3_vl import VisionModel, forward
 from engine.run.session import Attempt
 from engine.run.warmup import SFTSchedule, WarmupCache, WarmupError, teach
@@ -40,7 +41,7 @@ from engine.stage2.rollout.prompts import PromptReader
 from engine.stage2.target.segments import Segment
 
 _WEIGHTS = "weights.safetensors"
-_RECIPE_VERSION = 2
+_RECIPE_VERSION = 3
 """Raised when this file changes what it produces, so that old cache entries no longer match."""
 _SCORED = {
     *("max_new_tokens", "repetition_penalty", "repeat_terminate", "candidate_top_k"),
@@ -151,8 +152,8 @@ def recipe_hash(
 ) -> str:
     """Names a warmed-up model: model, records, warm-up and seed; nothing that comes later.
 
-    `model` says what stands at its path, and the records are those in use: whatever was written
-    over is another recipe.
+    `model` says what stands at its path, with the date where its chat template writes one, and the
+    records are those in use: whatever was written over is another recipe.
     """
     rollouts = config.custom.extra.rollout_matching
     recipe = {
@@ -222,7 +223,8 @@ def warmup_cache(
 ) -> WarmupCache:
     """Where what this recipe's warm-up came to is kept."""
     model = attempt.content(config.model.path)
-    name = recipe_hash(config, model, corpus.train, corpus.val)
+    probe = ChatTemplate(vlm.tokenizer, clock=attempt.now).dated_probe
+    name = recipe_hash(config, f"{model}{probe}" if probe else model, corpus.train, corpus.val)
     return WarmupCache(
         Path(attempt.job.cache_dir) / f"stage2-warmup-{name}",
         save=lambda folder: save_model(vlm.model, str(folder / _WEIGHTS)),

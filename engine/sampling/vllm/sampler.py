@@ -64,7 +64,7 @@ class VLLMServerSampler:
             prompt_ids=request.prompt_ids,
             completion_ids=drawn.ids,
             logprobs=drawn.logprobs,
-            text=self.policy.decode(drawn.ids),
+            text=self.policy.decode(drawn.ids, request.prompt_ids),
             truncated=drawn.ids[-1] not in self.policy.eos_ids,
             version=self.policy.version,
         )

@@ -1,23 +1,27 @@
 """Prompts: a record's pictures and question as token ids and patches.
 
-The chat template is the checkpoint's own. Each picture's placeholder is written once by the
-template and repeated here as often as the picture has image tokens. Knows no ground truth.
+The chat template is the checkpoint's own, and writes the only control tokens of a prompt: those in
+a record's messages or in the question are read as text. Each picture's placeholder is written once
+by the template and repeated here as often as the picture has image tokens. Knows no ground truth.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, overload
 
 import torch
-from jinja2 import TemplateError
 from PIL import Image
 from torch import Tensor
 
 from engine.contract.sources.ground_truth import GroundTruthError
 from engine.contract.sources.records import Record
+from engine.contract.stage2 import coords
+from engine.models.chat import ChatTemplate, ChatTemplateError, Clock, local_now
 from engine.models.qwen3_vl import VisionModel
+from engine.models.text import ControlTokenError, Hide, TextCodec
 from engine.run.stop import sign_of_life
 from engine.stage2.parse.pieces import TokenPieces
 from engine.stage2.rollout.pictures import UNREADABLE, picture, remedy
@@ -48,6 +52,18 @@ class PromptReader:
     vlm: VisionModel
     pieces: TokenPieces
     question: str
+    clock: Clock = local_now
+    """What the chat template is told the time is."""
+
+    @cached_property
+    def chat(self) -> ChatTemplate:
+        return ChatTemplate(self.vlm.tokenizer, clock=self.clock)
+
+    @cached_property
+    def codec(self) -> TextCodec:
+        """Coord tokens are no control tokens: a question may name a place by them."""
+        places = [coords.token(k) for k in range(coords.LAST_BIN + 1)]
+        return TextCodec(self.vlm.tokenizer, self.chat.around_turns, meant=places)
 
     @property
     def pad_id(self) -> int:
@@ -83,7 +99,7 @@ class PromptReader:
                 record.where,
                 "messages",
                 f"ask for {places} pictures, images has {len(patches)}",
-                "name each picture once",
+                'name each picture once, by a part {"type": "image"}',
             )
         expanded: list[int] = []
         tokens = (count // self.vlm.merge_area for count in patches)
@@ -104,29 +120,41 @@ class PromptReader:
             ) from error
         return found
 
+    def dated(self) -> dict[str, str]:
+        """For the run card: the date that prompts say, where they say one."""
+        return {"prompt_date": self.clock().isoformat()} if self.chat.is_dated else {}
+
+    def held(self, record: Record) -> Sequence[str]:
+        """Control tokens whose characters stand in the record's turns; they are read as text."""
+        found: list[str] = []
+
+        def look(text: str, *, own: bool = False) -> str:
+            found.extend(self.codec.held(text, own=own))
+            return text
+
+        self._turns(record, look)
+        return list(dict.fromkeys(found))
+
     def _plain_ids(self, record: Record) -> Sequence[int]:
-        turns: Sequence[Mapping[str, Any]] = record.messages or [
-            {
-                "role": "user",
-                "content": [
-                    *({"type": "image"} for _ in record.images),
-                    {"type": "text", "text": self.question},
-                ],
-            }
-        ]
         try:
-            text = self.vlm.tokenizer.apply_chat_template(
-                list(turns), tokenize=False, add_generation_prompt=True
-            )
-        except (TemplateError, TypeError) as error:
+            hidden = self.codec.protected(lambda hide: self.chat.text(self._turns(record, hide)))
+            return self.codec.encode(hidden)
+        except ControlTokenError as error:
+            remedy = "write it otherwise, or leave the record out"
+            raise GroundTruthError(record.where, "messages", str(error), remedy) from error
+        except ChatTemplateError as error:
             raise GroundTruthError(
                 record.where,
                 "messages",
                 f"are refused by the model's chat template: {error}",
                 "write turns as the model's card shows them",
             ) from error
-        ids: list[int] = self.vlm.tokenizer.encode(text, add_special_tokens=False)
-        return ids
+
+    def _turns(self, record: Record, hide: Hide) -> Sequence[Mapping[str, Any]]:
+        if record.messages:
+            return [_hidden(turn, hide) for turn in record.messages]
+        asked = {"type": "text", "text": hide(self.question)}
+        return [{"role": "user", "content": [*({"type": "image"} for _ in record.images), asked]}]
 
     def _pictures(self, record: Record) -> Pictures:
         images = [_open(record, i) for i in range(len(record.images))]
@@ -134,6 +162,17 @@ class PromptReader:
             self._patches(record, i, *image.size)
         made = self.vlm.image_processor(images=images, return_tensors="pt")
         return Pictures(made["pixel_values"], made["image_grid_thw"])
+
+
+def _hidden(value: Any, hide: Hide) -> Any:
+    """All texts of a turn; its role and the types of its parts are the template's words."""
+    if isinstance(value, str):
+        return hide(value)
+    if isinstance(value, Mapping):
+        return {k: v if k in {"role", "type"} else _hidden(v, hide) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [_hidden(one, hide) for one in value]
+    return value
 
 
 @dataclass(frozen=True)

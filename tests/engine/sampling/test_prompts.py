@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import inspect
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -114,25 +115,36 @@ def test_a_template_asked_of_a_base_tokenizer_is_refused_when_it_is_loaded(plain
 
 def test_a_template_that_refuses_the_messages_is_said_in_one_line(chat: Policy) -> None:
     """Some models know no system role and raise inside their template."""
-    tokenizer = _Refusing(chat.tokenizer)
+    tokenizer: Any = copy.copy(chat.tokenizer)
+    tokenizer.chat_template = "{{ raise_exception('no system role here') }}"
     prompts = PromptBuilder(tokenizer, PromptingConfig(skip_chat_template=False))
 
     with pytest.raises(RLLoopError, match="refuses these messages: no system role here"):
         prompts(ASKED)
 
 
-class _Refusing:
-    """A tokenizer whose template raises, as several models' do."""
+@pytest.mark.parametrize(
+    ("template", "reason"),
+    [
+        ("{{ 'Turn ' + (messages|length) }}", "TypeError: can only concatenate str"),
+        ("{{ messages[0].content / 0 }}", "TypeError: unsupported operand"),
+        ("{{ 1 / (messages|length - 1) }}", "ZeroDivisionError: division by zero"),
+        ("{{ messages[0]['name']['first'] }}", "has no attribute 'name'"),
+        ("{{ '%d' % messages[0].content }}", "TypeError: %d format"),
+        ("{{ messages[0].content.index('?!') }}", "ValueError: substring not found"),
+        ("{% if %}", "Expected an expression"),
+    ],
+)
+def test_a_template_that_breaks_is_a_problem_of_the_config(
+    template: str, reason: str, chat: Policy
+) -> None:
+    """It is a program of the model's folder: whatever it raises is said, with the reason."""
+    tokenizer: Any = copy.copy(chat.tokenizer)
+    tokenizer.chat_template = template
+    prompts = PromptBuilder(tokenizer, PromptingConfig(skip_chat_template=False))
 
-    def __init__(self, tokenizer: Any) -> None:
-        self._tokenizer = tokenizer
-        self.chat_template = "{{ raise_exception('no system role here') }}"
-        self.name_or_path = "refusing"
-
-    def apply_chat_template(self, *args: Any, **kwargs: Any) -> Any:
-        return self._tokenizer.apply_chat_template(
-            *args, chat_template=self.chat_template, **kwargs
-        )
+    with pytest.raises(RLLoopError, match=f"refuses these messages: .*{re.escape(reason)}"):
+        prompts(ASKED)
 
 
 @pytest.mark.parametrize(
@@ -175,7 +187,7 @@ def test_a_thought_that_the_template_opens_is_judged_as_a_thought(chat: Policy) 
 
 
 def test_a_tokenizer_that_ends_every_text_does_not_end_the_prompt(chat: Policy) -> None:
-    """Nothing can follow an end; one that the text itself holds stays."""
+    """Nothing can follow an end; one that the question's format holds stays, a row's is text."""
     tokenizer: Any = copy.deepcopy(chat.tokenizer)
     end = tokenizer.eos_token
     tokenizer._tokenizer.post_processor = TemplateProcessing(
@@ -185,8 +197,9 @@ def test_a_tokenizer_that_ends_every_text_does_not_end_the_prompt(chat: Policy) 
 
     assert tokenizer(ASKED.prompt)["input_ids"][-1] == tokenizer.eos_token_id
     assert prompts(ASKED) == chat.encode(ASKED.prompt)
-    held = replace(ASKED, prompt=f"a{end}")
-    assert prompts(held)[-1] == tokenizer.eos_token_id
+    written = PromptBuilder(tokenizer, PromptingConfig(question_format=f"{{prompt}}{end}"))
+    assert written(ASKED)[-1] == tokenizer.eos_token_id
+    assert tokenizer.eos_token_id not in prompts(replace(ASKED, prompt=f"a{end}"))
 
 
 def test_a_text_that_begins_with_the_start_token_has_it_once(chat: Policy) -> None:

@@ -862,11 +862,12 @@ def test_a_record_spoiled_in_the_queue_stops_the_run_in_one_line(
     ("content", "message"),
     [
         ("no picture here", "ask for 0 pictures, images has 1"),
-        ("<|image_pad|> and <|image_pad|>", "ask for 2 pictures, images has 1"),
+        ([{"type": "image"}, {"type": "image"}], "ask for 2 pictures, images has 1"),
+        ("<|image_pad|>, which is text", "ask for 0 pictures, images has 1"),
     ],
 )
 def test_turns_that_ask_for_other_pictures_stop_the_run(
-    content: str, message: str, ab_recipe: Recipe, new_run: NewRun, tmp_path: Path
+    content: Any, message: str, ab_recipe: Recipe, new_run: NewRun, tmp_path: Path
 ) -> None:
     """Only the model's template says how many they ask for."""
     path = write_record(tmp_path, messages=[{"role": "user", "content": content}])
