@@ -26,6 +26,9 @@ from engine.contract.serving import (
     served_at,
 )
 
+SHORTEST_S, LONGEST_S = 0.001, 7 * 86_400.0
+"""Of a duration in the settings: below it a loop would only turn, above it is a typing error."""
+
 _DATA_DIR = Path("~/.nightlane")
 
 
@@ -85,32 +88,32 @@ class WorkerSettings(EnvironmentSettings):
     """Name of the accelerator that runs one job at a time: `gpu0` or `cpu`, as found."""
     lock_dir: Path = Path("/tmp/nightlane-locks")  # noqa: S108 - shared by all users on purpose, mode 1777
     """Where the machine-wide lane locks live, the same for every data directory."""
-    lease_s: float = Field(15.0, gt=0)
+    lease_s: float = Field(15.0, ge=SHORTEST_S, le=LONGEST_S)
     """Seconds without a heartbeat after which a drain may be replaced."""
-    heartbeat_s: float = Field(3.0, gt=0)
+    heartbeat_s: float = Field(3.0, ge=SHORTEST_S, le=LONGEST_S)
     """Seconds between two heartbeats; keep it well under `lease_s`."""
-    poll_s: float = Field(0.1, gt=0)
+    poll_s: float = Field(0.1, ge=SHORTEST_S, le=LONGEST_S)
     """Seconds between two looks at the engine."""
-    throttle_s: float = Field(0.5, ge=0)
+    throttle_s: float = Field(0.5, ge=0, le=LONGEST_S)
     """Least seconds between two writes of a live result, unless the phase changed."""
-    abort_grace_s: float = Field(120.0, gt=0)
+    abort_grace_s: float = Field(120.0, ge=SHORTEST_S, le=LONGEST_S)
     """Seconds an engine has for its checkpoint after a stop request, before it is killed."""
-    silence_s: float = Field(600.0, ge=0, allow_inf_nan=False)
+    silence_s: float = Field(600.0, ge=0, le=LONGEST_S)
     """Seconds without an event after which a run counts as silent while nothing is learnt of its
     phase; then five times the phase's longest stretch. After three times the limit the attempt is
     ended, to resume. 0 = no run is ever silent."""
-    silence_least_s: float = Field(60.0, ge=0, allow_inf_nan=False)
+    silence_least_s: float = Field(60.0, ge=0, le=LONGEST_S)
     """Smallest limit that is learnt, in seconds: phases of quick events may pause for so long."""
-    database_patience_s: float = Field(600.0, ge=0)
+    database_patience_s: float = Field(600.0, ge=0, le=LONGEST_S)
     """Seconds a running job goes on while the database is locked, full or away; then it is asked
     to stop at a checkpoint."""
     max_attempts: int = Field(5, ge=1)
     """Attempts a job may lose to a dead supervisor or machine before it counts as failed."""
     price_usd_h: float = Field(0.0, ge=0, le=10_000, allow_inf_nan=False)
     """US dollars that one hour of the lane costs; 0 on a machine that is paid for."""
-    meter_s: float = Field(30.0, gt=0)
+    meter_s: float = Field(30.0, ge=SHORTEST_S, le=LONGEST_S)
     """Seconds between two entries of a running job in the ledger."""
-    estimate_hours: float = Field(1.0, gt=0)
+    estimate_hours: float = Field(1.0, gt=0, le=10_000)
     """Hours that a job is expected to take before any of its kind has run here."""
     resident_stop_cmd: str | None = Field(None, validation_alias=_names("resident_stop_cmd"))
     """Command that stops the model living on the lane, before a job; none = nothing lives there."""
@@ -118,9 +121,9 @@ class WorkerSettings(EnvironmentSettings):
     """Command that starts it again; it must return, and what it started must go on."""
     resident_check_cmd: str | None = None
     """Command that succeeds while it is up; without one, the start command's word counts."""
-    resident_timeout_s: float = Field(120.0, gt=0)
+    resident_timeout_s: float = Field(120.0, ge=SHORTEST_S, le=LONGEST_S)
     """Seconds for stopping it, and for starting it until it is up."""
-    memory_return_s: float = Field(60.0, ge=0)
+    memory_return_s: float = Field(60.0, ge=0, le=LONGEST_S)
     """Seconds to wait for memory to come back, after the resident stopped and after a run."""
     vllm_bin: str = Field("vllm", validation_alias=_names("vllm_bin"))
     """Program that serves models, by name or path, for kinds that need one."""
@@ -139,7 +142,7 @@ class WorkerSettings(EnvironmentSettings):
     stop_cmd: str | None = Field(None, validation_alias=_names("stop_cmd"))
     """Command that ends what `serve_cmd` started out of reach (a container); the serving process
     and all below it are ended without one."""
-    serve_timeout_s: float = Field(DEFAULT_TIMEOUT_S, gt=0)
+    serve_timeout_s: float = Field(DEFAULT_TIMEOUT_S, ge=SHORTEST_S, le=LONGEST_S)
     """Seconds the server has until it is healthy, and for each answer."""
     notify_file: Path | None = None
     """Apprise configuration with the digest's addresses; else notify.yml in the data directory."""

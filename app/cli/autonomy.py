@@ -78,6 +78,7 @@ def on(
 ) -> None:
     """Arm the lane. Prints the crontab line; what was armed before is replaced."""
     from worker.amounts import exact  # noqa: PLC0415 - keeps --help light
+    from worker.schedule.autonomy import status as status_of  # noqa: PLC0415 - keeps --help light
     from worker.schedule.autonomy import switch_on  # noqa: PLC0415 - keeps --help light
     from worker.schedule.policy import described  # noqa: PLC0415 - keeps --help light
 
@@ -93,9 +94,18 @@ def on(
     }
     with opened(context, data_dir) as database:
         done = switch_on(database, raw, actor=who(), now=time.time(), install=install_cron)
+        stands = status_of(database, time.time())
     if as_json:
         terms = done.standing.terms().model_dump()
-        print_json({"armed": True, "terms": terms, "line": done.line, "installed": done.installed})
+        print_json(
+            {
+                "armed": True,
+                "terms": terms,
+                "line": done.line,
+                "installed": done.installed,
+                "cautions": stands.cautions,
+            }
+        )
     elif done.line is not None:
         typer.echo(done.line)
     note(f"armed: every {exact(done.standing.interval_min)} min, {described(done.standing)}")
@@ -105,6 +115,8 @@ def on(
         note("keep `cockpit serve` running, or put the line into your crontab (--install-cron)")
     else:
         note("the line is in your crontab")
+    for caution in stands.cautions:
+        note(f"caution: {caution}")
 
 
 @group.command()
@@ -186,13 +198,17 @@ def _print_status(found: Status) -> None:
             "used today",
             f"{found.used_hours:.2f} h{most_hours} at {dollars(found.price_usd_h)}/h",
         ),
+        ("looked at by", " and ".join(found.looked_at_by) if found.armed else None),
+        ("next look", wording.clock(found.next_look_at) if found.next_look_at else None),
         ("cron's next", wording.clock(found.next_cron_at) if found.next_cron_at else None),
         ("crontab", found.cron_line),
         ("resident", "owed a start" if found.resident_owed else None),
     ]
     for name, value in facts:
-        if value:
-            typer.echo(f"{name:<14}{value}")
+        for line in (value or "").splitlines():
+            typer.echo(f"{name:<14}{line}")
+    for caution in found.cautions:
+        note(f"caution: {caution}")
 
 
 def _print_preview(found: Preview) -> None:

@@ -6,8 +6,10 @@ pages reaches it. The tick only starts drains; what a scheduled drain may do is 
 
 from __future__ import annotations
 
+import datetime
 import logging
 import threading
+import time
 from collections.abc import Callable
 
 from apscheduler.schedulers.background import BackgroundScheduler
@@ -18,7 +20,8 @@ from worker.lane.resident import owed
 from worker.queue.states import State
 from worker.read import jobs
 from worker.read.lane import lane_status
-from worker.schedule.policy import standing
+from worker.schedule.looks import Timer
+from worker.schedule.policy import Standing, standing
 from worker.settings import WorkerSettings
 
 _LOG = logging.getLogger(__name__)
@@ -31,6 +34,8 @@ MISFIRE_GRACE_S = 60
 
 FOLLOW_S = 5.0
 """Seconds between two looks at the policy: so long may a change of it go unnoticed."""
+CLOCK_SET_S = 2.0
+"""By so much the wall clock must have moved against the other one to count as set, or slept."""
 TICK, FOLLOW = "tick", "follow"
 
 
@@ -104,23 +109,50 @@ class Drains:
 class Ticker:
     """The timer: calls `tick` at the policy's interval, for as long as the lane is armed.
 
-    The policy may change at any time and by another process, so it is looked at again and again.
+    The policy may change at any time and by another process, so it is looked at again and again, by
+    a clock that nobody sets: a timer of the wall clock stands still for an hour when that is put
+    back by one. A look follows at once when the lane is armed, its terms change, its window opens,
+    or the clock was set.
     """
 
-    def __init__(self, drains: Drains, database: Database) -> None:
+    def __init__(
+        self,
+        drains: Drains,
+        database: Database,
+        clock: Callable[[], float] = time.time,
+        beat: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._drains = drains
         self._database = database
-        self._interval_min: float | None = None
+        self._clock, self._beat = clock, beat
+        self._offset = clock() - beat()
+        self._obeyed: Standing | None = None
+        """The armed policy that the timer goes by."""
+        self._opens: float | None = None
+        """When its window opens; None while it is open."""
+        self._ended = threading.Event()
+        self._timer: Timer | None = None
         self.scheduler = BackgroundScheduler(daemon=True)
 
     def start(self) -> None:
         """Follow the policy from now on."""
-        self.follow()
-        self._every(FOLLOW_S, self.follow, FOLLOW)
+        self._timer = Timer(self._database.settings)
         self.scheduler.start()
+        self.follow()
+        threading.Thread(target=self._follow_on, name=FOLLOW, daemon=True).start()
 
     def shutdown(self) -> None:
+        self._ended.set()
         self.scheduler.shutdown(wait=False)
+        if self._timer is not None:
+            self._timer.__exit__()
+
+    def _follow_on(self) -> None:
+        while not self._ended.wait(FOLLOW_S):
+            try:
+                self.follow()
+            except Exception:  # noqa: BLE001 - a look that failed must not end all that follow
+                _LOG.exception("the policy could not be followed; tried again in %g s", FOLLOW_S)
 
     def follow(self) -> None:
         """Begin, change or end the tick as the policy says."""
@@ -129,22 +161,39 @@ class Ticker:
         except DatabaseError as error:
             _LOG.warning("the policy cannot be read: %s", error)
             return
-        wanted = found.interval_min if found and found.armed else None
-        if wanted == self._interval_min:
-            return
-        self._interval_min = wanted
-        if wanted is None:
-            self.scheduler.remove_job(TICK)
-            return
-        self._every(wanted * 60, self._drains.tick, TICK)
-        _LOG.info("a tick every %g min starts scheduled drains", wanted)
+        now = self._clock()
+        offset = now - self._beat()
+        was_set, self._offset = abs(offset - self._offset) > CLOCK_SET_S, offset
+        if found is None or not found.armed:
+            if self._obeyed is not None:
+                self.scheduler.remove_job(TICK)
+            self._obeyed = self._opens = None
+        else:
+            opened = self._opens is not None and now >= self._opens
+            if opened or was_set or found != self._obeyed:
+                self._begin(found.interval_min * 60)
+                _LOG.info("a tick every %g min starts scheduled drains", found.interval_min)
+            opens = found.opens_at(now)
+            self._obeyed, self._opens = found, opens if opens > now else None
+        if self._timer is not None:
+            self._timer.says(self._next_at())
 
-    def _every(self, seconds: float, call: Callable[[], None], name: str) -> None:
+    def _next_at(self) -> float | None:
+        """When the next look is: at the interval, or when the window opens."""
+        timer = self.scheduler.get_job(TICK)
+        if timer is None or timer.next_run_time is None:
+            return None
+        at = float(timer.next_run_time.timestamp())
+        return at if self._opens is None else min(at, self._opens)
+
+    def _begin(self, seconds: float) -> None:
+        """A tick now, and from then on one at the interval."""
         self.scheduler.add_job(
-            call,
+            self._drains.tick,
             "interval",
-            id=name,
+            id=TICK,
             seconds=seconds,
+            next_run_time=datetime.datetime.now(self.scheduler.timezone),
             max_instances=1,
             coalesce=True,
             misfire_grace_time=MISFIRE_GRACE_S,

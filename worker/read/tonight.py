@@ -23,6 +23,7 @@ from worker.queue.pausing import pause_of
 from worker.read.holder import holder_of
 from worker.schedule import governor, policy
 from worker.schedule.governor import Memory, Ruling, Terms
+from worker.schedule.looks import looks_of
 from worker.schedule.policy import Standing
 
 MOST_JOBS = 200
@@ -93,7 +94,12 @@ def preview(
         holder = holder_of(conn, db.settings, now)
         ordered = holder is not None and not holder.scheduled
         obeyed = None if by_hand or ordered else found
-        begins = holder.free_at if holder and holder.free_at is not None else now
+        begins = now
+        if holder is not None:
+            begins = now if holder.free_at is None else holder.free_at
+        elif obeyed is not None and obeyed.armed:
+            # An idle lane begins when somebody looks at its queue.
+            begins = max(now, looks_of(db.settings, obeyed.cron_line, now).next_at or now)
         held = _withheld(conn, obeyed, begins, by_hand=by_hand or ordered)
         starts = begins if held is None else held.until
         today = governor.spent_today(conn, Terms(db.settings, found, now))

@@ -7,16 +7,18 @@ attempts are settled, the resident model is started again.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from pydantic import BaseModel, ConfigDict
 
 from engine.contract.errors import ConfigError
+from worker.amounts import dollars, exact
 from worker.attempt.rescue import rescue
 from worker.attempt.runner.local import LocalRunner
 from worker.attempt.writing import Settled
 from worker.budget.ledger import SECONDS_PER_HOUR
+from worker.clock.window import zone_named
 from worker.db.connection import Database
 from worker.lane.lease import LaneHeldError, hold_lane
 from worker.lane.resident import owed
@@ -24,7 +26,8 @@ from worker.queue.deferral import Deferral, Reason
 from worker.schedule import cron, governor, policy
 from worker.schedule.admission import Admission
 from worker.schedule.governor import Terms
-from worker.schedule.policy import Standing
+from worker.schedule.looks import NOBODY, Looks, looks_of
+from worker.schedule.policy import Policy, Standing
 
 
 class SwitchedOn(NamedTuple):
@@ -70,6 +73,12 @@ class Status(BaseModel):
     cron_line: str | None
     next_cron_at: float | None
     """When cron looks at the queue next; the timer of a running board may be faster."""
+    looked_at_by: list[str]
+    """Who looks at the queue by itself now: `serve`, `cron`; of an armed lane one should."""
+    next_look_at: float | None
+    """When the next of them looks; None where nobody does, or that is not known."""
+    cautions: list[str]
+    """What an armed lane's terms cannot do, or that nobody looks at its queue."""
     price_usd_h: float
     spent_usd: float
     used_hours: float
@@ -86,13 +95,55 @@ def switch_on(
     terms = policy.parse(raw, now)
     before = policy.standing(db)
     wanted = install or (before is not None and before.cron_line is not None)
-    line = _line(db, terms.interval_min, must=wanted)
+    line = _line(db, terms, must=wanted)
     if wanted and line is not None:
         cron.install(db.settings, line)
     found = policy.arm(db, terms, actor=actor, now=now, cron_line=line if wanted else None)
     with db.write_tx() as conn:
         governor.ask_again(conn)
     return SwitchedOn(found, line, wanted)
+
+
+def _cautions(db: Database, found: Standing, now: float, looks: Looks) -> Iterator[str]:
+    """What a person who armed a lane with these terms may not expect."""
+    terms = found.terms()
+    if terms.cap_usd is not None and db.settings.price_usd_h == 0:
+        yield (
+            f"the cap of {dollars(terms.cap_usd)} can stop nothing: an hour of the lane costs $0; "
+            "set what it costs with: cockpit budget price 1.20"
+        )
+    if terms.cap_gpu_hours is not None and terms.cap_gpu_hours >= _HOURS_OF_A_NIGHT:
+        yield f"{exact(terms.cap_gpu_hours)} lane hours a day are more than a day has"
+    if looks.nobody:
+        yield NOBODY
+    line = found.cron_line
+    if looks.cron and not looks.serve and line and (missed := _missed(terms, line, now)):
+        yield (
+            f"cron looks at the queue outside of the window alone, as on {missed}: keep "
+            "`cockpit serve` running, choose a shorter interval, or hours in the machine's own zone"
+        )
+
+
+_HOURS_OF_A_NIGHT = 48.0
+"""A day with the window over midnight that belongs to it is shorter."""
+_LOOKED_AHEAD = 14
+"""Windows that are looked at for one that no look of cron meets."""
+
+
+def _missed(terms: Policy, line: str, now: float) -> str | None:
+    """The day of a coming window in which cron does not look; None = it meets them all."""
+    at = now
+    if terms.hours().always:
+        return None
+    for _ in range(_LOOKED_AHEAD):
+        at = terms.opens_at(at)
+        closes = terms.closes_at(at)
+        if closes is None or closes <= at:
+            return None
+        if next(cron.runs(line, at - 60)) >= closes:
+            return str(terms.cap_days().day_of(at))
+        at = closes
+    return None
 
 
 def switch_off(db: Database, *, actor: str, now: float) -> SwitchedOff:
@@ -120,6 +171,7 @@ def status(db: Database, now: float) -> Status:
     with db.read() as conn:
         today = governor.spent_today(conn, Terms(db.settings, found, now))
     line = found.cron_line if found else None
+    looks = looks_of(db.settings, line, now)
     described = policy.described(found) if found else "nothing starts jobs by itself"
     set_once = bool(found and found.armed)
     over = set_once and held is not None and held.reason is Reason.NOT_ARMED
@@ -135,7 +187,12 @@ def status(db: Database, now: float) -> Status:
         changed_at=found.changed_at if found else None,
         changed_by=found.changed_by if found else None,
         cron_line=line,
-        next_cron_at=cron.next_run(line, now) if line else None,
+        next_cron_at=looks.cron_at,
+        looked_at_by=[
+            name for name, there in (("serve", looks.serve), ("cron", looks.cron)) if there
+        ],
+        next_look_at=looks.next_at if set_once and not over else None,
+        cautions=[*_cautions(db, found, now, looks)] if found and set_once and not over else [],
         price_usd_h=db.settings.price_usd_h,
         spent_usd=today.usd,
         used_hours=today.seconds / SECONDS_PER_HOUR,
@@ -143,10 +200,11 @@ def status(db: Database, now: float) -> Status:
     )
 
 
-def _line(db: Database, interval_min: float, *, must: bool) -> str | None:
+def _line(db: Database, terms: Policy, *, must: bool) -> str | None:
     """The crontab line; without one the timer of `cockpit serve` is what remains."""
     try:
-        return cron.line_for(db.settings, interval_min)
+        opening = cron.opening(terms.hours(), zone_named(terms.zone))
+        return cron.line_for(db.settings, terms.interval_min, opening)
     except ConfigError:
         if must:
             raise

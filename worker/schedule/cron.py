@@ -1,6 +1,7 @@
-"""The crontab line (scheduler integration): written, found again, and taken out.
+"""The crontab lines (scheduler integration): written, found again, and taken out.
 
-The line carries all that a drain needs to find its place, because cron knows no environment: the
+One at the policy's interval, and one at the opening of its window where cron can say that. A line
+carries all that a drain needs to find its place, because cron knows no environment: the
 data directory, the lane, and every `NIGHTLANE_` and `FK_RL_` variable of whoever installed it. What
 the policy says (cap, window) stands in the database, so no edit of the line can lose it. Lines of
 others are never touched. Uses the `crontab` program; knows no policy but its interval.
@@ -9,18 +10,21 @@ others are never touched. Uses the `crontab` program; knows no policy but its in
 from __future__ import annotations
 
 import datetime
+import heapq
 import os
 import re
 import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+import zoneinfo
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from cronsim import CronSim
 
 from engine.contract.errors import ConfigError, ConfigProblem, NightlaneError
+from worker.clock.window import DAYS, Window, zone_named
 from worker.settings import WorkerSettings
 
 _PREFIXES = ("NIGHTLANE_", "FK_RL_")
@@ -34,9 +38,13 @@ class CrontabError(NightlaneError):
 
 
 def line_for(
-    settings: WorkerSettings, interval_min: float, environment: Mapping[str, str] = os.environ
+    settings: WorkerSettings,
+    interval_min: float,
+    opening: str | None = None,
+    environment: Mapping[str, str] = os.environ,
 ) -> str:
-    """The line that starts a scheduled drain at the interval, marked as this lane's.
+    """The line that starts a scheduled drain at the interval, marked as this lane's; with the
+    fields of an `opening` a second one, which starts it when the window opens.
 
     Raises ConfigError for an interval that a crontab cannot say.
     """
@@ -53,7 +61,8 @@ def line_for(
     program = " ".join(shlex.quote(part) for part in command)
     where = shlex.quote(str(Path(__file__).parents[2]))
     text = _escaped(f"cd {where} && {program} >> {shlex.quote(str(log))} 2>&1")
-    return f"{expression(interval_min)} {text} {mark(settings)}"
+    times = [expression(interval_min), *([opening] if opening else [])]
+    return "\n".join(f"{fields} {text} {mark(settings)}" for fields in times)
 
 
 def mark(settings: WorkerSettings) -> str:
@@ -83,11 +92,36 @@ def expression(interval_min: float) -> str:
     raise ConfigError([ConfigProblem("interval_min", interval_min, problem, remedy)])
 
 
+def opening(hours: Window, zone: zoneinfo.ZoneInfo) -> str | None:
+    """Five cron fields for the moments at which a window opens; None where it needs none, or cron,
+    which goes by the machine's clock, cannot say them.
+
+    >>> opening(Window.parse("01:10-01:50", "mon,tue"), zone_named(None))
+    '10 1 * * 1,2'
+    """
+    if hours.always or hours.begins.second or zone.key != zone_named(None).key:
+        return None
+    every = len(hours.days) == len(DAYS)
+    days = "*" if every else ",".join(str((day + 1) % 7) for day in sorted(hours.days))
+    return f"{hours.begins.minute} {hours.begins.hour} * * {days}"
+
+
+def runs(line: str, begin: float) -> Iterator[float]:
+    """Unix seconds at which cron starts the lines, from a moment on."""
+    local = datetime.datetime.fromtimestamp(begin).astimezone()
+    times = [CronSim(" ".join(one.split(None, 5)[:5]), local) for one in line.splitlines()]
+    return (moment.timestamp() for moment in heapq.merge(*times))
+
+
 def next_run(line: str, now: float) -> float:
-    """Unix seconds at which cron starts the line next."""
-    fields = " ".join(line.split(None, 5)[:5])
-    local = datetime.datetime.fromtimestamp(now).astimezone()
-    return next(CronSim(fields, local)).timestamp()
+    """Unix seconds at which cron starts one of the lines next."""
+    return next(runs(line, now))
+
+
+def installed(settings: WorkerSettings) -> bool:
+    """Whether a line of ours stands in the crontab. Raises CrontabError."""
+    table = _read()
+    return _without_ours(table, settings) != table
 
 
 def install(settings: WorkerSettings, line: str) -> None:

@@ -52,7 +52,7 @@ class Policy(BaseModel):
         extra="forbid", frozen=True, use_attribute_docstrings=True, allow_inf_nan=False
     )
 
-    interval_min: Amount = Field(30.0, gt=0, le=7 * 24 * 60)
+    interval_min: Amount = Field(30.0, ge=0.02, le=7 * 24 * 60)
     """Minutes between two looks at the queue."""
     window: str | None = None
     """Hours in which jobs may run, e.g. 22:00-07:00; all hours by default."""
@@ -60,10 +60,10 @@ class Policy(BaseModel):
     """Weekdays on which the window begins, e.g. mon-fri,sun; every day by default."""
     zone: str = Field("", validate_default=True)
     """Time zone of window, days and caps, e.g. Europe/Berlin; the machine's by default."""
-    cap_usd: Amount | None = Field(None, ge=0)
+    cap_usd: Amount | None = Field(None, ge=0, le=10_000_000)
     """Most US dollars for one day, or for one night over midnight; 0 lets only free runs start; no
     cap by default."""
-    cap_gpu_hours: Amount | None = Field(None, ge=0)
+    cap_gpu_hours: Amount | None = Field(None, ge=0, le=10_000)
     """Most hours of the lane for one day, or for one night over midnight; no cap by default."""
     max_failures: Count | None = Field(None, ge=1)
     """Failures in a row after which nothing more is started; no limit by default."""

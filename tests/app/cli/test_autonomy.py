@@ -19,15 +19,20 @@ DOOR = "/api/v1/autonomy"
 
 @pytest.mark.requirement("LN-01")
 def test_on_records_the_policy_and_prints_the_crontab_line(cockpit: Cockpit, db: Database) -> None:
-    """The line alone is on standard output, so that it can be piped into a crontab."""
+    """The lines alone are on standard output, so that they can be piped into a crontab; with two
+    looks an hour and one at the opening.
+    """
     said = cockpit(
         "autonomy", "on", "--interval-min", "30", "--cap-usd", "5", "--window", "22:00-07:00"
     )
 
     assert said.code == 0
-    [line] = said.out.splitlines()
+    line, opening = said.out.splitlines()
     assert line.startswith("*/30 * * * * cd ")
+    assert opening.startswith("0 22 * * * cd ")
     assert "armed: every 30 min, 22:00-07:00" in said.err
+    assert "caution: armed, but nothing looks at the queue" in said.err
+    assert "an hour of the lane costs $0" in said.err
     found = policy.standing(db)
     assert found is not None
     assert (found.armed, found.cap_usd, found.window) == (True, 5.0, "22:00-07:00")
@@ -75,7 +80,7 @@ def test_status_says_every_limit_that_was_set_also_while_nothing_may_start(
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
-        (["--interval-min", "0"], "interval_min: input should be greater than 0"),
+        (["--interval-min", "0"], "interval_min: input should be greater than or equal to 0.02"),
         (["--cap-usd", "-1"], "cap_usd: input should be greater than or equal to 0"),
         (["--window", "22-7"], "window: is no window (got '22-7'); write it like 22:00-07:00"),
         (["--window", "07:00-07:00"], "window: begins when it ends"),

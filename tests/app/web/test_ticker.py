@@ -6,6 +6,7 @@ import os
 import signal
 import time
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 import httpx
@@ -146,7 +147,7 @@ def test_the_armed_timer_runs_the_queue_in_a_drain_of_its_own(
     db: Database, settings: WorkerSettings
 ) -> None:
     """The clock inside serve, a real scheduled drain, a job that nobody else started."""
-    armed(db, interval_min=0.01)
+    armed(db, interval_min=0.02)
     job_id = enqueue(db, "patient", {"ends": True}, actor="test")
 
     application = create_app(AppSettings(), settings)
@@ -203,7 +204,7 @@ def test_an_armed_tick_starts_a_scheduled_drain_by_the_clock(
     """The real timer, at a short interval; the lifespan starts and stops it."""
     calls: list[str] = []
     monkeypatch.setattr(Drains, "tick", lambda _: calls.append("tick"))
-    armed(db, interval_min=0.002)
+    armed(db, interval_min=0.02)
 
     with TestClient(create_app(AppSettings(), settings), base_url=ORIGIN):
         eventually(lambda: len(calls) >= 2, "two ticks", within_s=20)
@@ -231,6 +232,80 @@ def test_the_timer_follows_the_policy_while_the_board_is_up(
 
         assert (first, second) == (30 * 60, 10 * 60)
         assert ticker.scheduler.get_job(TICK) is None
+    finally:
+        ticker.shutdown()
+
+
+@pytest.fixture
+def ticks(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """A tick adds to it and starts nothing."""
+    calls: list[str] = []
+    monkeypatch.setattr(Drains, "tick", lambda _: calls.append("tick"))
+    return calls
+
+
+@pytest.mark.requirement("LN-02")
+def test_arming_is_followed_by_a_look_at_once(
+    db: Database, settings: WorkerSettings, ticks: list[str]
+) -> None:
+    """Not an interval later; so is a change of the terms, and a board that starts."""
+    armed(db, interval_min=600)
+    ticker = Ticker(Drains(db, settings), db)
+    ticker.start()
+    try:
+        eventually(lambda: len(ticks) == 1, "a look as the board starts")
+        armed(db, interval_min=500)
+        ticker.follow()
+        eventually(lambda: len(ticks) == 2, "a look as the terms change")
+        for _ in range(3):
+            ticker.follow()
+    finally:
+        ticker.shutdown()
+    assert len(ticks) == 2
+
+
+@pytest.mark.requirement("LN-02")
+@pytest.mark.parametrize("set_s", [-3600.0, 3600.0, -86_400.0])
+def test_a_clock_that_is_set_stops_no_timer(
+    db: Database, settings: WorkerSettings, ticks: list[str], set_s: float
+) -> None:
+    """A timer of the wall clock would wait for the hour that is lived again."""
+    armed(db, interval_min=600)
+    now, beat = time.time(), 100.0
+    ticker = Ticker(Drains(db, settings), db, clock=lambda: now, beat=lambda: beat)
+    ticker.start()
+    try:
+        eventually(lambda: len(ticks) == 1, "the first look")
+        now, beat = now + 5 + set_s, beat + 5
+        ticker.follow()
+        eventually(lambda: len(ticks) == 2, "a look behind the change of the clock")
+        now, beat = now + 5, beat + 5
+        ticker.follow()
+    finally:
+        ticker.shutdown()
+    assert len(ticks) == 2
+
+
+def _counted(ticks: list[str], looks: int) -> bool:
+    return len(ticks) == looks
+
+
+@pytest.mark.requirement("LN-02")
+def test_the_timer_looks_when_the_window_opens(
+    db: Database, settings: WorkerSettings, ticks: list[str]
+) -> None:
+    """A window of 40 minutes between two looks of an interval of hours is not missed."""
+    terms = Policy(interval_min=600, window="01:10-01:50", zone="UTC")
+    now, beat = 20_000 * 86_400.0, 100.0  # a midnight
+    arm(db, terms, actor="test", now=now)
+    ticker = Ticker(Drains(db, settings), db, clock=lambda: now, beat=lambda: beat)
+    ticker.start()
+    try:
+        eventually(lambda: len(ticks) == 1, "the look at arming")
+        for seconds, looks in ((4195.0, 1), (10.0, 2), (5.0, 2)):  # 01:09:55, 01:10:05, 01:10:10
+            now, beat = now + seconds, beat + seconds
+            ticker.follow()
+            eventually(partial(_counted, ticks, looks), "a look at the opening alone")
     finally:
         ticker.shutdown()
 

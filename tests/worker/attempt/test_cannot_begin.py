@@ -135,7 +135,7 @@ def test_a_damaged_row_stops_neither_the_queue_nor_its_pages(
     """It fails by name, or runs where nothing that counts was lost; never with other settings."""
     spoiled, behind = tally(), tally()
     with db.write_tx() as conn:
-        broken = {column: literal_column(f"'{value}'")}
+        broken: dict[str, Any] = {column: literal_column(f"'{value}'")}
         conn.execute(update(job).where(job.c.id == spoiled).values(broken))
 
     shown = [one.id for one in jobs.list_jobs(db)]

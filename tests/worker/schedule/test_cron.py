@@ -5,6 +5,7 @@ The program is a script that keeps one file, as the real one does for one user.
 
 from __future__ import annotations
 
+import itertools
 import os
 import subprocess
 import sys
@@ -18,8 +19,8 @@ from worker.db.connection import Database
 from worker.queue.states import State
 from worker.queue.submit import enqueue
 from worker.read import jobs
-from worker.schedule import cron, policy
-from worker.schedule.autonomy import switch_off, switch_on
+from worker.schedule import cron, looks, policy
+from worker.schedule.autonomy import status, switch_off, switch_on
 from worker.settings import WorkerSettings
 
 CRONTAB = """#!{python}
@@ -209,7 +210,7 @@ def test_no_password_gets_into_a_crontab(settings: WorkerSettings) -> None:
     environment = {"NIGHTLANE_DATABASE_URL": "postgresql://ada:secret@host/db"}
 
     with pytest.raises(ConfigError) as refused:
-        cron.line_for(settings, 30, environment)
+        cron.line_for(settings, 30, environment=environment)
 
     assert "NIGHTLANE_DATABASE_URL" in str(refused.value)
     assert "secret" not in str(refused.value)
@@ -219,7 +220,9 @@ def test_the_line_survives_names_that_a_shell_would_read(settings: WorkerSetting
     """Spaces, quotes and the per cent sign, which ends a command in a crontab."""
     odd = settings.model_copy(update={"data_dir": Path("/data/it's 100% mine")})
 
-    line = cron.line_for(odd, 30, {"FK_RL_RESIDENT_STOP_CMD": "sh -c 'kill $(cat pid)'"})
+    line = cron.line_for(
+        odd, 30, environment={"FK_RL_RESIDENT_STOP_CMD": "sh -c 'kill $(cat pid)'"}
+    )
 
     command = line.split(None, 5)[5].replace(r"\%", "%")
     said = subprocess.run(
@@ -238,3 +241,88 @@ def test_the_next_start_is_read_from_the_line() -> None:
 
     assert 0 < moment - NOON - 60 <= 1800
     assert moment % 1800 == 0
+
+
+# --- the opening of a window, and who looks ---
+
+
+@pytest.mark.requirement("LN-01")
+def test_cron_looks_when_the_window_opens(db: Database, table: Path) -> None:
+    """At every full hour it would never meet a window of 40 minutes; off takes both lines out."""
+    terms = {"interval_min": 60, "window": "01:10-01:50", "days": "mon-fri"}
+
+    done = switch_on(db, terms, actor="test", now=NOON, install=True)
+
+    hourly, opening = table.read_text().splitlines()
+    assert hourly.startswith("0 */1 * * * ")
+    assert opening.startswith("10 1 * * 1,2,3,4,5 ")
+    assert done.line is not None
+    looks = cron.runs(done.line, NOON)
+    within = done.standing.opens_at(NOON)
+    assert within in itertools.islice(looks, 30)
+    assert status(db, NOON).cautions == []
+    switch_off(db, actor="test", now=NOON)
+    assert table.read_text() == ""
+
+
+@pytest.mark.parametrize(
+    ("terms", "cautioned"),
+    [
+        ({"window": "01:50-02:10", "zone": "Asia/Kathmandu"}, True),
+        ({"window": "01:10-02:50", "zone": "Asia/Kathmandu"}, False),
+        ({"window": "22:00-07:00", "zone": "Asia/Kathmandu"}, False),
+        ({}, False),
+    ],
+)
+@pytest.mark.usefixtures("table")
+def test_a_window_that_no_look_of_cron_meets_is_cautioned(
+    db: Database, terms: dict[str, str], cautioned: bool
+) -> None:
+    """Cron goes by the machine's clock and cannot say an hour of another zone."""
+    switch_on(db, {"interval_min": 60, **terms}, actor="test", now=NOON, install=True)
+
+    said = status(db, NOON).cautions
+
+    assert any("outside of the window" in text for text in said) is cautioned
+
+
+def test_a_lane_that_nobody_looks_at_says_so(db: Database, table: Path) -> None:
+    """No board, no crontab line, or one that somebody took out by hand."""
+    looks._in_crontab.cache_clear()
+    switch_on(db, {"interval_min": 30}, actor="test", now=NOON, install=True)
+    by_cron = status(db, NOON)
+    table.write_text(OTHERS)
+    looks._in_crontab.cache_clear()
+    gone = status(db, NOON)
+    with looks.Timer(db.settings) as timer:
+        timer.says(NOON + 17)
+        served = status(db, NOON)
+    ended = status(db, NOON)
+
+    assert (by_cron.looked_at_by, by_cron.cautions) == (["cron"], [])
+    assert by_cron.next_look_at == NOON + 1800
+    assert (gone.looked_at_by, gone.next_look_at, gone.cautions) == ([], None, [looks.NOBODY])
+    assert (served.looked_at_by, served.next_look_at) == (["serve"], NOON + 17)
+    assert served.cautions == []
+    assert ended.cautions == [looks.NOBODY]
+
+
+@pytest.mark.parametrize(
+    ("terms", "price", "said"),
+    [
+        ({"cap_usd": 5}, 0.0, "the cap of $5 can stop nothing: an hour of the lane costs $0"),
+        ({"cap_usd": 5}, 1.0, None),
+        ({"cap_gpu_hours": 60}, 0.0, "60 lane hours a day are more than a day has"),
+        ({"cap_gpu_hours": 8}, 0.0, None),
+    ],
+)
+def test_a_cap_that_can_stop_nothing_is_cautioned(
+    db: Database, terms: dict[str, float], price: float, said: str | None
+) -> None:
+    """Whoever arms it believes that it is bounded."""
+    db.settings = db.settings.model_copy(update={"price_usd_h": price})
+    switch_on(db, terms, actor="test", now=NOON)
+
+    cautions = [text for text in status(db, NOON).cautions if text != looks.NOBODY]
+
+    assert [text[: len(said or "")] for text in cautions] == ([] if said is None else [said])

@@ -198,7 +198,7 @@ def test_a_lane_that_was_never_armed_has_no_terms_in_force(db: Database) -> None
 @pytest.mark.parametrize(
     ("raw", "line"),
     [
-        ({"interval_min": 0}, "interval_min: input should be greater than 0"),
+        ({"interval_min": 0}, "interval_min: input should be greater than or equal to 0.02"),
         ({"cap_usd": -1}, "cap_usd: input should be greater than or equal to 0"),
         ({"cap_usd": float("nan")}, "cap_usd: "),
         ({"cap_gpu_hours": -0.5}, "cap_gpu_hours: "),
