@@ -143,6 +143,80 @@ def test_a_chat_template_that_nobody_mentions_is_said_and_not_used(model_folder:
     assert said == []
 
 
+ENDED = ("{{ m.content }}<|im_end|>", "{{ m.content + eos_token }}")
+
+
+@pytest.mark.requirement("EX-04")
+@pytest.mark.parametrize("template", [*ENDED, "{{ m.content }}<|eot|>"])
+@pytest.mark.parametrize("in_config", [False, True], ids=["a file", "the tokenizer's config"])
+def test_a_template_that_does_not_write_the_models_end_is_said_by_name(
+    template: str, in_config: bool, model_folder: Path
+) -> None:
+    """A base model with ChatML on board: its turns end in a token that it was not trained on."""
+    tokenizer = {
+        "eos_token": {"content": "<|endoftext|>"},
+        "added_tokens_decoder": {"7": {"content": "<|endoftext|>"}, "8": {"content": "<|eot|>"}},
+    } | ({"chat_template": template} if in_config else {})
+    (model_folder / "tokenizer_config.json").write_text(json.dumps(tokenizer))
+    if not in_config:
+        (model_folder / "chat_template.jinja").write_text(template)
+
+    def said(eos: object) -> list[str]:
+        (model_folder / "generation_config.json").write_text(json.dumps({"eos_token_id": eos}))
+        raw = asking_of(str(model_folder), {"skip_chat_template": False})
+        return [caution.line() for caution in cautions("rl_run", raw)]
+
+    writes_another = "eos_token" not in template
+    assert [line for line in said(7) if "never writes" in line] == said(7)
+    assert len(said(7)) == writes_another
+    assert all("the model's end '<|endoftext|>', as that of a base" in line for line in said(7))
+    assert len(said([7, 8])) == (writes_another and "<|eot|>" not in template)
+
+
+@pytest.mark.requirement("EX-04")
+@pytest.mark.parametrize(
+    ("base", "counts"),
+    [
+        ("Qwen/Qwen2.5-0.5B-Instruct", True),
+        ("google/gemma-2-2b-it", True),
+        ("meta-llama/Llama-2-7b-chat-hf", True),
+        ("Qwen/Qwen2.5-0.5B", False),
+        ("someone/bitter-fruit", False),
+    ],
+)
+@pytest.mark.parametrize("prompting", [{}, {"skip_chat_template": True}])
+def test_an_instruct_model_by_its_name_is_not_asked_bare_in_silence(
+    base: str, counts: bool, prompting: dict[str, Any]
+) -> None:
+    """A form of its own in question_format is a decision."""
+
+    def said(prompting: dict[str, Any]) -> list[str]:
+        found = cautions("rl_run", asking_of(base, prompting))
+        return [c.line() for c in found if c.field == "prompting.skip_chat_template"]
+
+    assert [base in line for line in said(prompting)] == [True] * counts
+    assert said(prompting | {"skip_chat_template": True, "question_format": "Q: {prompt}"}) == []
+
+
+@pytest.mark.requirement("EX-04")
+@pytest.mark.parametrize(("template", "counts"), [("<|im_end|>", True), ("<|other|>", False)])
+def test_a_folder_trained_on_its_template_is_not_asked_bare_in_silence(
+    template: str, counts: bool, model_folder: Path
+) -> None:
+    """Its template writes the model's own end; that of a base model writes another one."""
+    (model_folder / "chat_template.jinja").write_text(template)
+    (model_folder / "tokenizer_config.json").write_text('{"eos_token": "<|im_end|>"}')
+
+    found = cautions("rl_run", asking_of(str(model_folder), {"skip_chat_template": True}))
+
+    assert [str(model_folder) in caution.line() for caution in found] == [True] * counts
+
+
+def asking_of(base: str, prompting: dict[str, Any]) -> dict[str, Any]:
+    data = {"source": "embedded:word_problems"}
+    return {"base": base, "tuning": "full", "data": data, "prompting": prompting}
+
+
 def corpus(folder: Path, rows: int) -> str:
     """A JSONL file of so many questions."""
     path = folder / f"{rows}.jsonl"

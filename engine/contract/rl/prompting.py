@@ -7,6 +7,7 @@ window? Knows no tokenizer at work.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -82,18 +83,86 @@ def template_problems(config: PromptingConfig, base: str) -> Sequence[ConfigProb
 
 
 def template_cautions(config: PromptingConfig, base: str) -> Sequence[ConfigProblem]:
-    """A folder with a chat template whose config says nothing about it."""
-    said = "skip_chat_template" in config.model_fields_set
-    if said or not Path(base).is_dir() or not has_chat_template(Path(base)):
+    """A template that seems wanted and is not used, or used and ends its turns otherwise."""
+    if config.skip_chat_template:
+        return _unused(config, base)
+    folder = Path(base)
+    ends, source = _end_tokens(folder), _template_source(folder)
+    if not ends or not source or "eos_token" in source or any(end in source for end in ends):
         return []
     return [
         ConfigProblem(
             "prompting.skip_chat_template",
-            None,
-            f"is left out, so the chat template of {base} is not used",
-            "set it to false for an instruct model, to true for a base model",
+            False,
+            f"uses a chat template of {base} that never writes the model's end "
+            f"{' or '.join(map(repr, ends))}, as that of a base model that was not trained on it",
+            "set it to true for a base model; as it is, the token with which the template closes a "
+            "turn ends a completion too",
         )
     ]
+
+
+def _unused(config: PromptingConfig, base: str) -> Sequence[ConfigProblem]:
+    said = "skip_chat_template" in config.model_fields_set
+    has_one = Path(base).is_dir() and bool(has_chat_template(Path(base)))
+    named_so = not Path(base).is_dir() and _INSTRUCT.search(base) is not None
+    plain = config.question_format == PLACEHOLDER and not config.system_prompt
+    # One that writes the model's own end is one that the model was trained on.
+    source = _template_source(Path(base)) if has_one else ""
+    trained_on = any(end in source for end in _end_tokens(Path(base)))
+    if said and not (plain and (named_so or trained_on)):
+        return []
+    if not said and not has_one and not named_so:
+        return []
+    what = f"the chat template of {base} is not used"
+    if named_so:
+        what = f"{base}, by its name an instruct model, is asked without its chat template"
+    return [
+        ConfigProblem(
+            "prompting.skip_chat_template",
+            True if said else None,
+            f"is true, and {what}" if said else f"is left out, so {what}",
+            "set it to false for an instruct model, to true for a base model"
+            if not said
+            else "set it to false, or write the form of its prompts with question_format",
+        )
+    ]
+
+
+_INSTRUCT = re.compile(r"(?i)(?:^|[-_./])(?:instruct|chat|it|assistant|dpo|rlhf)(?:$|[-_.])")
+"""Part of a hub id: `Qwen/Qwen2.5-0.5B-Instruct`, `google/gemma-2-2b-it`."""
+_LARGEST_TEMPLATE = 1_000_000
+
+
+def _template_source(folder: Path) -> str:
+    """All chat templates of a model folder, one text; empty where there is none to be read."""
+    found = [
+        path.read_text("utf-8", errors="replace")
+        for path in [folder / "chat_template.jinja", *folder.glob("additional_chat_templates/*")]
+        if path.is_file() and path.stat().st_size <= _LARGEST_TEMPLATE
+    ]
+    for name in ("tokenizer_config.json", "chat_template.json"):
+        value = (_read_json(folder / name) or {}).get("chat_template")
+        found.append(
+            value if isinstance(value, str) else json.dumps(value or "", ensure_ascii=False)
+        )
+    return "\n".join(found).strip('\n"')
+
+
+def _end_tokens(folder: Path) -> Sequence[str]:
+    """The end tokens of a model folder by name, as far as its small files tell."""
+    tokenizer = _read_json(folder / "tokenizer_config.json") or {}
+    generation = _read_json(folder / "generation_config.json") or {}
+    added = tokenizer.get("added_tokens_decoder")
+    names = added if isinstance(added, dict) else {}
+    ids = generation.get("eos_token_id")
+    found = [tokenizer.get("eos_token"), *(names.get(str(i)) for i in _as_list(ids))]
+    texts = [one.get("content") if isinstance(one, dict) else one for one in found]
+    return list(dict.fromkeys(text for text in texts if isinstance(text, str) and text))
+
+
+def _as_list(value: Any) -> Sequence[Any]:
+    return value if isinstance(value, list) else [value]
 
 
 def no_template(base: str) -> ConfigProblem:
@@ -124,6 +193,8 @@ def has_chat_template(folder: Path) -> bool | None:
 
 
 def _read_json(path: Path) -> Mapping[str, Any] | None:
+    if not path.is_file():
+        return None
     try:
         value = json.loads(path.read_bytes())
     except (OSError, ValueError):
