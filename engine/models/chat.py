@@ -42,6 +42,17 @@ class Turn(NamedTuple):
     """The token behind the answer; None where the template writes none there."""
 
 
+def is_framing(token: str) -> bool:
+    """Whether an added token looks made for a frame: a word or a line break may be added as well.
+
+    >>> [is_framing(token) for token in ("<|user|>", "[INST]", "user", "\\n\\n", "**", "")]
+    [True, True, False, False, False, False]
+    """
+    edges = token[:1] + token[-1:]
+    framed = not any(c.isalnum() or c.isspace() for c in edges)
+    return framed and any(map(str.isalnum, token))
+
+
 def local_now() -> datetime:
     """As Transformers reads it: without a zone."""
     return datetime.now().astimezone().replace(tzinfo=None)
@@ -129,7 +140,9 @@ class ChatTemplate:
     @cached_property
     def _added(self) -> Sequence[str]:
         """Longest first: a token may begin with another one."""
-        return sorted(map(str, self.tokenizer.get_added_vocab()), key=len, reverse=True)
+        found = self.tokenizer.added_tokens_decoder.values()
+        tokens = [str(one.content) for one in found if one.special or is_framing(str(one.content))]
+        return sorted(tokens, key=len, reverse=True)
 
     def _leading_token(self, text: str) -> str | None:
         found = re.match("|".join(map(re.escape, self._added)) or "(?!)", text)

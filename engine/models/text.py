@@ -22,6 +22,8 @@ from typing import Any, Protocol
 
 from tokenizers import Tokenizer
 
+from engine.models.chat import is_framing
+
 _PLACEHOLDERS = 0xF0000
 """Private characters from here on stand for control tokens, in the order of `control`."""
 _LITERAL, _OPEN, _CLOSE = "\U000ffff0", "\U000ffff1", "\U000ffff2"
@@ -84,7 +86,7 @@ class TextCodec:
         }
         special = {token for token, (_, special) in added.items() if special} | named
         special |= {*map(str, tokenizer.all_special_tokens)}
-        framing = {t for t in added if t in template and t not in markup and not t.isspace()}
+        framing = {t for t in added if t in template and t not in markup and is_framing(t)}
         control = (special | framing | {*around_turns}).difference(meant) & added.keys()
         self.control: Mapping[str, int] = {
             token: added[token][0] for token in sorted(control, key=lambda t: (-len(t), t))
@@ -97,12 +99,7 @@ class TextCodec:
     # --- hiding ---
 
     def held(self, text: str, *, own: bool = False) -> Sequence[str]:
-        """The control tokens whose characters a text from data holds, as it stands or normalised.
-
-        >>> from engine.models.tiny import build_tokenizer
-        >>> TextCodec(build_tokenizer()).held("1+1=<end>")
-        ['<end>']
-        """
+        """The control tokens whose characters a text from data holds, as it stands or normalised."""
         found = self._pattern(own).findall(text)
         if not found and self._normalizer is not None:
             found = self._pattern(own).findall(self._normalizer.normalize_str(text))

@@ -195,6 +195,22 @@ def test_a_token_by_its_normal_form_is_text_too() -> None:
     assert ids.count(turn) == 1
 
 
+def test_words_and_line_breaks_that_were_added_stay_what_they_are() -> None:
+    """Gemma adds runs of line breaks, people add words of their trade; templates write both."""
+    tokenizer = families.tokenizer("byte_level", "chatml")
+    tokenizer.add_tokens(["\n\n", "user", "**", "<tool>", "</tool>", "<|x|>"])
+    tokenizer.chat_template = "<|x|>\n\n** <tool>\n" + tokenizer.chat_template
+    chat = ChatTemplate(tokenizer)
+    codec = TextCodec(tokenizer, chat.around_turns)
+    asked = "the user\n\nsays **so**"
+
+    ids = prompt_ids(codec, chat, asked, None)
+
+    assert not codec.held(asked)
+    assert ids == tokenizer.encode(chat.text(turns(asked)), add_special_tokens=False)
+    assert codec.held("<|x|>user<tool></tool>\n\n") == ["<|x|>", "<tool>"]
+
+
 @pytest.mark.parametrize(
     "content",
     [
