@@ -26,7 +26,7 @@ MEANINGS: Mapping[str, str] = {
     "no gain proven": "what held-out rows show may be chance; the base is published",
     "pool only": "training rollouts improved, held-out rows did not: the base is published",
     "loss": "worse than the base on held-out rows: the base is published",
-    "no verdict": "too few held-out rows for a claim; the base is published",
+    "no verdict": "too few held-out rows that were judged for a claim; the base is published",
 }
 """What each verdict says, in a sentence."""
 
@@ -61,7 +61,7 @@ class Findings:
         return cls(
             alerts=alerts_of(result),
             samples=_samples(result.get("diagnosis")),
-            meaning=_meaning(Headline.of(job)),
+            meaning=_meaning(Headline.of(job), result.get("verdict_reason")),
             published_step=whole(result.get("published_step")),
             seconds_per_point=real(result.get("seconds_per_point")),
             shares=time_by_span(trace) if trace is not None and small else (),
@@ -69,8 +69,10 @@ class Findings:
         )
 
 
-def _meaning(headline: Headline) -> str | None:
-    """Of the verdict; of a gain also why its interval may include 0."""
+def _meaning(headline: Headline, reason: Any = None) -> str | None:
+    """Of the verdict; of a gain also why its interval may include 0, of none why there is none."""
+    if headline.verdict == "no verdict" and isinstance(reason, str):
+        return f"{reason}; the base is published"
     told = MEANINGS.get(str(headline.verdict))
     if headline.verdict == "gain" and headline.lift_low is not None and headline.lift_low <= 0:
         return f"{told}; its size is that on the report rows alone, whose interval includes 0"

@@ -11,7 +11,8 @@ that nobody can use: it is left out, and counted, like a line in the midst that 
 | started    | resumed_from: int or null; later steps of earlier attempts (null: all) are void |
 | progress   | phase, step, max_steps, and any of the live fields of `Progress`; bare: it works |
 | metric     | step, values {series: number}. Series that begin with `warmup/` count warm-up steps |
-| gate       | step, split, score, n, ci95 [low, high], temp, selected (is it the best so far) |
+| gate       | step, split, score, n, ci95 [low, high], temp, selected (is it the best so far),
+|            | values {name: number}: what else was measured, the series `heldout/SPLIT/NAME` |
 | checkpoint | step, path (relative to the run directory), seconds |
 | sample     | step, split, items [{prompt, completion, reward, reason, advantage}]: a few only |
 | span       | name, seconds, step: how long one phase took |
@@ -192,7 +193,14 @@ _SHAPES: Mapping[str, Mapping[str, tuple[type, ...]]] = {
         "stage2": (dict,),
     },
     "metric": {"step": (int,), "values": (dict,)},
-    "gate": {"step": (int,), "split": (str,), "score": _NUMBER, "n": (int,), "ci95": (list,)},
+    "gate": {
+        "step": (int,),
+        "split": (str,),
+        "score": _NUMBER,
+        "n": (int,),
+        "ci95": (list,),
+        "values": (dict,),
+    },
     "finished": {"status": (str,), "result": (dict,)},
 }
 """What the fields of each type are made of; each may be null or missing."""

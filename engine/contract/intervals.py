@@ -43,9 +43,11 @@ class PairedComparison:
     """Exact two-sided McNemar test."""
 
 
-def compare(before: Sequence[bool], after: Sequence[bool]) -> PairedComparison:
-    """Item i of both is the same question. Raises ValueError when the lengths differ."""
-    pairs = list(zip(before, after, strict=True))
+def compare(before: Sequence[bool | None], after: Sequence[bool | None]) -> PairedComparison:
+    """Item i of both is the same question; one that either did not judge (None) is left out of
+    both. Raises ValueError when the lengths differ.
+    """
+    pairs = [pair for pair in zip(before, after, strict=True) if None not in pair]
     n = len(pairs)
     both, gained = pairs.count((True, True)), pairs.count((False, True))
     lost = pairs.count((True, False))

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from engine.contract.intervals import wilson
 from engine.data.rows import Question
 from engine.rewards.adapter import Reason, RewardAdapter, Verdict
+from engine.rewards.judgement import BROKE
+from engine.rewards.soundness import Soundness
 from engine.run.stop import check_abort
 from engine.sampling.base import Rollout, Sampler
 
@@ -29,7 +31,8 @@ class Scored:
     question: Question
     rollout: Rollout
     verdict: Verdict
-    success: bool
+    success: bool | None
+    """None: the verdict judged nothing, and the row is in no score."""
 
 
 @dataclass(frozen=True)
@@ -43,12 +46,27 @@ class GateResult:
     """That the verifier itself broke, on how many rows and how."""
 
     def __float__(self) -> float:
-        return statistics.fmean(self.outcomes)
+        return sum(self.counted) / len(self.counted) if self.counted else 0.0
 
     @property
-    def outcomes(self) -> list[bool]:
-        """Success of each item, in the questions' order."""
+    def outcomes(self) -> list[bool | None]:
+        """Success of each item, in the questions' order; None where it was not judged."""
         return [item.success for item in self.items]
+
+    @property
+    def counted(self) -> list[bool]:
+        """Success of the items that were judged: what broke is among them, as not solved."""
+        return [item.success for item in self.items if item.success is not None]
+
+    @property
+    def broke(self) -> frozenset[int]:
+        """Places of the items that the verifier broke on."""
+        return frozenset(i for i, one in enumerate(self.items) if one.verdict.reason in BROKE)
+
+    @property
+    def soundness(self) -> Soundness:
+        """How many of them the verifier broke on, or did not judge."""
+        return Soundness.of([item.verdict for item in self.items])
 
     @property
     def truncated(self) -> float:
@@ -56,9 +74,22 @@ class GateResult:
         return statistics.fmean(item.rollout.truncated for item in self.items)
 
     @property
+    def unparsed(self) -> float:
+        """Share of the completions in which the verifier could read no answer."""
+        return statistics.fmean(item.verdict.reason is Reason.UNPARSED for item in self.items)
+
+    @property
     def ci95(self) -> tuple[float, float]:
         """Wilson interval of the success rate."""
-        return wilson(sum(self.outcomes), len(self.items))
+        return wilson(sum(self.counted), len(self.counted))
+
+    def values(self) -> dict[str, float]:
+        """What else of a gate is worth a curve."""
+        return {
+            "unparsed": self.unparsed,
+            "truncated": self.truncated,
+            **self.soundness.shares(),
+        }
 
 
 @dataclass(frozen=True)
@@ -79,14 +110,15 @@ class Gate:
         return GateResult(step, items, self.temp, self._failure(items))
 
     def _failure(self, items: Sequence[Scored]) -> str | None:
-        broken = [i for i in items if i.verdict.reason in {Reason.CRASH, Reason.TIMEOUT}]
+        broken = [i for i in items if not i.verdict.judged]
         if not broken or len(broken) < _FAILING * len(items):
             return None
         first = broken[0]
+        did = "broke on" if any(one.verdict.counted for one in broken) else "did not judge"
         why = first.verdict.answer or first.verdict.reason.value
         return (
-            f"the verifier broke on {len(broken)} of {len(items)} held-out rows, which count as "
-            f"wrong; first on row {first.question.id!r}: {why}"
+            f"the verifier {did} {len(broken)} of {len(items)} held-out rows; "
+            f"first on row {first.question.id!r}: {why}"
         )
 
     def _score(self, tasks: Sequence[Question], rollouts: Sequence[Rollout]) -> list[Scored]:
@@ -95,6 +127,8 @@ class Gate:
             [rollout.truncated for rollout in rollouts],
         )
         return [
-            Scored(task, rollout, verdict, self.reward.success(verdict))
+            Scored(
+                task, rollout, verdict, self.reward.success(verdict) if verdict.counted else None
+            )
             for task, rollout, verdict in zip(tasks, rollouts, verdicts, strict=True)
         ]

@@ -8,20 +8,20 @@ breaks costs its rollout the reward, not the run its night. Knows no model.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import json
-import math
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 from engine.contract.errors import RLLoopError
 from engine.contract.rl.format import FormatConfig
 from engine.rewards import imported
 from engine.rewards.format import Ask, FormatSchedule, formed
-from engine.rewards.judgement import Reason, Verdict
+from engine.rewards.judgement import Reason, Verdict, verdict_of
 from engine.rewards.sandbox import box
 from engine.rewards.text.reading import LONGEST_ANSWER
 from engine.rewards.workers.pool import Pool, PoolError, Question, shared_pool
@@ -36,8 +36,8 @@ __all__ = [
     "scheduled_reward",
 ]
 
-Verifier = Callable[[str, str], Verdict]
-"""`verify(completion, expected)`."""
+Verifier = Callable[[str, str], Verdict | float | None]
+"""`verify(completion, expected)`. A number is a reward, None is "not judged"."""
 
 BOXES = 2
 """Programs of a model that run at once."""
@@ -47,10 +47,10 @@ BOXES = 2
 class BatchVerifier(Protocol):
     """A verifier that judges many at once faster than one by one."""
 
-    def __call__(self, completion: str, expected: str) -> Verdict: ...
+    def __call__(self, completion: str, expected: str) -> Any: ...
 
-    def many(self, pairs: Sequence[tuple[str, str]]) -> list[Verdict]:
-        """One verdict a pair (completion, expected), in their order."""
+    def many(self, pairs: Sequence[tuple[str, str]]) -> Sequence[Any]:
+        """One verdict, number or None a pair (completion, expected), in their order."""
         ...
 
 
@@ -112,10 +112,10 @@ class Boxed:
 
     verify: Verifier
 
-    def __call__(self, completion: str, expected: str) -> Verdict:
+    def __call__(self, completion: str, expected: str) -> Any:
         return self.verify(completion, expected)
 
-    def many(self, pairs: Sequence[tuple[str, str]]) -> list[Verdict]:
+    def many(self, pairs: Sequence[tuple[str, str]]) -> list[Any]:
         with ThreadPoolExecutor(BOXES) as threads:
             return list(threads.map(lambda pair: _survived(self.verify, *pair), pairs))
 
@@ -137,53 +137,56 @@ class RewardAdapter:
         return replace(self, verifier=self.schedule(step), schedule=None)
 
     def judge(self, completion: str, expected: str, *, truncated: bool = False) -> Verdict:
-        """Exception → `crash` (TimeoutError → `timeout`) worth 0; NaN → 0.
+        """Exception, NaN → `crash` (TimeoutError → `timeout`) worth 0; None → `unjudged`.
 
         A truncated completion that was judged and did not succeed says so instead of `wrong`.
         """
-        verdict = _survived(self.verifier, completion, expected)
-        return self._settled(verdict, truncated=truncated)
+        return self.judge_all([(completion, expected)], [truncated])[0]
 
     def judge_all(
         self, pairs: Sequence[tuple[str, str]], truncated: Sequence[bool] | None = None
     ) -> list[Verdict]:
         """`judge` for every (completion, expected), in their order, side by side where it helps."""
         cut = truncated or [False] * len(pairs)
-        verdicts = ask_all(self.verifier, pairs)
+        verdicts = ask_all(self.verifier, pairs, self.threshold)
         return [self._settled(v, truncated=t) for v, t in zip(verdicts, cut, strict=True)]
 
     def well_formed(self, pairs: Sequence[tuple[str, str]]) -> list[bool]:
         """Whether each completion has the form asked for, whatever it answers."""
         form = self.schedule.form if isinstance(self.schedule, FormatSchedule) else None
-        return formed(form, pairs, ask_all(self.verifier, pairs))
+        return formed(form, pairs, ask_all(self.verifier, pairs, self.threshold))
 
     def success(self, verdict: Verdict) -> bool:
-        """Whether the verifier's own reward reaches the threshold, whatever training pays."""
-        return verdict.strict >= self.threshold
+        """Whether the verifier's own reward reaches the threshold, whatever training pays.
+
+        What broke is no success, also where the threshold is 0 or less.
+        """
+        return verdict.judged and verdict.strict >= self.threshold
 
     def _settled(self, verdict: Verdict, *, truncated: bool) -> Verdict:
-        if not math.isfinite(verdict.reward):
-            verdict = replace(verdict, reward=0.0, reason=Reason.CRASH)
-        if not math.isfinite(verdict.strict):
-            verdict = replace(verdict, verified=0.0)
         if verdict.answer is not None:
             # Half a surrogate pair cannot be written to a file; a megabyte should not.
             answer = verdict.answer[:LONGEST_ANSWER].encode("utf-8", "replace").decode()
             verdict = replace(verdict, answer=answer)
-        broke = verdict.reason in {Reason.CRASH, Reason.TIMEOUT}
-        if truncated and not broke and verdict.reward < self.threshold:
+        if truncated and verdict.judged and verdict.reward < self.threshold:
             verdict = replace(verdict, reason=Reason.TRUNCATED)
         return verdict
 
 
-def ask_all(verifier: Verifier, pairs: Sequence[tuple[str, str]]) -> list[Verdict]:
-    """What a verifier says to every pair, in their order; what it raises is its crash."""
+def ask_all(
+    verifier: Verifier, pairs: Sequence[tuple[str, str]], threshold: float = 0.5
+) -> list[Verdict]:
+    """What a verifier says to every pair, in their order; what it raises is its crash.
+
+    A bare number at or above `threshold` is a right answer.
+    """
+    said: Sequence[Any] | None = None
     if isinstance(verifier, BatchVerifier):
-        try:
-            return verifier.many(pairs)
-        except Exception:  # noqa: BLE001, S110 - one by one finds the pair that breaks it
-            pass
-    return [_survived(verifier, *pair) for pair in pairs]
+        with contextlib.suppress(Exception):  # one by one finds the pair that breaks it
+            said = verifier.many(pairs)
+    if said is None or len(said) != len(pairs):
+        said = [_survived(verifier, *pair) for pair in pairs]
+    return [verdict_of(one, threshold) for one in said]
 
 
 def scheduled_reward(
@@ -196,7 +199,7 @@ def scheduled_reward(
     schedule = FormatSchedule(
         config,
         max_steps,
-        strict=partial(ask_all, strict),
+        strict=partial(ask_all, strict, threshold=threshold),
         form=_form(config),
         lenient=partial(ask_all, load_verifier(config.lenient)) if config.lenient else None,
     )
@@ -216,7 +219,7 @@ def _form(config: FormatConfig) -> Ask | None:
     return ask
 
 
-def _survived(verifier: Verifier, completion: str, expected: str) -> Verdict:
+def _survived(verifier: Verifier, completion: str, expected: str) -> Any:
     try:
         return verifier(completion, expected)
     except TimeoutError:

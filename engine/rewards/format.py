@@ -68,7 +68,7 @@ class FormatReward:
         open_ = [
             i
             for i, (verdict, has_form) in enumerate(zip(strict, well_formed, strict=True))
-            if not (has_form and verdict.reason is Reason.CORRECT)
+            if verdict.judged and not (has_form and verdict.reason is Reason.CORRECT)
         ]
         for i, verdict in zip(open_, self.lenient([pairs[i] for i in open_]), strict=True):
             found[i] = verdict
@@ -84,11 +84,11 @@ class FormatReward:
         return Verdict(generous, lenient.answer, Reason.LENIENT)
 
     def _strictly(self, strict: Verdict, well_formed: bool) -> Verdict:
+        if not strict.judged:
+            return strict  # its form says nothing of an answer that nobody judged
         if not self.added:
             if not well_formed:
-                kept = strict.reason in {Reason.TIMEOUT, Reason.CRASH}
-                reason = strict.reason if kept else Reason.UNPARSED
-                return Verdict(0.0, strict.answer, reason)
+                return replace(strict, reward=0.0, reason=Reason.UNPARSED)
             return replace(strict, reward=max(strict.reward, self.form_pays))
         extra = self.form_pays if well_formed else 0.0
         right = strict.reason is Reason.CORRECT and not well_formed

@@ -19,14 +19,14 @@ from typing import Any
 
 from engine.contract.errors import NightlaneError
 from engine.contract.verifiers import reward_problem
-from engine.rewards.judgement import Reason, Verdict
+from engine.rewards.judgement import number_of
 
 
 class RewardImportError(NightlaneError):
     """A reward that is not allowed, not there, or no function."""
 
 
-def load_reward(path: str) -> Callable[[str, str], Verdict]:
+def load_reward(path: str) -> Callable[[str, str], float | None]:
     """The function behind `module:name` as a verifier. Raises RewardImportError."""
     problem = reward_problem(path)
     if problem is not None:
@@ -56,8 +56,8 @@ def files_of(module_name: str) -> list[str]:
     return [file for file in loaded if file]
 
 
-def _judge(function: Callable[..., Any], completion: str, expected: str) -> Verdict:
-    """None, TRL's "does not apply here", is worth 0 and `unparsed`; a full reward is `correct`."""
+def _judge(function: Callable[..., Any], completion: str, expected: str) -> float | None:
+    """None is TRL's "does not apply here": not judged."""
     columns = {"answer": expected, "solution": expected, **_columns(expected)}
     rewards = function(
         prompts=[columns.pop("prompt", "")],
@@ -66,8 +66,8 @@ def _judge(function: Callable[..., Any], completion: str, expected: str) -> Verd
     )
     (reward,) = rewards
     if reward is None:
-        return Verdict.unparsed()
-    return Verdict(float(reward), None, Reason.CORRECT if reward >= 1 else Reason.WRONG)
+        return None
+    return number_of(reward)
 
 
 def _columns(expected: str) -> dict[str, Any]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
+from typing import Any
 
 
 class Reason(enum.StrEnum):
@@ -21,6 +23,12 @@ class Reason(enum.StrEnum):
     """The verifier gave up."""
     CRASH = "crash"
     """The verifier broke, or returned no number."""
+    UNJUDGED = "unjudged"
+    """A reward function said None: it does not judge this row."""
+
+
+BROKE = frozenset({Reason.CRASH, Reason.TIMEOUT})
+"""Counted as 0 in scores, and left out of baseline and loss: it says nothing about the policy."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +42,16 @@ class Verdict:
     reason: Reason
     verified: float | None = None
     """What the run's verifier alone gives, where training pays by another rule; None elsewhere."""
+
+    @property
+    def judged(self) -> bool:
+        """Whether the reward says anything about the completion: only then it is learnt from."""
+        return self.reason not in BROKE and self.reason is not Reason.UNJUDGED
+
+    @property
+    def counted(self) -> bool:
+        """Whether it stands in a mean: what broke counts as 0, what was not judged not at all."""
+        return self.reason is not Reason.UNJUDGED
 
     @property
     def strict(self) -> float:
@@ -60,6 +78,57 @@ class Verdict:
         return cls(0.0, told.removesuffix(":"), Reason.CRASH)
 
     @classmethod
+    def unjudged(cls) -> Verdict:
+        """The row is not the verifier's to judge; the 0 is a filler."""
+        return cls(0.0, None, Reason.UNJUDGED)
+
+    @classmethod
     def unparsed(cls, answer: str | None = None) -> Verdict:
         """0: there is nothing to compare."""
         return cls(0.0, answer, Reason.UNPARSED)
+
+
+def verdict_of(said: Any, threshold: float) -> Verdict:
+    """What a verifier returned, as a verdict. A number at or above `threshold` is a right answer.
+
+    NaN, infinity and what is no number are a crash worth 0.
+
+    >>> verdict_of(0.25, 0.5).reason.value, verdict_of(None, 0.5).reason.value
+    ('wrong', 'unjudged')
+    """
+    if isinstance(said, Verdict):
+        return _sound(said)
+    if said is None:
+        return Verdict.unjudged()
+    try:
+        reward = number_of(said)
+    except (TypeError, ValueError) as error:
+        return Verdict.broke(error)
+    return _sound(Verdict(reward, None, Reason.CORRECT if reward >= threshold else Reason.WRONG))
+
+
+def number_of(value: Any) -> float:
+    """A reward as TRL takes it: a number or switch of Python, numpy or torch, or one in a tensor.
+
+    Raises TypeError for text and everything else that is not one number.
+    """
+    if isinstance(value, str | bytes | bytearray):
+        raise TypeError(f"the reward is text, not a number: {str(value)[:40]!r}")
+    try:
+        return float(value)
+    except (TypeError, ValueError, OverflowError, RuntimeError) as error:
+        raise TypeError(f"the reward is a {type(value).__name__}, not a number") from error
+
+
+def _sound(verdict: Verdict) -> Verdict:
+    """What broke is worth 0, whatever stands in it."""
+    try:
+        finite = math.isfinite(verdict.reward) and math.isfinite(verdict.strict)
+    except TypeError:
+        finite = False
+    if not finite:
+        answer = verdict.answer or f"the reward is {verdict.reward!r}"
+        return replace(verdict, reward=0.0, verified=None, answer=answer, reason=Reason.CRASH)
+    if verdict.judged or not verdict.reward:
+        return verdict
+    return replace(verdict, reward=0.0)

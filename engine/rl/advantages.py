@@ -14,54 +14,58 @@ from engine.contract.rl.objective import Advantages, ObjectiveConfig
 from engine.sampling.base import Groups, Rollout
 
 EPSILON = 1e-8
+_LEAST_JUDGED = 2
+"""Rewards that a baseline needs: one alone would be its own."""
 USED = 1e-6
 """A rollout whose |advantage| is smaller has no policy term."""
 
 
 def step_advantages(
-    rewards_PG: Sequence[Sequence[float]],
+    rewards_PG: Sequence[Sequence[float | None]],
     groups: Groups,
     objective: ObjectiveConfig,
     max_new_tokens: int,
 ) -> list[list[float]]:
     """Advantages of a step's rollouts, one list a group, as the objective asks for them.
 
-    A truncated completion with `truncated: mask` counts in its group's baseline; its own
-    advantage is 0 then, and with it its loss. Where groups without signal leave the batch, one
-    whose rewards tie is such a group whatever the overlong penalty makes of its lengths.
+    A reward of None says nothing of its completion: it is in no baseline, its advantage is 0. A
+    truncated completion with `truncated: mask` counts in its group's baseline; its own advantage
+    is 0 then, and with it its loss. Where groups without signal leave the batch, one whose rewards
+    tie is such a group whatever the overlong penalty makes of its lengths.
     """
     buffer = objective.overlong_tokens(max_new_tokens)
     found = []
     for rewards_G, group in zip(rewards_PG, groups, strict=True):
-        if objective.zero_signal_used != "keep" and tied(rewards_G):
-            found.append([0.0] * len(rewards_G))
+        judged = [(i, reward) for i, reward in enumerate(rewards_G) if reward is not None]
+        advantages_G = [0.0] * len(rewards_G)
+        found.append(advantages_G)
+        leaves = objective.zero_signal_used != "keep" and tied(rewards_G)
+        if leaves or len(judged) < _LEAST_JUDGED:
             continue
-        shaped_G = rewards_G
+        shaped_G = [reward for _, reward in judged]
         if buffer:
-            lengths_G = [len(rollout.completion_ids) for rollout in group]
+            lengths_G = [len(group[i].completion_ids) for i, _ in judged]
             shaped_G = [
                 reward - objective.overlong_penalty * overlong(length, max_new_tokens, buffer)
-                for reward, length in zip(rewards_G, lengths_G, strict=True)
+                for reward, length in zip(shaped_G, lengths_G, strict=True)
             ]
-        advantages_G = _BASELINES[objective.advantages_used](shaped_G)
-        found.append(
-            [
-                0.0 if lost(rollout, objective) else advantage
-                for advantage, rollout in zip(advantages_G, group, strict=True)
-            ]
-        )
+        ranked_G = _BASELINES[objective.advantages_used](shaped_G)
+        for (i, _), advantage in zip(judged, ranked_G, strict=True):
+            advantages_G[i] = 0.0 if lost(group[i], objective) else advantage
     return found
 
 
-def tied(rewards_G: Sequence[float]) -> bool:
+def tied(rewards_G: Sequence[float | None]) -> bool:
     """Whether a group's rewards rank nothing; DAPO's dynamic sampling (arXiv 2503.14476, eq. 11).
 
     The paper asks for right and wrong completions: for correctness, before length costs any of it.
+    Fewer than two that were judged rank nothing either.
 
-    >>> tied([1.0, 1.0])
-    True
+    >>> tied([1.0, 1.0]), tied([1.0, None])
+    (True, True)
     """
-    return max(rewards_G) - min(rewards_G) < USED
+    judged = [reward for reward in rewards_G if reward is not None]
+    return len(judged) < _LEAST_JUDGED or max(judged) - min(judged) < USED
 
 
 def lost(rollout: Rollout, objective: ObjectiveConfig) -> bool:

@@ -15,7 +15,8 @@ from engine.contract.kinds.rl_run import RLRunConfig
 from engine.data.curriculum import Curriculum
 from engine.data.refill import more_prompts
 from engine.data.rows import Question
-from engine.rewards.adapter import Reason, RewardAdapter, Verdict
+from engine.rewards.adapter import RewardAdapter, Verdict
+from engine.rewards.soundness import Soundness
 from engine.rl.advantages import USED, has_signal, step_advantages, tied
 from engine.rl.buffer import FATES, Entry, JudgedGroup, RolloutBuffer
 from engine.rl.journal import Journal, Recalled
@@ -203,15 +204,17 @@ class BatchSource:
     def _judged(
         self, step: int, version: int, tasks: Sequence[Question], found: Recalled
     ) -> list[JudgedGroup]:
-        rewards_PG = [[v.reward for v in verdicts_G] for verdicts_G in found.verdicts]
+        rewards_PG = [
+            [v.reward if v.judged else None for v in verdicts_G] for verdicts_G in found.verdicts
+        ]
         limit = self._config.max_new_tokens
         advantages_PG = step_advantages(rewards_PG, found.groups, self._config.objective, limit)
         rows = zip(tasks, found.groups, found.verdicts, advantages_PG, strict=True)
         return [JudgedGroup(*row, version=version, step=step) for row in rows]
 
     def _sort_in(self, group: JudgedGroup, *, keep_all: bool) -> None:
-        """Into the buffer, unless its verifier failed on all of it or it teaches nothing."""
-        if all(v.reason in {Reason.CRASH, Reason.TIMEOUT} for v in group.verdicts):
+        """Into the buffer, unless none of it was judged or it teaches nothing."""
+        if not any(v.judged for v in group.verdicts):
             self.buffer.discard(group, "failed")
         elif not keep_all and not has_signal(group.advantages):
             self.buffer.discard(group, "filtered")
@@ -220,19 +223,28 @@ class BatchSource:
 
 
 def batch_metrics(batch: Batch) -> dict[str, float]:
-    """What a step's rollouts look like, before anything is trained on them."""
-    verdicts_PG = [group.verdicts for group in batch.measured]
-    rewards_PG = [[verdict.reward for verdict in verdicts_G] for verdicts_G in verdicts_PG]
-    rewards = [reward for rewards_G in rewards_PG for reward in rewards_G]
+    """What a step's rollouts look like, before anything is trained on them.
+
+    What broke counts as 0; what was not judged is in no mean, and without any other there is none.
+    """
+    verdicts = [verdict for group in batch.measured for verdict in group.verdicts]
+    counted = [verdict for verdict in verdicts if verdict.counted]
+    rewards = [verdict.reward for verdict in counted]
     groups = [group.rollouts for group in batch.measured]
+    means = (
+        {
+            "pool/reward_mean": statistics.fmean(rewards),
+            "pool/strict_mean": statistics.fmean(verdict.strict for verdict in counted),
+            "pool/reward_std": statistics.pstdev(rewards),
+        }
+        if counted
+        else {}
+    )
     return {
-        "pool/reward_mean": statistics.fmean(rewards),
-        "pool/strict_mean": statistics.fmean(
-            v.strict for verdicts_G in verdicts_PG for v in verdicts_G
-        ),
-        "pool/reward_std": statistics.pstdev(rewards),
+        **means,
+        **{f"pool/{name}": share for name, share in Soundness.of(verdicts).shares().items()},
         "rollout/zero_variance": statistics.fmean(
-            float(tied(rewards_G)) for rewards_G in rewards_PG
+            float(tied(group.rewards)) for group in batch.measured
         ),
         "rollout/repeated": statistics.fmean(
             float(repeats_itself(rollout.completion_ids)) for group in groups for rollout in group

@@ -36,6 +36,16 @@ class JudgedGroup:
     step: int
     """The step that sampled it."""
 
+    @property
+    def rewards(self) -> list[float | None]:
+        """None where nothing was judged."""
+        return [v.reward if v.judged else None for v in self.verdicts]
+
+    def learnt(self) -> tuple[list[Rollout], list[float]]:
+        """What a loss is made of: the rollouts that were judged, with their advantages."""
+        judged = [(r, a) for r, v, a in self.rows() if v.judged]
+        return [rollout for rollout, _ in judged], [advantage for _, advantage in judged]
+
     def rows(self) -> Iterator[tuple[Rollout, Verdict, float]]:
         """Each rollout with its verdict and its advantage."""
         return zip(self.rollouts, self.verdicts, self.advantages, strict=True)

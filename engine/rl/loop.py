@@ -20,6 +20,7 @@ from engine.contract.kinds.rl_run import GRPOConfig, as_run, corpus_problems
 from engine.data.rows import Question
 from engine.data.split import Split, carve
 from engine.rewards.adapter import RewardAdapter
+from engine.rewards.soundness import Soundness
 from engine.rl.advantages import has_signal
 from engine.rl.batch import BatchSource, batch_metrics
 from engine.rl.buffer import JudgedGroup
@@ -27,7 +28,7 @@ from engine.rl.guards.guard import UPDATES, CollapseGuard, GuardMemory
 from engine.rl.guards.headroom import Baseline, check_headroom
 from engine.rl.journal import Journal
 from engine.rl.observer import LoopObserver
-from engine.rl.state import LoopState, StepReport
+from engine.rl.state import LoopState, StepReport, marks
 from engine.run.lineage import LineageSnapshot
 from engine.run.stop import (
     AbortCheck,
@@ -48,17 +49,16 @@ TrainerSeam = Callable[[Groups, Sequence[Sequence[float]], int], Mapping[str, fl
 HeldoutEval = Callable[[int, Sequence[Question]], SupportsFloat]
 """`(step, tasks) → score` of the current policy; anything that converts to a float."""
 
-_VERIFIER_FAILED = "VERIFIER_FAILED"
 _MOST_ALERTS = 20
 """Alerts a run keeps: they travel with every progress event."""
 
 
 @runtime_checkable
 class HasOutcomes(Protocol):
-    """A gate's result that knows which of its rows were solved."""
+    """A gate's result that knows which of its rows were solved; None: not judged."""
 
     @property
-    def outcomes(self) -> Sequence[bool]: ...
+    def outcomes(self) -> Sequence[bool | None]: ...
 
 
 class HasQuestions(Protocol):
@@ -112,6 +112,8 @@ class RLLoop:
         self._aborted = False
         self._truncated = 0.0
         """Share of the last gate's completions that were cut off."""
+        self._failure: str | None = None
+        """That the verifier broke on many rows of the last gate, and how."""
 
     @property
     def heldout_scores(self) -> Mapping[int, float]:
@@ -215,13 +217,15 @@ class RLLoop:
         trains = bool(used) or (penalised and bool(batch.groups))
         if trains:
             self.observer.phase("training", index)
-            groups = batch.groups
+            learnt = [group.learnt() for group in batch.groups]
             metrics |= self.trainer(
-                [group.rollouts for group in groups], [group.advantages for group in groups], index
+                [rollouts for rollouts, _ in learnt],
+                [advantages for _, advantages in learnt],
+                index,
             )
         return StepReport(
             step=index,
-            pool_score=self._success_rate(batch.sampled) if batch.sampled else None,
+            pool_score=self._success_rate(batch.sampled),
             trained=trains and bool(metrics.get(UPDATES, 1)),
             n_used=len(used),
             keep_rate=statistics.fmean(has_signal(g.advantages) for g in batch.measured),
@@ -229,6 +233,7 @@ class RLLoop:
             sampled=bool(batch.sampled),
             fates=batch.fates,
             metrics=metrics,
+            soundness=Soundness.of([v for group in batch.sampled for v in group.verdicts]),
         )
 
     # --- the run around the steps ---
@@ -287,10 +292,11 @@ class RLLoop:
         )
         state.guard = asdict(self._guard.memory)
         self.observer.stepped(report, state)
+        self._look_for_failures("training rollouts", state.soundness())
         self._progress(
             step=report.step,
             max_steps=self.config.max_steps,
-            **({"pool_score": report.pool_score} if report.sampled else {}),
+            **({} if report.pool_score is None else {"pool_score": report.pool_score}),
             keep_rate=report.keep_rate,
             n_used=report.n_used,
             adv_spread=report.adv_spread,
@@ -320,27 +326,26 @@ class RLLoop:
         result = self.heldout_eval(step, split.select)
         self.state.heldout_scores[step] = float(result)
         if isinstance(result, HasOutcomes):
-            solved = "".join("1" if one else "0" for one in result.outcomes)
-            self.state.heldout_solved[step] = solved
+            self.state.heldout_solved[step] = marks(result.outcomes, getattr(result, "broke", ()))
         self.state.seconds += time.monotonic() - started
         self._truncated = float(getattr(result, "truncated", 0.0))
         self.observer.gated(step, result, self.state)
         self._progress(last_heldout=float(result))
-        self._look_for_failure(result)
+        self._failure = getattr(result, "failure", None)
+        found = getattr(result, "soundness", None)
+        if found is not None:
+            self._look_for_failures("held-out rows", found)
         self._look_for_inversion()
         return True
 
-    def _look_for_failure(self, result: SupportsFloat) -> None:
-        """Say once that the verifier breaks: that looks like a policy that knows nothing."""
-        failure = getattr(result, "failure", None)
-        if failure and self._failure is None:
-            self.alert(_VERIFIER_FAILED, failure)
-
-    @property
-    def _failure(self) -> str | None:
-        """What was said of a verifier that breaks."""
-        said = (one["text"] for one in self.state.alerts if one["code"] == _VERIFIER_FAILED)
-        return next(said, None)
+    def _look_for_failures(self, where: str, found: Soundness) -> None:
+        """Say once of the training and once of the held-out rows that the verifier breaks: that
+        looks like a policy that knows nothing.
+        """
+        for code, text in found.alerts(where):
+            said = any(a["code"] == code and where in a["text"] for a in self.state.alerts)
+            if not said:
+                self.alert(code, text)
 
     def _look_for_inversion(self) -> None:
         """Say once for each best gate that the run fell from it while the pool rose."""
@@ -359,11 +364,10 @@ class RLLoop:
         patience = self.config.heldout_patience
         return patience is not None and self.state.gates_without_best() >= patience
 
-    def _success_rate(self, sampled: Sequence[JudgedGroup]) -> float:
-        """By the measure of the held-out gate, whatever this step pays."""
-        return statistics.fmean(
-            float(self.reward.success(v)) for group in sampled for v in group.verdicts
-        )
+    def _success_rate(self, sampled: Sequence[JudgedGroup]) -> float | None:
+        """By the measure of the held-out gate, whatever the step pays; None: nothing counts."""
+        counted = [v for group in sampled for v in group.verdicts if v.counted]
+        return statistics.fmean(map(self.reward.success, counted)) if counted else None
 
     def _save_whole_step(self) -> None:
         """Whatever phase the stop fell into, the weights are those after the last whole step."""

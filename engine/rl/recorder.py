@@ -208,7 +208,7 @@ class LoopRecorder(LoopObserver):
     def record_gate(self, split: str, result: GateResult, *, selected: bool) -> None:
         """One point of a held-out curve, with every row it was scored on."""
         self._trace.counter("score", {f"heldout {split}": float(result)})
-        found = Gated(float(result), len(result.items), result.ci95, result.temp)
+        found = Gated(float(result), len(result.counted), result.ci95, result.temp, result.values())
 
         def rows() -> list[dict[str, Any]]:
             return [

@@ -47,7 +47,10 @@ def final_report(
         for step, result in results.items():
             recorder.record_gate("report", result, selected=step == picked)
         outcomes = {step: result.outcomes for step, result in results.items()}
-        report = report_fields(loop.state, outcomes, config, picked)
+        unsound = _unsound(loop.state, results, picked)
+        if unsound is not None:
+            loop.alert("VERIFIER_FAILED", f"no verdict: {unsound}")
+        report = report_fields(loop.state, outcomes, config, picked, unsound=unsound)
         return report | {"diagnosis": loop.state.diagnosis}
 
     best = loop.selected_step or 0
@@ -57,11 +60,24 @@ def final_report(
     return report
 
 
+def _unsound(state: LoopState, reported: Mapping[int, GateResult], picked: int) -> str | None:
+    """Why the gates that a verdict rests on carry none: those of step 0 and of the picked step."""
+    for step in sorted({0, picked}):
+        reasons = [state.gate_soundness(step).no_verdict(f"select rows at step {step}")]
+        if step in reported:
+            reasons.append(reported[step].soundness.no_verdict(f"report rows at step {step}"))
+        if found := next(filter(None, reasons), None):
+            return found
+    return None
+
+
 def report_fields(
     state: LoopState,
     reported: Mapping[int, Outcomes],
     config: RLRunConfig,
     picked: int | None = None,
+    *,
+    unsound: str | None = None,
 ) -> dict[str, Any]:
     """The report's part of the result. `reported`: by step 0 and the picked step, may be empty.
 
@@ -71,13 +87,13 @@ def report_fields(
     """
     if picked is None:
         picked = state.selected_step or 0
-    scored = bool(reported and reported[0])
+    scored = any(one is not None for one in reported.get(0, ()))
     comparison = compare(reported[0], reported[picked]) if scored else compare([], [])
     better = 1.0
     if scored:
         better = p_better(Heldout(state.outcomes(), reported), picked, seed=config.seed)
     pool = trend.over_run(state.pool_scores)
-    verdict = judge(comparison, better, pool, config.report_min)
+    verdict = judge(comparison, better, pool, config.report_min, unsound=unsound)
     gained = verdict == "gain"
     return {
         "heldout_before": comparison.before if scored else None,
@@ -91,6 +107,7 @@ def report_fields(
         "report_n": comparison.n,
         "pool_rise": pool.by,
         "verdict": verdict,
+        "verdict_reason": unsound,
         "published_step": published_step(verdict, picked),
         "seconds_per_point": round(state.seconds / (100 * comparison.lift), 1) if gained else None,
     }

@@ -5,12 +5,29 @@ JSON as it stands; knows no file.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from engine.rewards.soundness import Soundness
 from engine.run.lineage import LineageSnapshot, snapshot
 from engine.verdict.verdicts import best_step
+
+_SOLVED, _FAILED, _BROKE, _UNJUDGED = "1", "0", "x", "-"
+_RECENT = 10
+"""Steps over which broken judgements are counted."""
+
+
+def marks(outcomes: Sequence[bool | None], broke: Collection[int] = ()) -> str:
+    """A gate's rows as `LoopState.heldout_solved` keeps them; `broke`: their places.
+
+    >>> marks([True, False, None, False], broke=[3])
+    '10-x'
+    """
+    return "".join(
+        _UNJUDGED if solved is None else _SOLVED if solved else _BROKE if i in broke else _FAILED
+        for i, solved in enumerate(outcomes)
+    )
 
 
 @dataclass(frozen=True)
@@ -32,6 +49,8 @@ class StepReport:
     fates: Mapping[str, int]
     """What became of the step's groups: used, wasted, filtered, failed."""
     metrics: Mapping[str, float]
+    soundness: Soundness
+    """How many of the rollouts sampled in this step the verifier broke on, or did not judge."""
 
 
 @dataclass
@@ -48,7 +67,8 @@ class LoopState:
     did not count them."""
     heldout_scores: dict[int, float] = field(default_factory=dict)
     heldout_solved: dict[int, str] = field(default_factory=dict)
-    """By gate, one character a `select` row in the split's order: 1 solved, 0 not."""
+    """By gate, one character a `select` row in the split's order: 1 solved, 0 not, x the verifier
+    broke (counted as not solved), - not judged."""
     pool_scores: dict[int, float] = field(default_factory=dict)
     """By step; those that sampled nothing have none."""
     history: list[dict[str, Any]] = field(default_factory=list)
@@ -96,9 +116,24 @@ class LoopState:
         """The run card so far."""
         return snapshot(self.heldout_scores, self.pool_scores_by_step(), self.aborted_after)
 
-    def outcomes(self) -> dict[int, list[bool]]:
-        """Success of each `select` row by gate."""
-        return {step: [c == "1" for c in solved] for step, solved in self.heldout_solved.items()}
+    def outcomes(self) -> dict[int, list[bool | None]]:
+        """Success of each `select` row by gate; None where it was not judged."""
+        return {
+            step: [None if c == _UNJUDGED else c == _SOLVED for c in solved]
+            for step, solved in self.heldout_solved.items()
+        }
+
+    def soundness(self) -> Soundness:
+        """Of the rollouts of the last steps."""
+        recent = (entry.get("soundness") for entry in self.history[-_RECENT:])
+        return sum((Soundness(**one) for one in recent if one), Soundness())
+
+    def gate_soundness(self, step: int) -> Soundness:
+        """Of the `select` rows at a gate."""
+        solved = self.heldout_solved.get(step, "")
+        return Soundness(
+            len(solved), crashes=solved.count(_BROKE), unjudged=solved.count(_UNJUDGED)
+        )
 
     def gates_without_best(self) -> int:
         """How many gates lie behind the best one."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from engine.contract.events import Event, EventType, usable
@@ -33,6 +34,8 @@ class Gated(NamedTuple):
     n: int
     ci95: tuple[float, float]
     temp: float
+    values: Mapping[str, float] = MappingProxyType({})
+    """What else is worth a curve: `heldout/SPLIT/NAME`."""
 
 
 def recorded_gates(path: Path, last_step: int | None) -> dict[GateKey, float]:
@@ -125,6 +128,7 @@ class Recorder:
             ci95=list(found.ci95),
             temp=found.temp,
             selected=selected,
+            values=dict(found.values),
         )
 
     def forget_after(self, step: int) -> None:

@@ -44,7 +44,7 @@ class Inversion:
 
 
 def find_inversion(
-    outcomes: Mapping[int, Sequence[bool]], pool: Mapping[int, float], config: GuardConfig
+    outcomes: Mapping[int, Sequence[bool | None]], pool: Mapping[int, float], config: GuardConfig
 ) -> Inversion | None:
     """Judge the newest gate. `outcomes`: success of each `select` row by gate; `pool`: by step.
 
@@ -54,7 +54,7 @@ def find_inversion(
     """
     gates = sorted(outcomes)
     last = gates[-config.inversion_gates :]
-    best = best_step({step: sum(solved) / len(solved) for step, solved in outcomes.items()})
+    best = best_step({step: _rate(solved) for step, solved in outcomes.items()})
     if best is None or best in last or len(last) < config.inversion_gates:
         return None
     falls = [compare(outcomes[best], outcomes[gate]) for gate in last]
@@ -68,3 +68,9 @@ def find_inversion(
     if rose.low <= 0 or rose.by < config.inversion_pool_rise:
         return None
     return Inversion(best, last[-1], -falls[-1].lift, rose.by)
+
+
+def _rate(outcomes: Sequence[bool | None]) -> float:
+    """Of the rows that were judged."""
+    judged = [one for one in outcomes if one is not None]
+    return sum(judged) / len(judged) if judged else 0.0

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-Outcomes = Sequence[bool]
-"""Success of each row, in one fixed order."""
+Outcomes = Sequence[bool | None]
+"""Success of each row, in one fixed order; None where it was not judged."""
 
 Ints = npt.NDArray[np.int64]
 
@@ -63,9 +63,17 @@ def p_better(heldout: Heldout, picked: int, *, seed: int, flips: int = FLIPS) ->
 
 
 def _differences(outcomes: Mapping[int, Outcomes], steps: Sequence[int]) -> Ints:
-    """(rows, steps) of −1, 0 and 1: what each step solves that step 0 does not, and less."""
-    base = np.asarray(outcomes[0], dtype=np.int64)
-    return np.stack([np.asarray(outcomes[step], dtype=np.int64) - base for step in steps], axis=1)
+    """(rows, steps) of −1, 0 and 1: what each step solves that step 0 does not, and less.
+
+    A row that one of the two did not judge differs in nothing.
+    """
+    base = _numbers(outcomes[0])
+    found = np.stack([_numbers(outcomes[step]) - base for step in steps], axis=1)
+    return np.nan_to_num(found).astype(np.int64)
+
+
+def _numbers(outcomes: Outcomes) -> npt.NDArray[np.float64]:
+    return np.asarray([np.nan if one is None else one for one in outcomes], dtype=np.float64)
 
 
 def _flipped(draw: np.random.Generator, size: int, differences: Ints) -> Ints:

@@ -2,7 +2,7 @@
 
 | verdict | when |
 |---|---|
-| no verdict | fewer `report` rows than `report_min` |
+| no verdict | fewer `report` rows than `report_min`, or too many that were not soundly judged |
 | loss | the picked checkpoint solves fewer `report` rows: interval and exact test agree |
 | gain | the test over all held-out rows, corrected for the picking, and a lift on `report` |
 | pool only | no gain, and the pool rose by more than held-out can have risen |
@@ -37,9 +37,19 @@ def best_step(scores: Mapping[int, float]) -> int | None:
     return min(scores, key=lambda step: (-scores[step], step)) if scores else None
 
 
-def judge(report: PairedComparison, p_better: float, pool: Rise, report_min: int) -> Verdict:
-    """`report`: step 0 against the picked step on the `report` rows; `pool`: over the run."""
-    if report.n < report_min:
+def judge(
+    report: PairedComparison,
+    p_better: float,
+    pool: Rise,
+    report_min: int,
+    *,
+    unsound: str | None = None,
+) -> Verdict:
+    """`report`: step 0 against the picked step on the `report` rows; `pool`: over the run.
+
+    `unsound`: why the gates behind them carry no verdict.
+    """
+    if unsound is not None or report.n < report_min:
         return "no verdict"
     if report.p_value < 0.05 and report.ci95[1] < 0:
         return "loss"

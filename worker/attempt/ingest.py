@@ -168,7 +168,8 @@ def _measured(event: Event) -> tuple[int, Mapping[str, Any]]:
         case {"type": "gate", "step": int(step), "split": str(split)}:
             name = f"heldout/{split}"
             ends = dict(zip((f"{name}/low", f"{name}/high"), event.get("ci95") or (), strict=False))
-            return step, {name: event.get("score")} | ends
+            more = {f"{name}/{key}": value for key, value in (event.get("values") or {}).items()}
+            return step, {name: event.get("score")} | ends | more
         case _:
             return 0, {}
 

@@ -169,13 +169,14 @@ class CollapseGuard:
     def _against_itself(self, metrics: Mapping[str, float]) -> list[_Finding]:
         """The rules that need to know what is normal for this run."""
         config = self.config
-        # Either may be what is learnt first: the answer, or a form that is still paid for.
+        # Either may be what is learnt first: the answer, or a form that is still paid for. A step
+        # in which nothing was judged has neither, and says nothing of them.
         no_better = all(
-            metrics[series] <= _median(self.memory.first.get(series, []))
+            series in metrics and metrics[series] <= _median(self.memory.first.get(series, []))
             for series in (REWARD, PAID)
         )
         found = [
-            self._vanished(metrics[REWARD]),
+            *([self._vanished(metrics[REWARD])] if REWARD in metrics else []),
             *self._spike("gradient spike", GRAD_NORM, metrics, config.grad_norm_factor, 0.0),
             *self._spike("KL spike", KL, metrics, config.kl_factor, config.kl_least),
         ]

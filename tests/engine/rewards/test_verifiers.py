@@ -584,11 +584,11 @@ def rewards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 @pytest.mark.parametrize(
     ("function", "expected", "verdict"),
     [
-        ("length", "", (0.5, "wrong")),
+        ("length", "", (0.5, "correct")),
         ("matches", "12345", (1.0, "correct")),
         ("matches", "1", (0.0, "wrong")),
         ("column", '{"level": 0.25}', (0.25, "wrong")),
-        ("skips", "", (0.0, "unparsed")),
+        ("skips", "", (0.0, "unjudged")),
         ("exits", "", (0.0, "crash")),
         ("column", "", (0.0, "crash")),
     ],

@@ -15,6 +15,8 @@ from worker.read.samples.index import BYTES_A_LOOK, SHELF, FileIndex, Shelf
 from worker.read.samples.rows import Outcome
 
 Measure = Literal["success", "f1"]
+UNJUDGED = "unjudged"
+"""The reason of a row that is in no score, on neither side of a pair."""
 
 
 class Scored(NamedTuple):
@@ -56,6 +58,8 @@ def read_gate(path: Path, split: Split, step: int, shelf: Shelf = SHELF) -> Held
     index.look(4 * BYTES_A_LOOK)
     rows: dict[str, Scored] = {}
     for place, fact in enumerate(index.facts):
+        if fact.outcome.reason == UNJUDGED:
+            continue
         if fact.outcome.success is None:
             return None
         rows.setdefault(fact.outcome.id, Scored(place, fact.outcome))

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from worker.read.samples.files import Split
-from worker.read.samples.rows import Outcome, Sample, outcome_of, read_sample
+from worker.read.samples.rows import NOT_LEARNT, Outcome, Sample, outcome_of, read_sample
 
 BYTES_A_LOOK = 8 * 1024 * 1024
 """Read before an answer is given: less than a second."""
@@ -118,9 +118,13 @@ class FileIndex:
         self.groups.setdefault(outcome.id, []).append(place)
 
     def tied(self, name: str) -> bool:
-        """Whether every completion of a prompt got the same reward, and there are several."""
+        """Whether a prompt has several completions, and the rewards of those that were judged rank
+        nothing: they are equal, or fewer than two.
+        """
         places = self.groups.get(name, ())
-        return len(places) > 1 and len({self.facts[place].outcome.reward for place in places}) == 1
+        outcomes = [self.facts[place].outcome for place in places]
+        judged = {one.reward for one in outcomes if one.reason not in NOT_LEARNT}
+        return len(places) > 1 and len(judged) < 2
 
     def sample(self, place: int) -> Sample | None:
         """One row in full; None when the file was taken away meanwhile."""

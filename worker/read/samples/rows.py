@@ -14,6 +14,9 @@ from pydantic import BaseModel, ConfigDict
 
 from engine.contract.known import real, whole
 
+NOT_LEARNT = frozenset({"crash", "timeout", "unjudged"})
+"""Reasons of completions that are in no baseline and no loss."""
+
 
 class Outcome(NamedTuple):
     """What a row came to: all that a filter or a comparison asks of it."""
