@@ -16,6 +16,7 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 
 from engine.contract.documents import number_of
 from engine.contract.errors import ConfigProblem, RLLoopError
+from engine.contract.golds.survey import unfit_for
 from engine.contract.kind import Kind
 from engine.contract.look import Look
 from engine.contract.paths import located
@@ -37,8 +38,14 @@ from engine.contract.rl.sampling import SamplingConfig
 from engine.contract.rl.serving import in_hub_cache, serving_problems
 from engine.contract.rl.shares import heldout_frac_for, rows_for, sizes
 from engine.contract.section import Section
-from engine.contract.sources.questions import EMBEDDED_TASKS, Corpus, DataConfig, survey
-from engine.contract.verifiers import READS_TEXT, verifier_problem
+from engine.contract.sources.questions import (
+    EMBEDDED_ANSWER,
+    EMBEDDED_TASKS,
+    Corpus,
+    DataConfig,
+    survey,
+)
+from engine.contract.verifiers import verifier_problem
 
 BASE_VARIABLE = "FK_RL_BASE_MODEL"
 ADAPTER_VARIABLE = "FK_RL_ADAPTER_INIT"
@@ -321,6 +328,7 @@ def _cautions(config: RLRunConfig) -> Sequence[ConfigProblem]:
         *_unread_caution(config),
         *cautions(config),
         *_report_caution(config),
+        *_unfit_cautions(config),
         *template_cautions(config.prompting, config.base),
         *_buffer_caution(config),
         *_descent_cautions(config),
@@ -469,27 +477,48 @@ def _check_overlong(config: RLRunConfig) -> Sequence[ConfigProblem]:
 
 def _check_corpus(config: RLRunConfig) -> Sequence[ConfigProblem]:
     try:
-        rows, with_object = _corpus(config)
+        corpus = _corpus(config)
     except RLLoopError as error:
         return error.problems
-    if with_object is not None and config.verifier in READS_TEXT:
-        problem = f"reads a number or a formula, and the answer of row {with_object} is an object"
-        remedy = "name the verifier that the rows are for (docs/verifiers.md), or write a text"
-        return [ConfigProblem("verifier", config.verifier, problem, remedy)]
-    return corpus_problems(rows, config)
+    unfit = [
+        found.as_problem("verifier", config.data.answer_field)
+        for found in corpus.unfit
+        if found.verifier == config.verifier and found.refuses
+    ]
+    return unfit or corpus_problems(corpus.rows, config)
+
+
+def _unfit_cautions(config: RLRunConfig) -> Sequence[ConfigProblem]:
+    """Rows that earn nothing where others do, and those of the lenient verifier."""
+    if config.data.limit is None and _is_large(config.data.source):
+        return []
+    try:
+        found = _corpus(config).unfit
+    except RLLoopError:
+        return []
+    return [
+        one.as_problem(
+            "verifier" if one.verifier == config.verifier else "format.lenient",
+            config.data.answer_field,
+        )
+        for one in found
+        if one.verifier != config.verifier or not one.refuses
+    ]
 
 
 def _corpus(config: RLRunConfig) -> Corpus:
     """The rows that the run has. Raises RLLoopError where they cannot be read."""
     data = config.data
+    asked = tuple(dict.fromkeys(filter(None, (config.verifier, config.format.lenient))))
     if not data.source.startswith("embedded:"):
-        return survey(Path(data.source), data)
+        return survey(Path(data.source), data, asked)
     if data.source not in EMBEDDED_TASKS:
         known = ", ".join(EMBEDDED_TASKS)
         problem = "is not an embedded data set"
         raise RLLoopError.of("data.source", data.source, problem, f"known: {known}")
     rows = EMBEDDED_TASKS[data.source]
-    return Corpus(min(rows, data.limit) if data.limit else rows, None)
+    unfit = unfit_for(asked, EMBEDDED_ANSWER)
+    return Corpus(min(rows, data.limit) if data.limit else rows, unfit)
 
 
 def as_run(config: GRPOConfig) -> RLRunConfig:

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from pydantic import Field, field_validator
 
 from engine.contract.errors import RLLoopError
+from engine.contract.golds.survey import GoldSurvey, Unfit
 from engine.contract.jsonl import loaded, opened
 from engine.contract.paths import located
 from engine.contract.section import Section
@@ -22,6 +23,8 @@ from engine.contract.sources.file_looks import once_a_file
 
 EMBEDDED_TASKS = {"embedded:addition": 10_000, "embedded:word_problems": 2_000}
 """Data sets generated on the spot, with their number of rows."""
+EMBEDDED_ANSWER = "18"
+"""What all of their answers look like."""
 
 
 class DataConfig(Section):
@@ -54,28 +57,19 @@ class Corpus(NamedTuple):
     """What is known of a JSONL file without keeping a row of it."""
 
     rows: int
-    with_object: str | None
-    """Id of the first row whose answer is a JSON object; None = none is."""
+    unfit: Sequence[Unfit] = ()
+    """What the verifiers asked about cannot read or never pay."""
 
 
 @once_a_file
-def survey(path: Path, data: DataConfig) -> Corpus:
-    """Look at every row once. Raises RLLoopError as `read_rows` does."""
-    rows, with_object = 0, None
-    for row in _rows(path, data):
-        rows += 1
-        if with_object is None and _is_object(row["answer"]):
-            with_object = row["id"]
-    return Corpus(rows, with_object)
-
-
-def _is_object(answer: str) -> bool:
-    if not answer.startswith("{"):
-        return False
-    try:
-        return isinstance(json.loads(answer), dict)
-    except (ValueError, RecursionError):
-        return False  # a set in LaTeX, say
+def survey(path: Path, data: DataConfig, verifiers: Sequence[str] = ()) -> Corpus:
+    """Look at every row once, for each verifier. Raises RLLoopError as `read_rows` does."""
+    rows = 0
+    golds = [GoldSurvey(name) for name in verifiers]
+    for rows, row in enumerate(_rows(path, data), 1):
+        for asked in golds:
+            asked.add(rows, row["id"], row["answer"])
+    return Corpus(rows, tuple(unfit for asked in golds for unfit in asked.found()))
 
 
 def read_rows(path: Path, data: DataConfig) -> list[dict[str, str]]:

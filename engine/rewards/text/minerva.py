@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from engine.rewards.text.reading import last_boxed
+from engine.contract.golds.boxes import last_boxed
 
 _SIGN_OFF = "I hope it is correct."
 _FINAL = re.compile(r"Final Answer: The final answer is(.*)")

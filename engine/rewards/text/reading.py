@@ -15,7 +15,6 @@ LONGEST_ANSWER = 500
 LONGEST_TAIL = 20_000
 """Characters of a completion's end that a pattern-heavy library is shown."""
 
-_BOX = re.compile(r"\\(?:boxed\s*|fbox)\{")
 _DIGITS = (
     r"(?:\d{1,3}(?:(?:,\d{3})+|(?: \d{3})+|(?:_\d{3})+|(?:'\d{3})+)(?!\d)|\d+)(?:\.\d+)?|\.\d+"
 )
@@ -51,31 +50,6 @@ def without_thinking(text: str) -> str:
     """
     behind = text.rpartition("</think>")[2]
     return behind.partition("<think>")[0]
-
-
-def last_boxed(text: str) -> str | None:
-    r"""What the last `\boxed{…}` or `\fbox{…}` holds, braces balanced; None without one.
-
-    `\boxed 5` holds what stands before the next `$`, unless a box with braces comes later: then the
-    word stood in a sentence.
-
-    >>> last_boxed(r"so $\boxed{\frac{1}{2}}$.")
-    '\\frac{1}{2}'
-    """
-    begins = [found.start() for found in _BOX.finditer(text)]
-    start = begins[-1] if begins else -1
-    spaced = text.rfind("\\boxed ")
-    if spaced > start:
-        return text[spaced + len("\\boxed ") :].partition("$")[0]
-    if start < 0:
-        return None
-    opening = text.index("{", start)
-    depth = 0
-    for position in range(opening, len(text)):
-        depth += {"{": 1, "}": -1}.get(text[position], 0)
-        if depth == 0:
-            return text[opening + 1 : position]
-    return None
 
 
 def spaced_plainly(text: str) -> str:

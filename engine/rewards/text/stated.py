@@ -11,8 +11,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from engine.contract.golds.boxes import gold_text, last_boxed
 from engine.contract.golds.quantity import Quantity, read, same, units_differ
-from engine.rewards.text.reading import last_boxed
 
 BLANK = " … "
 CHOICE = " …or… "
@@ -35,8 +35,7 @@ class Gold:
         >>> Gold.of(r"so $\boxed{18}$").text, Gold.of("9 * 2\n#### 18").text
         ('18', '18')
         """
-        boxed = last_boxed(expected) if "\\boxed" in expected else None
-        text = (expected.rpartition("####")[2] if boxed is None else boxed).strip()
+        text = gold_text(expected)
         quantity = read(text)
         return cls(text, quantity, quantity is None and _MANY.search(text) is not None)
 

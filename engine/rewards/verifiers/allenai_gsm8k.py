@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import re
 
+from engine.contract.golds.harness import ALLENAI_NUMBER
 from engine.rewards.judgement import Verdict
-
-_NUMBER = re.compile(r"[-+]?\d*\.\d+|\d+")
 
 
 def verify(completion: str, expected: str) -> Verdict:
@@ -20,7 +19,7 @@ def verify(completion: str, expected: str) -> Verdict:
     >>> verify("so 1,800 dollars", "1800").reward
     1.0
     """
-    found = _NUMBER.findall(re.sub(r"(\d),(\d)", r"\1\2", completion))
+    found = ALLENAI_NUMBER.findall(re.sub(r"(\d),(\d)", r"\1\2", completion))
     answer = found[-1] if found else completion
     if not answer.strip():
         return Verdict.unparsed()

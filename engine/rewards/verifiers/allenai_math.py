@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import re
 
+from engine.contract.golds.boxes import last_boxed
 from engine.rewards.judgement import Verdict
 from engine.rewards.text import minerva
 from engine.rewards.text.hendrycks import same_string
-from engine.rewards.text.reading import LONGEST_ANSWER, last_boxed
+from engine.rewards.text.reading import LONGEST_ANSWER
 
 _WORD = re.compile(r"(?<![a-zA-Z\\])[a-zA-Z]{5,}")
 

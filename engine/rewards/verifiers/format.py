@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import re
 
+from engine.contract.golds.boxes import last_boxed
 from engine.contract.golds.rows import ExpectedError, read_expected
 from engine.rewards.judgement import Verdict
 from engine.rewards.text import minerva
-from engine.rewards.text.reading import LONGEST_ANSWER, last_boxed, without_thinking
+from engine.rewards.text.reading import LONGEST_ANSWER, without_thinking
 
 _PATTERNS = {
     "answer_is": re.compile(r"The answer is (-?[\d.,]*\d)\."),

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import re
 
+from engine.contract.golds.harness import bare
 from engine.rewards.judgement import Verdict
 
 _SENTENCE = re.compile(r"The answer is (\-?[0-9\.\,]+).")
-_IGNORED = re.compile(r"(?s)^.*#### |[,$]|\.$")
 
 
 def verify(completion: str, expected: str) -> Verdict:
@@ -25,8 +25,3 @@ def verify(completion: str, expected: str) -> Verdict:
         return Verdict.unparsed()
     answer = found.group(1).strip()
     return Verdict.of(bare(answer) == bare(expected), answer)
-
-
-def bare(text: str) -> str:
-    """What the harness's exact_match compares: lower case, no `,`, no `$`, no reasoning."""
-    return _IGNORED.sub("", text.strip()).lower()

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import re
 
+from engine.contract.golds.boxes import last_boxed
 from engine.rewards.judgement import Verdict
 from engine.rewards.text.reading import (
     LONGEST_TAIL,
     NUMBER,
-    last_boxed,
     last_number,
     spaced_plainly,
     without_thinking,

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import re
 
+from engine.contract.golds.harness import bare
 from engine.rewards.judgement import Verdict
-from engine.rewards.verifiers.gsm8k import bare
 
 _NUMBER = re.compile(r"(-?[$0-9.,]{2,})|(-?[0-9]+)")
 

@@ -6,9 +6,9 @@ For evaluation: equals hendrycks_math of lm-evaluation-harness 0.4.13, which giv
 
 from __future__ import annotations
 
+from engine.contract.golds.boxes import last_boxed
 from engine.rewards.judgement import Verdict
 from engine.rewards.text.hendrycks import between_dollars, same_string
-from engine.rewards.text.reading import last_boxed
 
 
 def verify(completion: str, expected: str) -> Verdict:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from engine.contract.golds.boxes import last_boxed
 from engine.contract.golds.quantity import (
     plain_digits,
     plain_fractions,
@@ -20,12 +21,7 @@ from engine.contract.golds.quantity import (
     units_differ,
 )
 from engine.rewards.judgement import Verdict
-from engine.rewards.text.reading import (
-    LONGEST_ANSWER,
-    LONGEST_TAIL,
-    last_boxed,
-    without_thinking,
-)
+from engine.rewards.text.reading import LONGEST_ANSWER, LONGEST_TAIL, without_thinking
 from engine.rewards.text.stated import CHOICE, Gold, is_words, plain_words, stated
 from engine.rewards.text.written import numbers_in_digits
 

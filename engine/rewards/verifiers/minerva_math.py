@@ -6,9 +6,10 @@ lm-evaluation-harness itself reads is another sentence: see `minerva_final_answe
 
 from __future__ import annotations
 
+from engine.contract.golds.boxes import last_boxed
 from engine.rewards.judgement import Verdict
 from engine.rewards.text import minerva
-from engine.rewards.text.reading import LONGEST_ANSWER, last_boxed, without_thinking
+from engine.rewards.text.reading import LONGEST_ANSWER, without_thinking
 
 POOLED = True
 WARM_UP = (r"$\boxed{\frac{1}{2}}$", r"\frac{x}{2x}")

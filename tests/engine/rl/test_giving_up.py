@@ -138,7 +138,7 @@ def test_a_verifier_that_breaks_is_not_taken_for_a_policy_that_knows_nothing(
 ) -> None:
     """Easier rows would not help: the column of answers is not what the verifier reads."""
     path = tmp_path / "rows.jsonl"
-    rows = [{"prompt": f"{i}=", "answer": "no JSON"} for i in range(120)]
+    rows = [{"prompt": f"{i}=", "answer": {"schema": {"tpye": "a"}}} for i in range(120)]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     recipe |= {"data": {"source": str(path)}, "verifier": "json_schema", "force_headroom": False}
     run = new_attempt(recipe)
