@@ -5,7 +5,10 @@ binds no root), limits on memory, CPU, files, processes and output, a system-cal
 nonce that only the judge inside learns: a box that ends well without it has proven nothing.
 
 A box is used again only while no process and no file of a run is left in it, so that what costs
-time (namespaces, an interpreter) is paid once; each run gets new processes all the same.
+time (namespaces, an interpreter) is paid once; each run gets new processes all the same. What
+outlives a process without being a file (System V and POSIX queues, semaphores, shared memory,
+keys) cannot be made in it. Its /tmp is mounted for it alone, as bubblewrap bounds no inodes: each
+takes a kilobyte of the kernel's memory that no limit on processes counts.
 
 Fails closed: without bubblewrap, or where a box cannot be built, nothing is run.
 """
@@ -48,6 +51,8 @@ PROCESSES = 6
 FILE_MB = 8
 DISK_MB = 16
 """All of /tmp inside."""
+FILES = 1000
+"""Files, directories and links in it."""
 MOST_RUNS = 500
 """Runs of one box; then a fresh one."""
 MOST_OUTPUT = 2**20
@@ -101,7 +106,7 @@ def run(job: dict[str, Any], wall_s: float = WALL_S) -> Report:
         )
     if time.monotonic() >= deadline:
         raise BoxTimeoutError(f"the box ran longer than {wall_s:g} s")
-    if heard.errors.startswith((b"bwrap:", b"prlimit:")):
+    if heard.errors.startswith((b"bwrap:", b"prlimit:", b"unshare:", b"mount:")):
         raise BoxError(
             f"no box can be built here: {heard.errors.decode('utf-8', 'replace').strip()}; "
             "a model's code is only run inside one"
@@ -145,7 +150,7 @@ class _Box:
         first_uid = FIRST_UID + 2 * ((os.getpid() * 64 + next(_slots) % 64) % 2048)
         with _memory_file(_filter()) as rules, _memory_file(_program()) as program:
             self._process = subprocess.Popen(
-                _command(first_uid, rules, program),
+                [*_scratch(), *_command(first_uid, rules, program)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
@@ -272,19 +277,39 @@ _slots = itertools.count()
 
 
 @cache
-def _tools() -> tuple[str, str]:
-    found = {name: shutil.which(name) for name in ("bwrap", "prlimit")}
+def _tools() -> dict[str, str]:
+    found = {name: shutil.which(name) for name in ("bwrap", "prlimit", "unshare", "mount", "sh")}
     missing = [name for name, path in found.items() if path is None]
     if missing:
         raise BoxError(
             f"{' and '.join(missing)} not found; a model's code is only run in a box: "
-            "apt-get install bubblewrap util-linux"
+            "apt-get install bubblewrap util-linux mount"
         )
-    return str(found["bwrap"]), str(found["prlimit"])
+    return {name: str(path) for name, path in found.items()}
+
+
+def _scratch() -> list[str]:
+    """What comes before bubblewrap: a mount namespace with the box's /tmp, bounded in all ways."""
+    tools = _tools()
+    namespaces = ["--mount", "--propagation", "private"]
+    if os.geteuid() != 0:
+        namespaces += ["--user", "--map-root-user"]
+    options = f"size={DISK_MB * 2**20},nr_inodes={FILES},mode=1777,nosuid,nodev"
+    mounted = f'{tools["mount"]} -t tmpfs -o {options} tmpfs {_mount_point()} && exec "$@"'
+    return [tools["unshare"], *namespaces, tools["sh"], "-c", mounted, "sh"]
+
+
+@cache
+def _mount_point() -> str:
+    """An empty place of the system's, where the interpreter is not; only the box sees the mount."""
+    for place in ("/mnt", "/media", "/srv", "/opt"):
+        if Path(place).is_dir() and not Path(sys.base_prefix).is_relative_to(place):
+            return place
+    raise BoxError("no box can be built here: there is no /mnt to mount its /tmp at; make one")
 
 
 def _command(first_uid: int, rules_fd: int, program_fd: int) -> list[str]:
-    bwrap, prlimit = _tools()
+    bwrap, prlimit = _tools()["bwrap"], _tools()["prlimit"]
     is_root = os.geteuid() == 0
     python = Path(sys.base_prefix)
     interpreter = f"python{sys.version_info.major}.{sys.version_info.minor}"
@@ -299,11 +324,11 @@ def _command(first_uid: int, rules_fd: int, program_fd: int) -> list[str]:
         *(("--ro-bind", str(python), str(python)) if python != Path("/usr") else ()),
         *("--perms", "0644", "--ro-bind-data", str(program_fd), "/box/boxed.pyc"),
         *("--dev-bind", "/dev/null", "/dev/null", "--dev-bind", "/dev/urandom", "/dev/urandom"),
-        *("--size", str(DISK_MB * 2**20), "--perms", "1777", "--tmpfs", "/tmp"),  # noqa: S108 - its own
+        *("--bind", _mount_point(), "/tmp"),  # noqa: S108 - its own
         *("--remount-ro", "/", "--chdir", "/tmp", "--seccomp", str(rules_fd)),  # noqa: S108
     ]
+    command += ["--cap-drop", "ALL"]
     if is_root:
-        command += ["--cap-drop", "ALL"]
         for capability in ("CAP_SETUID", "CAP_SETGID", "CAP_KILL"):
             command += ["--cap-add", capability]
     else:
@@ -331,15 +356,17 @@ _DENIED = {
         56,
         # ptrace, process_vm_*, unshare, setns, mount, umount2, pivot_root, chroot, bpf,
         # perf_event_open, keys, userfaultfd, io_uring, kexec, modules, swapon, reboot,
-        # pidfd_getfd, the new mount calls, memfd_create, shmget
+        # pidfd_getfd, the new mount calls, memfd_create, shmget, semget, msgget, mq_open
         *(101, 310, 311, 272, 308, 165, 166, 155, 161, 321, 298, 248, 249, 250, 323, 425, 426),
-        *(246, 320, 175, 313, 176, 167, 169, 438, 428, 429, 430, 431, 432, 442, 319, 29),
+        *(246, 320, 175, 313, 176, 167, 169, 438, 428, 429, 430, 431, 432, 442, 319, 29, 64, 68),
+        240,
     ),
     "aarch64": (
         0xC00000B7,
         220,
         *(117, 270, 271, 97, 268, 40, 39, 41, 51, 280, 241, 217, 218, 219, 282, 425, 426),
-        *(104, 294, 105, 273, 106, 224, 142, 438, 428, 429, 430, 431, 432, 442, 279, 194),
+        *(104, 294, 105, 273, 106, 224, 142, 438, 428, 429, 430, 431, 432, 442, 279, 194, 190),
+        *(186, 180),
     ),
 }
 _CLONE3 = 435

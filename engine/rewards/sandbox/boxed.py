@@ -169,8 +169,9 @@ def main(first_uid: int) -> None:
     The engine writes `g` and the job; after the judge's report an `R` says that the box is as it
     was and can take another run.
     """
+    fresh = _folder_state()
     while os.read(0, 1) == b"g":
-        if not _run(first_uid) or not _as_it_was():
+        if not _run(first_uid) or not _as_it_was(fresh):
             return
         os.write(1, b"R")
 
@@ -211,13 +212,27 @@ def _judge(candidate: Candidate) -> None:
     os._exit(0)
 
 
-def _as_it_was() -> bool:
-    """No process and no file is left: orphans become children of process 1."""
+_FOLDER = "/tmp"  # noqa: S108 - the box's own
+
+
+def _as_it_was(fresh: object) -> bool:
+    """No process and no file is left, nor a mark: orphans become children of process 1."""
     try:
         os.waitpid(-1, os.WNOHANG)
     except ChildProcessError:
-        return not os.listdir("/tmp")  # noqa: PTH208, S108 - pathlib is a slow import
+        return not os.listdir(_FOLDER) and _folder_state() == fresh  # noqa: PTH208 - slow import
     return False
+
+
+def _folder_state() -> object:
+    """What a program could write on the folder itself; its times are set back."""
+    os.utime(_FOLDER, ns=(0, 0))
+    found = os.stat(_FOLDER)  # noqa: PTH116 - pathlib is a slow import
+    try:
+        marks = os.listxattr(_FOLDER)
+    except OSError:  # a kernel that keeps none there
+        marks = []
+    return found.st_mode, found.st_uid, found.st_gid, marks
 
 
 def _become(uid: int) -> None:
@@ -400,8 +415,12 @@ def _join_threads() -> None:
                 thread.join()
 
 
-class GoneError(Exception):
-    """The candidate's process has ended: a program cannot raise this."""
+class GoneError(BaseException):
+    """The candidate's process has ended: a program cannot raise this, nor a test swallow it."""
+
+
+_SWALLOWED = (StopIteration, StopAsyncIteration)
+"""What a loop or `map` in a test takes for its end, after which it would pass."""
 
 
 class Candidate:
@@ -409,6 +428,7 @@ class Candidate:
 
     def __init__(self, writes: int, reads: int) -> None:
         self._writes, self._reads = writes, reads
+        self.gone = False
 
     def ask(self, *request: Any) -> Any:
         """Raises what the program raised, as a built-in exception; GoneError when it is gone."""
@@ -416,6 +436,7 @@ class Candidate:
             write(self._writes, encode(list(request), _number_of))
             answer = read(self._reads)
         except (BrokenPipeError, EOFError) as error:
+            self.gone = True
             raise GoneError("the program ended") from error
         clean, value = decode(answer, lambda number: Remote(self, number))
         if clean is True:
@@ -424,6 +445,8 @@ class Candidate:
         kind = getattr(builtins, str(name), RuntimeError)
         if not (isinstance(kind, type) and issubclass(kind, Exception)):
             kind = RuntimeError
+        if issubclass(kind, _SWALLOWED):
+            kind, text = RuntimeError, f"{name}: {text}"
         raise kind(str(text))
 
     def function(self, name: str) -> Callable[..., Any]:
@@ -488,16 +511,16 @@ def _statements(candidate: Candidate, job: dict[str, Any]) -> dict[str, Any]:
     try:
         candidate.ask("load", job["program"])
         _exec(job["setup"], space, candidate)
-    except Exception as error:  # noqa: BLE001
+    except (Exception, GoneError) as error:  # noqa: BLE001
         return _report(0, job["tests"], error)
     if job["entry"]:
         space[job["entry"]] = candidate.function(job["entry"])
-    problem: Exception | None = None
+    problem: BaseException | None = None
     for test in job["tests"]:
         try:
             _exec(test, space, candidate)
-            passed += 1
-        except Exception as error:  # noqa: BLE001 - a failed test
+            passed += not candidate.gone
+        except (Exception, GoneError) as error:  # noqa: BLE001 - a failed test
             problem = error
     return _report(passed, job["tests"], problem)
 
@@ -523,7 +546,7 @@ def _function(candidate: Candidate, job: dict[str, Any]) -> dict[str, Any]:
     """Calls with arguments and expected results: one point each."""
     try:
         candidate.ask("open", job["program"], job["entry"], job["each_s"])
-    except Exception as error:  # noqa: BLE001
+    except (Exception, GoneError) as error:  # noqa: BLE001
         late = isinstance(error, TimeoutError)
         return _report(0, job["outputs"], error) | {"timed_out": late}
 
@@ -645,7 +668,7 @@ def _close(left: float, right: float) -> bool:
     return left == right or abs(left - right) <= 1e-8 + 1e-5 * abs(right)
 
 
-def _report(passed: int, tests: list[Any], problem: Exception | None = None) -> dict[str, Any]:
+def _report(passed: int, tests: list[Any], problem: BaseException | None = None) -> dict[str, Any]:
     text = "" if problem is None else f"{type(problem).__name__}: {problem}"[:300]
     return {"passed": passed, "total": len(tests), "problem": text}
 

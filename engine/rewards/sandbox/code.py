@@ -12,12 +12,12 @@ from engine.rewards.text.reading import without_thinking
 _PYTHON = frozenset({"python", "py", "python3", "py3"})
 """Of the language of a fence; what installs or runs the program is often shown before it."""
 LONGEST_PROGRAM = 100_000
-"""Characters; more is no answer."""
+"""Characters; a longer one is not run, which the verdict says."""
 
 
-def program(completion: str, stop: str = "[DONE]") -> str | None:
+def program(completion: str, stop: str = "[DONE]") -> str | Verdict:
     """The first block fenced as Python, else the first without a language, else the first; with no
-    fence everything before `stop`. None when that is empty.
+    fence everything before `stop`. The verdict when there is nothing to run.
 
     >>> program("Sure:\\n```python\\nx = 1\\n```")
     'x = 1'
@@ -31,9 +31,14 @@ def block(completion: str) -> str | None:
     return fenced(without_thinking(completion), _PYTHON)
 
 
-def usable(code: str) -> str | None:
-    """The program, unless it is empty or too long."""
-    return code if code.strip() and len(code) <= LONGEST_PROGRAM else None
+def usable(code: str) -> str | Verdict:
+    """The program, or the verdict when it is empty or too long."""
+    if not code.strip():
+        return Verdict.unparsed()
+    if len(code) > LONGEST_PROGRAM:
+        told = f"not run: the program has {len(code):,} characters, over {LONGEST_PROGRAM:,}"
+        return Verdict.unparsed(told)
+    return code
 
 
 def run_all(job: dict[str, Any], answer: str) -> Verdict:

@@ -35,8 +35,8 @@ def verify(completion: str, expected: str) -> Verdict:
         count = f"{len(inputs)} inputs and {len(outputs)} outputs"
         raise ExpectedError(f"expected has {count}; a test is one of each")
     program = code.program(completion)
-    if program is None:
-        return Verdict.unparsed()
+    if isinstance(program, Verdict):
+        return program
     entry = row.get("fn_name") and wanted(row, "fn_name", str, "the name of the function")
     job = {
         "mode": "function" if entry else "stdin",

@@ -34,8 +34,8 @@ def verify(completion: str, expected: str) -> Verdict:
     test = wanted(row, "test", str, "the code that defines check(candidate), as one text")
     entry = wanted(row, "entry_point", str, "the function's name")
     program = _program(completion, prompt, entry)
-    if program is None:
-        return Verdict.unparsed()
+    if isinstance(program, Verdict):
+        return program
     job = {
         "mode": "statements",
         # helpers that the prompt brings along are the tests' own, not the program's
@@ -47,11 +47,11 @@ def verify(completion: str, expected: str) -> Verdict:
     return code.run_all(job, program)
 
 
-def _program(completion: str, prompt: str, entry: str) -> str | None:
+def _program(completion: str, prompt: str, entry: str) -> str | Verdict:
     block = code.block(completion)
     own = code.usable(without_thinking(completion) if block is None else block)
-    if own is None:
-        return None
+    if isinstance(own, Verdict):
+        return own
     if re.search(rf"^(?:async )?def {re.escape(entry)}\b", own, re.MULTILINE):
         return f"{prompt}\n    pass\n\n{own}"
     return prompt + _STOPS.split(own, maxsplit=1)[0]

@@ -27,8 +27,8 @@ def verify(completion: str, expected: str) -> Verdict:
     tests = texts(row, "test_list", 'a list of statements, ["assert f(1) == 2"]')
     setup = wanted(row, "test_setup_code", str, "statements as one text")
     program = code.program(completion)
-    if program is None:
-        return Verdict.unparsed()
+    if isinstance(program, Verdict):
+        return program
     job = {
         "mode": "statements",
         "setup": setup,

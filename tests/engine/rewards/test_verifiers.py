@@ -694,10 +694,12 @@ def test_judging_many_keeps_their_order_and_says_which_were_truncated() -> None:
         ("Put it in ```\n```python\nx = 1\n```\nDone.", "x = 1"),
         ("Run ```pip```\n```\nx = 1\n```\nDone.", "x = 1"),
         ("<think>```python\nx = 2\n```</think>```python\nx = 1\n```", "x = 1"),
-        ("```python\n```", None),
+        ("```python\n```", Verdict.unparsed()),
     ],
 )
-def test_the_program_is_the_block_that_says_it_is_python(completion: str, code: str | None) -> None:
+def test_the_program_is_the_block_that_says_it_is_python(
+    completion: str, code: str | Verdict
+) -> None:
     """What installs it, or what it prints, is often shown before it; fences are CommonMark's."""
     assert program(completion) == code
 

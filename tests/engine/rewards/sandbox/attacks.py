@@ -108,6 +108,27 @@ ATTACKS = [
         "class E(float):\n    def __sub__(self, o): return 0.0\n    __rsub__ = __sub__\ndef f(x):\n    return E(1)",
         ("assert abs(f(3) - 9.0) < 1e-6",),
     ),
+    # ending a loop of the tests
+    Attack(
+        "StopIteration through map",
+        "def f(x):\n    raise StopIteration",
+        ("assert all(map(lambda x: f(x) == x * x, [3]))",),
+    ),
+    Attack(
+        "StopIteration through filter",
+        "def f(x):\n    raise StopIteration",
+        ("assert not list(filter(lambda x: f(x) != x * x, [3]))",),
+    ),
+    Attack(
+        "StopIteration through iter",
+        "def f(x):\n    raise StopIteration",
+        ("assert not any(iter(lambda: f(3) != 9, None))",),
+    ),
+    Attack(
+        "exit that a test swallows",
+        "import os\ndef f(x):\n    os._exit(0)",
+        ("try:\n    assert f(3) == 9\nexcept Exception:\n    pass",),
+    ),
     # patching what judges
     Attack("patched exec", "import builtins\nbuiltins.exec = lambda *a, **k: None"),
     Attack(
@@ -247,6 +268,34 @@ ATTACKS = [
     _harm(
         "many big files",
         "import os\nnames = ['/tmp/many-%d-%d' % (os.getpid(), n) for n in range(6)]\ntry:\n    for name in names:\n        with open(name, 'wb') as s:\n            s.write(bytes(6 * 2**20))\nfinally:\n    for name in names:\n        if os.path.exists(name):\n            os.unlink(name)",
+    ),
+    _harm(
+        "many folders",
+        "import os\nmade = []\ntry:\n    for n in range(2000):\n        name = '/tmp/folders-%d-%d' % (os.getpid(), n)\n        os.mkdir(name)\n        made.append(name)\nfinally:\n    for name in made:\n        os.rmdir(name)",
+    ),
+    _harm(
+        "many symlinks",
+        "import os\nmade = []\ntry:\n    for n in range(2000):\n        name = '/tmp/symlinks-%d-%d' % (os.getpid(), n)\n        os.symlink('a', name)\n        made.append(name)\nfinally:\n    for name in made:\n        os.unlink(name)",
+    ),
+    _harm(
+        "many files",
+        "import os\nmade = []\ntry:\n    for n in range(2000):\n        name = '/tmp/files-%d-%d' % (os.getpid(), n)\n        open(name, 'w').close()\n        made.append(name)\nfinally:\n    for name in made:\n        os.unlink(name)",
+    ),
+    _harm(
+        "many fifos",
+        "import os\nmade = []\ntry:\n    for n in range(2000):\n        name = '/tmp/fifos-%d-%d' % (os.getpid(), n)\n        os.mkfifo(name)\n        made.append(name)\nfinally:\n    for name in made:\n        os.unlink(name)",
+    ),
+    _harm(
+        "message queue",
+        "import ctypes\nlibc = ctypes.CDLL(None)\nqueue = libc.msgget(0, 0o1600)\nassert queue >= 0\nlibc.msgctl(queue, 0, None)",
+    ),
+    _harm(
+        "semaphores",
+        "import ctypes\nlibc = ctypes.CDLL(None)\nsemaphores = libc.semget(0, 1, 0o1600)\nassert semaphores >= 0\nlibc.semctl(semaphores, 0, 0)",
+    ),
+    _harm(
+        "POSIX queue",
+        "import ctypes, os\nlibc = ctypes.CDLL(None)\nname = b'/nightlane-%d' % os.getpid()\nassert libc.mq_open(name, 0o102, 0o600, None) >= 0\nlibc.mq_unlink(name)",
     ),
     _harm("hidden memory file", "import os\nos.close(os.memfd_create('x'))"),
     _harm(

@@ -162,6 +162,97 @@ def test_what_a_run_leaves_behind_does_not_reach_the_next_run() -> None:
     eventually(lambda: not _processes_of_boxes(), "the daemon is gone", within_s=5)
 
 
+LEAVES = {
+    "queue": (
+        "queue = libc.msgget(77, 0o1666)\n    libc.msgsnd(queue, (ctypes.c_long * 2)(1, 9), 8, 0)",
+        "got = (ctypes.c_long * 2)()\n    assert libc.msgrcv(libc.msgget(77, 0), got, 8, 0, 0) == 8",
+    ),
+    "semaphore": ("libc.semget(77, 1, 0o1666)", "assert libc.semget(77, 1, 0) >= 0"),
+    "shared memory": ("libc.shmget(77, 4096, 0o1666)", "assert libc.shmget(77, 4096, 0) >= 0"),
+    "POSIX queue": (
+        "libc.mq_open(b'/left', 0o102, 0o666, None)",
+        "assert libc.mq_open(b'/left', 0o2) >= 0",
+    ),
+    "socket": (
+        "s = socket.socket(socket.AF_UNIX)\n    s.bind('\\0left')\n    s.listen()",
+        "socket.socket(socket.AF_UNIX).connect('\\0left')",
+    ),
+    "memory file": ("open('/dev/shm/left', 'w').write('9')", "open('/dev/shm/left').read()"),
+    "file": ("open('/tmp/left', 'w').write('9')", "open('/tmp/left').read()"),
+    "mark on the folder": (
+        "os.setxattr('/tmp', 'user.left', b'9')",
+        "os.getxattr('/tmp', 'user.left')",
+    ),
+    "time of the folder": (
+        "os.mkdir('/tmp/left')\n    os.rmdir('/tmp/left')",
+        "assert os.stat('/tmp').st_mtime",
+    ),
+    "mode of the folder": ("os.chmod('/tmp', 0o755)", "assert os.stat('/tmp').st_mode & 7 == 5"),
+}
+
+
+@pytest.mark.requirement("EX-05")
+@pytest.mark.parametrize("what", LEAVES)
+def test_an_answer_is_not_handed_on_to_the_next_program(what: str) -> None:
+    """Nothing survives a run in a box that is used again, whatever it is kept in."""
+    head = "import ctypes, os, socket\nlibc = ctypes.CDLL(None)\ndef f(x):\n    "
+    leave, find = LEAVES[what]
+
+    box.run(_job(f"{head}{leave}\n    return x * x"))
+    report = box.run(_job(f"{head}{find}\n    return x * x"))
+
+    assert report.passed == 0
+
+
+@pytest.mark.requirement("EX-05")
+@pytest.mark.parametrize(
+    ("program", "test"),
+    [
+        ("def f(x): raise StopIteration", "assert list(map(f, [1, 2])) == []"),
+        (
+            "class StopIteration(Exception): pass\ndef f(x): raise StopIteration",
+            "list(map(f, [1]))",
+        ),
+        ("class E(StopIteration): pass\ndef f(x): raise E", "assert all(map(f, [1]))"),
+        ("def f(x): raise StopAsyncIteration", "assert all(map(f, [1]))"),
+        ("def f(x): raise GeneratorExit", "assert all(f(x) for x in [1])"),
+        ("def f(x): raise KeyboardInterrupt", "assert all(map(f, [1]))"),
+        ("import os\ndef f(x): os._exit(0)", "try:\n    f(1)\nexcept BaseException:\n    pass"),
+        ("import os\ndef f(x): os.kill(os.getpid(), 9)", "try:\n    f(1)\nexcept:\n    pass"),
+    ],
+)
+def test_no_way_to_end_a_program_passes_a_test(program: str, test: str) -> None:
+    """What ends a loop of the test, and a program that is gone while the test catches all."""
+    assert mbpp.verify(program, json.dumps({"test_list": [test]})).reward == 0.0
+
+
+def test_a_box_holds_so_many_files_and_no_more() -> None:
+    """Each takes memory of the kernel that no limit on processes counts."""
+    program = (
+        "import os\ndef f(x):\n    made = 0\n    try:\n        for made in range(20_000):\n"
+        "            os.mkdir(f'/tmp/{made}')\n    except OSError:\n        return made"
+    )
+    bounds = (f"assert 0 < f(1) <= {box.FILES}", "open('/tmp/one')")
+
+    assert box.run(_job(program, bounds)).passed == 1
+
+
+@pytest.mark.parametrize("verifier", ["mbpp", "humaneval", "apps"])
+def test_a_program_that_is_too_long_is_not_run_and_the_verdict_says_so(verifier: str) -> None:
+    """A limit that is written down, with its own words."""
+    rows = {
+        "mbpp": {"test_list": ["assert f(1) == 2"]},
+        "humaneval": {"prompt": "def f(x):\n", "test": "def check(f): pass", "entry_point": "f"},
+        "apps": {"inputs": ["1"], "outputs": ["2"]},
+    }
+    program = "def f(x): return x + 1\nprint(2)\n" + "# padding\n" * 12_000
+
+    verdict = RewardAdapter(load_verifier(verifier)).judge(program, json.dumps(rows[verifier]))
+
+    assert (verdict.reward, verdict.reason) == (0.0, Reason.UNPARSED)
+    assert verdict.answer == "not run: the program has 120,032 characters, over 100,000"
+
+
 def test_everything_in_the_box_is_gone_after_the_wall() -> None:
     """The clock outside ends a program with all its children."""
     program = "import os, time\nfor _ in range(2):\n    os.fork()\ntime.sleep(60)"
