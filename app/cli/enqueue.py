@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import getpass
+import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -166,15 +167,27 @@ def _axes(raw: dict[str, Any], options: list[str] | None) -> Any:
 
 
 def _read(file: str) -> str:
+    from engine.contract.documents import (  # noqa: PLC0415 - keeps --help light
+        MAX_CONFIG_BYTES,
+        read_stream,
+        read_text,
+        why,
+    )
+
     try:
-        data = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
-        return data.decode("utf-8")
+        if file in {"-", "/dev/stdin"}:
+            return read_stream(sys.stdin.buffer, MAX_CONFIG_BYTES)
+        if _DESCRIPTOR.fullmatch(file):  # a shell's <(…): a pipe that has its writer
+            with Path(file).open("rb") as stream:
+                return read_stream(stream, MAX_CONFIG_BYTES)
+        return read_text(Path(file), MAX_CONFIG_BYTES)
     except OSError as error:
-        problem = f"cannot be read: {error.strerror}"
-    except UnicodeDecodeError:
-        problem = "is not UTF-8 text"
+        problem = why(error)
     remedy = "name a YAML file, or - for standard input"
     raise ConfigError([ConfigProblem("FILE", file, problem, remedy)])
+
+
+_DESCRIPTOR = re.compile(r"/(?:dev|proc/self)/fd/[0-9]+")
 
 
 def assign(raw: dict[str, Any], assignment: str) -> None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from engine.contract.documents import opened
 from engine.contract.events import Event, event_of
 from engine.contract.known import real, whole
 from engine.contract.run_dir import RunDir
@@ -63,7 +64,7 @@ def read_events(run_dir: Path, before: int | None = None, only: str | None = Non
     """
     page = EventPage()
     try:
-        with RunDir(run_dir).events.open("rb") as stream:
+        with opened(RunDir(run_dir).events) as stream:
             size = stream.seek(0, 2)
             end = size if before is None else min(before, size)
             least = max(0, end - READ)

@@ -12,6 +12,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import BinaryIO
 
+from engine.contract.documents import opened
 from engine.contract.run_dir import RunDir
 from worker.screen import plain
 
@@ -118,7 +119,7 @@ def read_log(
     path = run.attempt(number).log
     wanted = ERROR if first_error else _literal(find)
     try:
-        with path.open("rb") as stream:
+        with opened(path) as stream:
             size = stream.seek(0, 2)
             found, stopped = _search(stream, wanted, at or 0, size) if wanted else (None, None)
             if found is not None:

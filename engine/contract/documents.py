@@ -11,6 +11,7 @@ import errno
 import io
 import itertools
 import json
+import math
 import os
 import re
 import stat
@@ -40,14 +41,17 @@ MAX_CONFIG_NODES = 200_000
 than a machine holds."""
 
 
-class UnreadableError(NightlaneError, ValueError):
-    """What stands there is not read, and why: `is a pipe, and no regular file`."""
+class UnreadableError(NightlaneError, OSError, ValueError):
+    """What stands there is not read, and why: `is a pipe, and no regular file`.
+
+    Also an OSError and a ValueError: readers expect the one of a file, the other of a document.
+    """
 
 
 # --- files ---
 
 
-def opened(path: Path) -> BinaryIO:
+def opened(path: Path) -> io.BufferedReader:
     """A regular file, or a link to one, to be read; never waits for whoever writes into a pipe.
 
     Raises OSError, and UnreadableError for what may have no end.
@@ -77,8 +81,20 @@ def read_file(path: Path, most: int = MAX_JSON_BYTES) -> bytes:
 
 def read_text(path: Path, most: int = MAX_JSON_BYTES) -> str:
     """The same as text. Raises OSError, UnreadableError."""
+    return _decoded(read_file(path, most))
+
+
+def read_stream(stream: BinaryIO, most: int) -> str:
+    """The text of a stream that is open already, as standard input is. Raises UnreadableError."""
+    data = stream.read(most + 1)
+    if len(data) > most:
+        raise UnreadableError(f"has more than {_size(most)}, which is the most that is read")
+    return _decoded(data)
+
+
+def _decoded(data: bytes) -> str:
     try:
-        return read_file(path, most).decode("utf-8-sig")  # some editors write a mark in front
+        return data.decode("utf-8-sig")  # some editors write a mark in front
     except UnicodeDecodeError:
         raise UnreadableError("is not UTF-8 text") from None
 
@@ -116,14 +132,23 @@ def lines(path: Path, most: int | None = MAX_ROWS_BYTES) -> Iterator[tuple[int, 
             if len(line) > MAX_LINE:
                 raise UnreadableError(f"line {number} has more than {_size(MAX_LINE)} in it")
             if not line.isspace():
-                yield number, line
+                yield number, line.removesuffix("\n")
 
 
-def why(error: OSError | UnreadableError) -> str:
-    """The reason in words: `Permission denied`, `is a pipe, and no regular file`."""
+def byte_lines(stream: BinaryIO) -> Iterator[bytes]:
+    """The lines of an open file, of an endless one pieces of MAX_LINE bytes without its end."""
+    return iter(partial(stream.readline, MAX_LINE), b"")
+
+
+def why(error: OSError) -> str:
+    """What a file is, or why it cannot be read.
+
+    >>> why(UnreadableError("is a pipe")), why(OSError(13, "Permission denied"))
+    ('is a pipe', 'cannot be read: Permission denied')
+    """
     if isinstance(error, UnreadableError):
         return str(error)
-    return error.strerror or str(error)
+    return f"cannot be read: {error.strerror or error}"
 
 
 _KINDS = {
@@ -179,17 +204,16 @@ def parse_json(
     """
     try:
         text = text if isinstance(text, str) else text.decode("utf-8-sig")
-        odd = real is not float or _ODD_NUMBER.search(text)
         value = json.loads(
             text,
             parse_constant=_no_constant,
-            parse_int=_whole if odd else None,
-            parse_float=partial(_finite, real=real) if odd else None,
+            parse_int=_whole,
+            parse_float=partial(_finite, real=real),
             object_pairs_hook=pairs,
         )
     except json.JSONDecodeError as error:
-        at = f"line {error.lineno}, character {error.colno}"
-        reason = f"{error.msg} at {at if error.lineno > 1 else f'character {error.colno}'}"
+        line = f"line {error.lineno}, " if error.lineno > 1 else ""
+        reason = f"{error.msg} at {line}character {error.colno}"
     except UnicodeDecodeError:
         reason = "it is not UTF-8 text"
     except RecursionError:
@@ -204,8 +228,6 @@ def parse_json(
     raise UnreadableError(f"is not JSON ({reason})")
 
 
-_ODD_NUMBER = re.compile(rf"[eE][-+]?[0-9]{{3}}|[0-9]{{{MAX_DIGITS + 1}}}")
-"""Only a text that holds one is read number by number: the library is three times as fast."""
 _TOO_DEEP = f"is nested more than {MAX_DEPTH} deep"
 
 
@@ -221,7 +243,7 @@ def _whole(number: str) -> int:
 
 
 def _finite(number: str, real: Callable[[str], Any]) -> Any:
-    if float(number) in {float("inf"), float("-inf")}:
+    if math.isinf(float(number)):
         shown = number if len(number) <= 40 else number[:39] + "…"
         raise ValueError(f"{shown} is larger than any number that is reckoned with")
     return real(number)

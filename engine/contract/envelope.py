@@ -8,21 +8,24 @@ what earlier runs really used. GB are 10⁹ bytes.
 
 from __future__ import annotations
 
-import json
 import math
 import struct
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict
+
+from engine.contract.documents import opened, parse_json, read_json_object
 
 FP32 = 4
 ADAM_MOMENTS = 2
 RUNTIME_GB = 0.45
 """Interpreter, torch and transformers with nothing loaded yet."""
 _MAX_HEADER = 100 * 1024 * 1024
+_LARGEST = 2**63
+"""Of a size or a count: arithmetic with more of it overflows."""
 
 
 class Envelope(BaseModel):
@@ -89,7 +92,9 @@ class ModelShape:
                 head_dim=int(sizes.get("head_dim") or hidden // heads),
                 vocabulary=int(sizes["vocab_size"]),
             )
-        except (KeyError, TypeError, ValueError, ZeroDivisionError):
+        except (KeyError, TypeError, ValueError, ZeroDivisionError, OverflowError):
+            return None
+        if not all(0 <= size <= _LARGEST for size in asdict(shape).values()):
             return None
         if parameters:
             return shape
@@ -101,10 +106,8 @@ class ModelShape:
     def of_folder(cls, folder: Path) -> Self | None:
         """From a Hugging Face model folder; None when it says too little."""
         try:
-            config = json.loads((folder / "config.json").read_bytes())
-        except (OSError, ValueError):
-            return None
-        if not isinstance(config, dict):
+            config = read_json_object(folder / "config.json")
+        except OSError:
             return None
         return cls.of_config(config, _parameters(folder))
 
@@ -152,13 +155,13 @@ def _parameters(folder: Path) -> int | None:
 def _in_file(path: Path) -> int | None:
     """Sum of the tensors' sizes from the JSON header: 8 bytes of length, then the header."""
     try:
-        with path.open("rb") as stream:
+        with opened(path) as stream:
             (length,) = struct.unpack("<Q", stream.read(8))
             if length > _MAX_HEADER:
                 return None
-            header = json.loads(stream.read(length))
+            header = parse_json(stream.read(length))
         return sum(math.prod(shape) for shape in _shapes(header))
-    except (OSError, ValueError, struct.error, TypeError, AttributeError):
+    except (OSError, ValueError, struct.error, TypeError, AttributeError, LookupError):
         return None
 
 

@@ -32,6 +32,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal, TypedDict
 
+from engine.contract.documents import MAX_LINE, byte_lines, opened
+
 SIGN_OF_LIFE_S = 30.0
 """Longest stretch without an event of an engine that works: then it writes a bare `progress`."""
 
@@ -275,14 +277,14 @@ class EventReader:
         follows is no torn end; it is told of as an event of the type `unreadable`.
         """
         try:
-            stream = self.path.open("rb")
+            stream = opened(self.path)
         except FileNotFoundError:
             return
         with stream:
             stream.seek(self.offset)
             unread: list[int] = []
-            for line in stream:
-                if not line.endswith(b"\n"):
+            for line in byte_lines(stream):
+                if not line.endswith(b"\n") and len(line) < MAX_LINE:
                     return
                 event = event_of(line)
                 if event is None:

@@ -6,11 +6,11 @@ copied elsewhere tells nothing. Reads JSON files, loads no model.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from engine.contract.documents import read_json_object
 from engine.contract.run_dir import RunDir
 
 BEGINS = ("base", "adapter_init")
@@ -79,7 +79,6 @@ def _run_around(place: Any) -> RunDir | None:
 def _read(path: Path) -> Mapping[str, Any]:
     """A JSON object; empty where there is none."""
     try:
-        found = json.loads(path.read_bytes())
-    except (OSError, ValueError):
+        return read_json_object(path)
+    except OSError:
         return {}
-    return found if isinstance(found, Mapping) else {}

@@ -31,6 +31,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from engine.contract.documents import UnreadableError, opened, read_file
 from engine.contract.errors import NightlaneError
 from engine.contract.serving import Serving
 
@@ -86,7 +87,7 @@ class InputFile(BaseModel):
     @classmethod
     def of(cls, path: Path) -> InputFile:
         """Describe a file as it is now. Raises OSError when it cannot be read."""
-        with path.open("rb") as stream:
+        with opened(path) as stream:
             digest = hashlib.file_digest(stream, "sha256").hexdigest()
         return cls(path=str(path), size=path.stat().st_size, sha256=digest)
 
@@ -208,7 +209,9 @@ class AttemptDir:
     def read_job(self) -> JobFile:
         """Raises RunDirError when job.json is missing or not of this version."""
         try:
-            return JobFile.model_validate_json(self.job_file.read_bytes())
+            return JobFile.model_validate_json(read_file(self.job_file))
+        except UnreadableError as error:
+            raise RunDirError(f"{self.job_file} {error}; start the job again") from error
         except FileNotFoundError as error:
             raise RunDirError(
                 f"{self.job_file} does not exist; start the engine on a directory made by a drain"
@@ -221,9 +224,11 @@ class AttemptDir:
     def read_abort(self) -> Abort | None:
         """The stop request, or None. Whatever cannot be parsed still means: stop."""
         try:
-            text = self.abort.read_text("utf-8", errors="replace")
+            text = read_file(self.abort).decode("utf-8", errors="replace")
         except FileNotFoundError:
             return None
+        except OSError:
+            return Abort()
         try:
             return Abort.model_validate_json(text)
         except ValidationError:

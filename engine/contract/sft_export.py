@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from engine.contract.documents import UnreadableError, byte_lines, opened, parse_json
 from engine.contract.run_dir import RunDir
 
 CORRECT = "correct"
@@ -74,11 +75,11 @@ def write_sft(path: Path, rows: Iterator[SFTRow]) -> int:
 
 
 def _rows(path: Path) -> Iterator[Mapping[str, Any]]:
-    with path.open(encoding="utf-8", errors="replace") as stream:
-        for line in stream:
+    with opened(path) as stream:
+        for line in byte_lines(stream):
             try:
-                row = json.loads(line)
-            except ValueError:
+                row = parse_json(line.decode("utf-8", errors="replace"))
+            except UnreadableError:
                 continue
             if isinstance(row, dict):
                 yield row

@@ -18,6 +18,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from engine.contract.documents import MAX_LINE, byte_lines, opened
+
 _OPEN = b"[\n"
 _END = b",\n"
 _PIECE = 500
@@ -70,13 +72,13 @@ class TraceWriter:
 def read_trace(path: Path) -> Iterator[dict[str, Any]]:
     """The whole events of a trace, oldest first; a torn last line is none."""
     try:
-        stream = path.open("rb")
+        stream = opened(path)
     except FileNotFoundError:
         return
     with stream:
-        if stream.readline() != _OPEN:
+        if stream.readline(MAX_LINE) != _OPEN:
             return
-        for line in stream:
+        for line in byte_lines(stream):
             event = _event(line)
             if event is None:
                 return
@@ -148,12 +150,12 @@ def _whole_length(path: Path) -> int:
     """Bytes up to the end of the last whole event; 0 for a file that is none of ours."""
     if not path.exists():
         return 0
-    with path.open("rb") as stream:
-        first = stream.readline()
+    with opened(path) as stream:
+        first = stream.readline(MAX_LINE)
         if first != _OPEN:
             return 0
         length = len(first)
-        for line in stream:
+        for line in byte_lines(stream):
             if _event(line) is None:
                 return length
             length += len(line)

@@ -7,12 +7,12 @@ a file that is torn, or of other weights, is passed over. Torch-free; knows no l
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from engine.contract.documents import MAX_ROWS_BYTES, parse_json, read_text
 from engine.contract.jsonl import write_rows
 from engine.data.rows import Question
 from engine.rewards.adapter import Reason, Verdict
@@ -117,10 +117,10 @@ def _judged(row: Mapping[str, Any]) -> tuple[Rollout, Verdict]:
 def read_rows(path: Path) -> list[dict[str, Any]] | None:
     """The rows of a JSON Lines file; None when it is missing or any line of it is torn."""
     try:
-        text = path.read_text("utf-8")
+        text = read_text(path, MAX_ROWS_BYTES)
         # Not by `splitlines`: a completion may hold a line separator of Unicode, unescaped.
-        rows = [json.loads(line) for line in text.removesuffix("\n").split("\n")]
-    except (OSError, ValueError):
+        rows = [parse_json(line) for line in text.removesuffix("\n").split("\n")]
+    except OSError:
         return None
     whole = text.endswith("\n") and all(isinstance(row, dict) for row in rows)
     return rows if whole else None

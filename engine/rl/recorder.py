@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, SupportsFloat
 
+from engine.contract.documents import read_json_object
 from engine.contract.kinds.rl_run import RLRunConfig
 from engine.contract.trace import TraceWriter
 from engine.data.rows import Question
@@ -252,7 +253,7 @@ def read_state(resumed: Checkpoint, attempt: Attempt) -> LoopState:
 
 def state_in(folder: Path) -> LoopState:
     """The loop state in a checkpoint's folder."""
-    return LoopState.from_dict(json.loads((folder / LOOP_STATE).read_bytes()))
+    return LoopState.from_dict(read_json_object(folder / LOOP_STATE))
 
 
 def _sample(task: Question, rollout: Rollout, verdict: Verdict, advantage: float) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from engine.contract.documents import opened, read_file
 from engine.contract.run_dir import (
     COMPLETE,
     CompleteMarker,
@@ -43,7 +44,7 @@ class Checkpoint:
 def verified(path: Path, warn: Warn) -> Checkpoint | None:
     """The checkpoint at `path` when each of its files still has its hash; else None, and said."""
     try:
-        marker = CompleteMarker.model_validate_json((path / COMPLETE).read_bytes())
+        marker = CompleteMarker.model_validate_json(read_file(path / COMPLETE))
         harmed = [name for name, digest in marker.files.items() if _hash(path / name) != digest]
     except (OSError, ValidationError) as error:
         warn("CHECKPOINT_CORRUPT", f"{path.name} cannot be read: {error}; ignored")
@@ -65,7 +66,7 @@ def seal(folder: Path, state: dict[str, Any], *, step: int = 0) -> Checkpoint:
 def recorded_hashes(path: Path) -> Mapping[str, str]:
     """Relative path → SHA-256 as the marker says; empty when there is no readable marker."""
     try:
-        return CompleteMarker.model_validate_json((path / COMPLETE).read_bytes()).files
+        return CompleteMarker.model_validate_json(read_file(path / COMPLETE)).files
     except (OSError, ValidationError):
         return {}
 
@@ -220,5 +221,5 @@ def _walk(folder: Path) -> Iterator[Path]:
 
 def _hash(path: Path) -> str:
     sign_of_life()  # a checkpoint has many files, and large ones
-    with path.open("rb") as stream:
+    with opened(path) as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()

@@ -6,7 +6,6 @@ schedule without its settings. Knows no record and trains nothing.
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
@@ -16,6 +15,7 @@ import torch
 from transformers import Trainer, TrainingArguments, get_scheduler
 from transformers.integrations.integration_utils import get_reporting_integration_callbacks
 
+from engine.contract.documents import read_json_object
 from engine.contract.errors import ConfigError, ConfigProblem
 from engine.contract.stage2.config import Stage2Config
 from engine.contract.stage2.training_arguments import schedule_settings
@@ -73,7 +73,7 @@ def score_is_missing(
     if resumed is None or step == 0:
         return step not in scores
     # what the Trainer made of epochs and shares of a run
-    state = json.loads((resumed.path / TRAINER_STATE).read_bytes())
+    state = read_json_object(resumed.path / TRAINER_STATE)
     due = step == state["max_steps"] or step % state["eval_steps"] == 0
     delay = config.training.passed_on.get("eval_delay", 0)
     return due and step >= delay and step not in scores

@@ -7,12 +7,12 @@ Knows no training.
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from engine.contract.documents import read_json_object
 from engine.contract.errors import NightlaneError
 from engine.models import lora
 from engine.models.qwen3_vl import ModelError, load
@@ -57,8 +57,8 @@ def _base_of(checkpoint: Path) -> str | None:
     if beside is not None:
         return str(_unharmed(beside))
     try:
-        found = json.loads(path.read_bytes())["base_model_name_or_path"]
-    except (ValueError, KeyError):
+        found = read_json_object(path)["base_model_name_or_path"]
+    except (OSError, KeyError):
         raise ModelError(f"{path} names no base model; save the adapter again") from None
     return str(found)
 

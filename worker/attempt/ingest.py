@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 from sqlalchemy import Connection, Row, delete, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
+from engine.contract.documents import opened
 from engine.contract.errors import NightlaneError
 from engine.contract.events import Event, EventReader, Progress, fault, usable
 from engine.contract.known import LARGEST
@@ -308,10 +309,10 @@ def _continues(run: RunDir, row: Row[Any]) -> bool:
     if row.ingested_offset == 0:
         return True
     try:
-        with run.events.open("rb") as stream:
+        with opened(run.events) as stream:
             stream.seek(row.ingested_offset - 1)
             return stream.read(1) == b"\n"
-    except FileNotFoundError:
+    except OSError:
         return False
 
 

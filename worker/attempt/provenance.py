@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import json
 import platform
 import subprocess
 from collections.abc import Mapping
@@ -17,6 +16,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from engine.contract.documents import read_json_object
 from engine.contract.run_dir import AttemptDir, write_json
 
 FILE = "provenance.json"
@@ -37,10 +37,9 @@ def note_provenance(attempt: AttemptDir) -> None:
 def read_provenance(attempt: AttemptDir) -> Mapping[str, Any]:
     """What was noted; empty for an attempt that noted nothing."""
     try:
-        found = json.loads((attempt.root / FILE).read_bytes())
-    except (OSError, ValueError):
+        return read_json_object(attempt.root / FILE)
+    except OSError:
         return {}
-    return found if isinstance(found, dict) else {}
 
 
 def _packages() -> dict[str, str]:

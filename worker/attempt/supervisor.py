@@ -23,6 +23,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel
 from sqlalchemy import select, update
 
+from engine.contract.documents import opened
 from engine.contract.errors import ConfigError, ConfigProblem, NightlaneError
 from engine.contract.events import Event, usable
 from engine.contract.registry import get_kind, validate
@@ -226,7 +227,7 @@ class Supervisor:
 
     def _input(self, path: Path) -> InputFile:
         digest, size = hashlib.sha256(), 0
-        with path.open("rb") as stream:
+        with opened(path) as stream:
             while chunk := stream.read(_CHUNK):
                 digest.update(chunk)
                 size += len(chunk)
@@ -395,7 +396,7 @@ def _in_words(error: OSError, place: Path) -> str:
 def last_line(log: Path) -> str:
     """What a process said last, without looking at more than the end of its log."""
     try:
-        with log.open("rb") as stream:
+        with opened(log) as stream:
             stream.seek(max(0, log.stat().st_size - _LOG_TAIL))
             text = stream.read().decode("utf-8", errors="replace")
     except FileNotFoundError:

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
+from engine.contract.documents import read_json_object
 from engine.contract.errors import NightlaneError
 from worker.settings import WorkerSettings
 
@@ -150,7 +151,7 @@ def _open_shared(path: Path) -> int:
 
 def _keeper(path: Path) -> Keeper:
     try:
-        note = json.loads(path.read_bytes())
+        note = read_json_object(path)
         return Keeper(path, int(note["pid"]), str(note["data_dir"]))
     except (OSError, ValueError, KeyError, TypeError):
         return Keeper(path, None, None)

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, Self
 
 from pydantic import BaseModel, Field, ValidationError
 
+from engine.contract.documents import byte_lines, opened, read_file, read_json_object
 from engine.contract.known import real
 from engine.contract.run_dir import RunDir, write_json
 
@@ -89,8 +90,8 @@ class MemoryLog:
 
 def memory_points(attempt: Path) -> Iterator[MemoryPoint]:
     """The log of an attempt, oldest first; what is no reading is left out."""
-    with contextlib.suppress(OSError), (attempt / LOG).open("rb") as file:
-        yield from (point for point in map(point_of, file) if point is not None)
+    with contextlib.suppress(OSError), opened(attempt / LOG) as file:
+        yield from (point for point in map(point_of, byte_lines(file)) if point is not None)
 
 
 def point_of(line: bytes) -> MemoryPoint | None:
@@ -136,7 +137,7 @@ def note_on_lineage(run: RunDir) -> None:
     """Put the trace beside the trials in `lineage.json`, where the engine wrote one."""
     trace = mem_trace_of(run)
     with contextlib.suppress(OSError, ValueError):  # no lineage, a torn one, or a full disk
-        lineage = json.loads(run.lineage.read_bytes())
+        lineage = read_json_object(run.lineage)
         if trace is not None:
             write_json(run.lineage, lineage | {"mem_trace": trace})
 
@@ -149,6 +150,6 @@ def _display(peak: float, least: float, total: float, aborts: int) -> str:
 
 def _read(path: Path) -> MemTrace | None:
     try:
-        return MemTrace.model_validate_json(path.read_bytes())
+        return MemTrace.model_validate_json(read_file(path))
     except (OSError, ValidationError):
         return None

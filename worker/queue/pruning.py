@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import Row, delete, or_, select, update
 
+from engine.contract.documents import read_json_object
 from engine.contract.errors import NightlaneError
 from engine.contract.run_dir import RunDir, step_of
 from worker.db.connection import Database
@@ -215,7 +216,7 @@ def _picked(run: RunDir, row: Row[Any]) -> int | None:
     if isinstance(step, int):
         return step
     try:
-        card = json.loads(run.lineage.read_bytes())
+        card = read_json_object(run.lineage)
         best = card["current_best"]
         return next((t["step"] for t in card["trials"] if t["name"] == best), None)
     except (OSError, ValueError, KeyError, TypeError):

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 from pydantic import BaseModel
 from sqlalchemy import Connection, bindparam, select, text
 
+from engine.contract.documents import opened
 from engine.contract.kind import Kind
 from worker.db.tables import TRIED, job
 
@@ -95,7 +96,7 @@ def _without(settings: Mapping[str, Any], dotted: frozenset[str], prefix: str = 
 def _content(path: Path) -> str:
     """One word for what a file holds; what cannot be read says so at the attempt's start."""
     try:
-        with path.open("rb") as stream:
+        with opened(path) as stream:
             known = os.fstat(stream.fileno())
             if known.st_size <= WHOLE_BYTES:
                 return hashlib.file_digest(stream, "sha256").hexdigest()

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from engine.contract.documents import byte_lines, opened
 from engine.contract.known import real, whole
 from engine.contract.run_dir import RunDir
 from worker.memory.readings import DeviceMemory, HostMemory, Pressure, Reading, read_all
@@ -65,8 +66,8 @@ def attempt_memory(run: RunDir, attempt: int) -> AttemptMemory:
 
 def _decisions(path: Path) -> Iterator[Decision]:
     """As the sentry wrote them; what a power cut or a broken disk made of a line is left out."""
-    with contextlib.suppress(OSError), path.open("rb") as file:
-        for line in file:
+    with contextlib.suppress(OSError), opened(path) as file:
+        for line in byte_lines(file):
             with contextlib.suppress(ValueError, RecursionError):
                 entry = json.loads(line)
                 found = _decision(entry) if isinstance(entry, Mapping) else None

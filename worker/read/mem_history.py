@@ -13,6 +13,7 @@ from itertools import chain
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
+from engine.contract.documents import MAX_LINE, byte_lines, opened
 from worker.memory.trace import LOG, MemoryPoint, point_of
 
 APART_S = 10.0
@@ -54,7 +55,7 @@ class _Follower:
         """Read what is new; a file that is gone, or another one, is not what was read."""
         with self._lock:
             try:
-                with self._path.open("rb") as file:
+                with opened(self._path) as file:
                     self._read(file)
             except OSError:
                 self._forget()
@@ -66,8 +67,8 @@ class _Follower:
             self._forget()
             self._inode = found.st_ino
         file.seek(self._offset)
-        for line in file:
-            if not line.endswith(b"\n"):
+        for line in byte_lines(file):
+            if not line.endswith(b"\n") and len(line) < MAX_LINE:
                 return  # its writer is inside it
             self._offset += len(line)
             point = point_of(line)

@@ -13,6 +13,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict
 from sqlalchemy import Connection, RowMapping, case, func, select
 
+from engine.contract.documents import opened
 from engine.contract.known import pair, real, whole
 from worker.budget.ledger import USED
 from worker.clock.night import Night
@@ -268,7 +269,7 @@ def _tail(run_dir: Path, number: int) -> list[str]:
     """What the failed attempt's engine said last."""
     log = run_dir / "attempts" / f"{number:03d}" / "engine.log"
     try:
-        with log.open("rb") as stream:
+        with opened(log) as stream:
             stream.seek(max(0, log.stat().st_size - _LOG_BYTES))
             text = stream.read().decode("utf-8", errors="replace")
     except OSError:

@@ -5,7 +5,6 @@ The typed home of its config. The text under a field is its help and its documen
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -14,11 +13,12 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 
-from engine.contract.documents import number_of
+from engine.contract.documents import number_of, read_json_object
 from engine.contract.errors import ConfigProblem, RLLoopError
 from engine.contract.golds.survey import unfit_for
 from engine.contract.kind import Kind
 from engine.contract.look import Look
+from engine.contract.model_folder import folder_problems
 from engine.contract.paths import located
 from engine.contract.problems import problems_of
 from engine.contract.provenance import BEGINS, earlier_runs
@@ -63,6 +63,7 @@ EMBEDDED_BASES = ("embedded:qwen3-tiny",)
 _TOLD_BY_OPERATORS = frozenset({"adapter_init", "heldout_temp"})
 """Settings that a config may have from the environment without saying anything itself."""
 
+_WEIGHTS = ("*.safetensors", "*.bin")
 _LARGE_BYTES = 64 * 2**20
 """A whole corpus beyond this is not read for a caution: its rows are many, and the page of a run
 would wait for it."""
@@ -301,10 +302,19 @@ def _check(config: RLRunConfig) -> Sequence[ConfigProblem]:
         return [ConfigProblem("base", None, problem, "add it")]
     found: list[ConfigProblem] = [*serving_problems(config)]
     if Path(config.base).is_absolute():
-        found += _check_folder("base", Path(config.base), "config.json", "model")
+        folder = Path(config.base)
+        found += folder_problems(
+            "base", folder, marker="config.json", what="model", weights=_WEIGHTS
+        )
     if config.adapter_init:
         folder = Path(config.adapter_init)
-        wrong = _check_folder("adapter_init", folder, "adapter_config.json", "PEFT adapter")
+        wrong = folder_problems(
+            "adapter_init",
+            folder,
+            marker="adapter_config.json",
+            what="PEFT adapter",
+            weights=_WEIGHTS,
+        )
         found += wrong or _check_tuning(config, folder)
     found += template_problems(config.prompting, config.base)
     found += format_problems(
@@ -440,24 +450,9 @@ def _yaml(value: Any) -> str:
     return "null" if value is None else str(value)
 
 
-def _check_folder(field: str, path: Path, marker: str, what: str) -> Sequence[ConfigProblem]:
-    if not path.is_dir():
-        return [ConfigProblem(field, str(path), "does not exist", f"name a {what} folder")]
-    try:
-        json.loads((path / marker).read_bytes())
-    except (OSError, ValueError):
-        problem = f"is no {what} folder: {marker} is missing or unreadable"
-        return [ConfigProblem(field, str(path), problem, f"name a folder saved as a {what}")]
-    if not any(path.glob("*.safetensors")) and not any(path.glob("*.bin")):
-        problem = f"is no {what} folder: it holds no weights"
-        return [ConfigProblem(field, str(path), problem, "name a folder with *.safetensors")]
-    return []
-
-
 def _check_tuning(config: RLRunConfig, folder: Path) -> Sequence[ConfigProblem]:
     """An adapter stays what it is: LoRA does not become DoRA by being read as one."""
-    saved = json.loads((folder / "adapter_config.json").read_bytes())
-    is_dora = isinstance(saved, dict) and saved.get("use_dora") is True
+    is_dora = read_json_object(folder / "adapter_config.json").get("use_dora") is True
     tuning = "dora" if is_dora else "lora"
     if config.tuning == tuning:
         return []

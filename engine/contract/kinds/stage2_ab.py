@@ -6,7 +6,6 @@ what it refuses by name.
 
 from __future__ import annotations
 
-import json
 from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -15,6 +14,7 @@ from typing import Any, NamedTuple
 
 from engine.contract.errors import ConfigProblem
 from engine.contract.kind import Kind
+from engine.contract.model_folder import folder_problems
 from engine.contract.sources.box_scale import BoxScale, ScaleFinding
 from engine.contract.sources.file_looks import once_a_file
 from engine.contract.sources.ground_truth import GroundTruthError
@@ -210,7 +210,7 @@ def _check_model(config: Stage2Config) -> Sequence[ConfigProblem]:
         return [ConfigProblem("model.path", path, "is not an embedded model", f"known: {known}")]
     folder = Path(path)
     if folder.is_dir():
-        return _check_folder(folder)
+        return folder_problems("model.path", folder, marker="config.json", what="model")
     if folder.is_absolute() or path.startswith(("~", ".")):
         return [ConfigProblem("model.path", path, "does not exist", "name a model folder")]
     return []
@@ -231,19 +231,6 @@ def _check_embedded(config: Stage2Config) -> Sequence[ConfigProblem]:
             )
         )
     return found
-
-
-def _check_folder(folder: Path) -> Sequence[ConfigProblem]:
-    try:
-        json.loads((folder / "config.json").read_bytes())
-    except (OSError, ValueError):
-        problem = "is no model folder: config.json is missing or unreadable"
-        return [ConfigProblem("model.path", str(folder), problem, "name a saved model")]
-    if not any(folder.glob("*.safetensors")):
-        problem = "is no model folder: it holds no weights"
-        remedy = "name a folder with *.safetensors"
-        return [ConfigProblem("model.path", str(folder), problem, remedy)]
-    return []
 
 
 def _check_data(config: Stage2Config) -> Sequence[ConfigProblem]:

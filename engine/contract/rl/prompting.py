@@ -9,11 +9,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
+from engine.contract.documents import read_json_object, read_text
 from engine.contract.errors import ConfigProblem
 from engine.contract.section import Section
 
@@ -136,11 +138,10 @@ _LARGEST_TEMPLATE = 1_000_000
 
 def _template_source(folder: Path) -> str:
     """All chat templates of a model folder, one text; empty where there is none to be read."""
-    found = [
-        path.read_text("utf-8", errors="replace")
-        for path in [folder / "chat_template.jinja", *folder.glob("additional_chat_templates/*")]
-        if path.is_file() and path.stat().st_size <= _LARGEST_TEMPLATE
-    ]
+    found = []
+    for path in [folder / "chat_template.jinja", *folder.glob("additional_chat_templates/*")]:
+        with suppress(OSError):  # too large, no text, or no file at all: the run says it
+            found.append(read_text(path, _LARGEST_TEMPLATE))
     for name in ("tokenizer_config.json", "chat_template.json"):
         value = (_read_json(folder / name) or {}).get("chat_template")
         found.append(
@@ -196,7 +197,6 @@ def _read_json(path: Path) -> Mapping[str, Any] | None:
     if not path.is_file():
         return None
     try:
-        value = json.loads(path.read_bytes())
-    except (OSError, ValueError):
+        return read_json_object(path)
+    except OSError:
         return None
-    return value if isinstance(value, dict) else None

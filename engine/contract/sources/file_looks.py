@@ -53,11 +53,18 @@ def once_a_file(
             except BaseException as error:
                 with turn:
                     kept.pop(key, None)
-                found.set_exception(error)
+                found.set_exception(_bare(error))
                 raise
         return found.result()
 
     return looked
+
+
+def _bare(error: BaseException) -> BaseException:
+    """The same without the frames that it came through, which hold all that was read."""
+    bare = type(error).__new__(type(error), *error.args)
+    bare.__dict__.update(error.__dict__)
+    return bare
 
 
 def _state(path: Path) -> Hashable | None:

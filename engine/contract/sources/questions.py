@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 
 from pydantic import Field, field_validator
 
+from engine.contract.documents import MAX_ROWS_BYTES, UnreadableError, lines, parse_json, why
 from engine.contract.errors import RLLoopError
 from engine.contract.golds.survey import GoldSurvey, Unfit
-from engine.contract.jsonl import loaded, opened
 from engine.contract.paths import located
 from engine.contract.section import Section
 from engine.contract.sources.file_looks import once_a_file
@@ -81,17 +81,14 @@ def _rows(path: Path, data: DataConfig) -> Iterator[dict[str, str]]:
     seen: dict[str, int] = {}
     number = 0
     try:
-        with opened(path) as stream:
-            written = ((n, line) for n, line in enumerate(stream, 1) if line.strip())
-            for number, line in itertools.islice(written, data.limit):
-                row = _row(line, number, data)
-                _check_id(row["id"], number, seen)
-                yield row
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-        raise RLLoopError.of(
-            "data.source", str(path), f"cannot be read: {reason}", "name a readable JSONL file"
-        ) from error
+        written = lines(path, MAX_ROWS_BYTES if data.limit is None else None)
+        for number, line in itertools.islice(written, data.limit):
+            row = _row(line, number, data)
+            _check_id(row["id"], number, seen)
+            yield row
+    except OSError as error:
+        remedy = "name a readable JSONL file in UTF-8, one JSON object a line"
+        raise RLLoopError.of("data.source", str(path), why(error), remedy) from None
     except _BadRowError as bad:
         problem = f"line {number}: {bad.problem}"
         raise RLLoopError.of("data.source", str(path), problem, bad.remedy) from None
@@ -107,8 +104,8 @@ class _BadRowError(Exception):
 
 def _row(line: str, number: int, data: DataConfig) -> dict[str, str]:
     try:
-        value = loaded(line)
-    except ValueError as error:
+        value = parse_json(line)
+    except UnreadableError as error:
         raise _BadRowError(str(error), "write one JSON object a line") from None
     if not isinstance(value, dict):
         raise _BadRowError("is not a JSON object", "write one JSON object a line")

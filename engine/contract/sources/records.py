@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from engine.contract.jsonl import loaded, opened
+from engine.contract.documents import MAX_ROWS_BYTES, UnreadableError, lines, parse_json, why
 from engine.contract.sources.ground_truth import GroundTruthError, GTObject, read_objects
 
 
@@ -43,7 +43,7 @@ def read_records(path: Path, limit: int | None = None) -> list[Record]:
 def each_record(path: Path, limit: int | None = None) -> Iterator[Record]:
     """One after the other, none of them kept. Raises GroundTruthError."""
     followed = functools.cache(Path.resolve)
-    for number, value in itertools.islice(_lines(path), limit):
+    for number, value in itertools.islice(_lines(path, limit), limit):
         yield _record(value, f"{path.name} line {number}", path.parent, followed)
 
 
@@ -53,23 +53,19 @@ def some(count: int, path: Path) -> None:
         raise GroundTruthError(path.name, "records", "are none", "write one JSON object a line")
 
 
-def _lines(path: Path) -> Iterator[tuple[int, Any]]:
+def _lines(path: Path, limit: int | None) -> Iterator[tuple[int, Any]]:
     try:
-        with opened(path) as stream:
-            for number, line in enumerate(stream, 1):
-                if line.strip():
-                    yield number, _loaded(line, f"{path.name} line {number}")
+        for number, line in lines(path, MAX_ROWS_BYTES if limit is None else None):
+            yield number, _loaded(line, f"{path.name} line {number}")
     except OSError as error:
-        reason = f"cannot be read: {error.strerror}"
-        raise GroundTruthError("", path.name, reason, "name a readable JSONL file") from error
-    except UnicodeDecodeError as error:
-        raise GroundTruthError("", path.name, "is no UTF-8 text", "save it as UTF-8") from error
+        remedy = "name a readable JSONL file in UTF-8, one JSON object a line"
+        raise GroundTruthError("", path.name, why(error), remedy) from None
 
 
 def _loaded(line: str, where: str) -> Any:
     try:
-        return loaded(line)
-    except ValueError as error:
+        return parse_json(line)
+    except UnreadableError as error:
         raise GroundTruthError(
             where, "record", str(error), "write one JSON object a line"
         ) from None

@@ -6,10 +6,9 @@ bfloat16 keeps 8 bits of a number: AdamW moves a weight by about the learning ra
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
 from pathlib import Path
 
+from engine.contract.documents import read_json_object
 from engine.contract.errors import ConfigProblem
 from engine.contract.stage2.config import EMBEDDED_MODELS, Stage2Config
 
@@ -28,10 +27,8 @@ def dtype_of(config: Stage2Config) -> str | None:
     if path is None or path in EMBEDDED_MODELS:
         return "float32"
     try:
-        said = json.loads((Path(path) / "config.json").read_bytes())
-    except (OSError, ValueError):
-        return None
-    if not isinstance(said, Mapping):
+        said = read_json_object(Path(path) / "config.json")
+    except OSError:
         return None
     return str(said.get("dtype") or said.get("torch_dtype") or "float32")
 

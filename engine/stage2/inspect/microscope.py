@@ -14,6 +14,7 @@ from typing import Any
 
 from tokenizers import Tokenizer
 
+from engine.contract.documents import read_json_object, why
 from engine.contract.errors import NightlaneError
 from engine.contract.sources.ground_truth import read_objects
 from engine.contract.stage2.config import read_config
@@ -34,15 +35,9 @@ class InspectError(NightlaneError):
 def read_record(path: Path) -> dict[str, Any]:
     """The file's JSON object. Raises InspectError."""
     try:
-        record = json.loads(path.read_text("utf-8"))
+        record = read_json_object(path)
     except OSError as error:
-        raise InspectError(f"cannot be read: {error.strerror}; name a rollout file") from error
-    except ValueError as error:
-        raise InspectError(f"is not JSON: {error}; write one JSON object") from error
-    except RecursionError as error:
-        raise InspectError("is nested too deeply; write one JSON object") from error
-    if not isinstance(record, dict):
-        raise InspectError("is not a JSON object; give response_token_ids and objects")
+        raise InspectError(f"{why(error)}; name a file with one JSON object") from error
     for name in ("response_token_ids", "prompt_token_ids"):
         ids = record.get(name, [])
         if not isinstance(ids, list) or not all(type(i) is int for i in ids):

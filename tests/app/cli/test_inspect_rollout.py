@@ -93,7 +93,8 @@ def test_a_file_that_does_not_exist_is_named(tmp_path: Path) -> None:
 
     assert (shown.returncode, shown.stdout) == (2, "")
     assert shown.stderr == (
-        "cockpit: --absent.json: cannot be read: No such file or directory; name a rollout file\n"
+        "cockpit: --absent.json: cannot be read: No such file or directory; "
+        "name a file with one JSON object\n"
     )
 
 

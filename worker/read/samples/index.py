@@ -7,13 +7,13 @@ left for the next look. Keeps a bounded number of rows in memory. Knows no quest
 
 from __future__ import annotations
 
-import json
 import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from engine.contract.documents import opened, parse_json
 from worker.read.samples.files import Split
 from worker.read.samples.rows import NOT_LEARNT, Outcome, Sample, outcome_of, read_sample
 
@@ -84,7 +84,7 @@ class FileIndex:
 
     def _read_on(self, most_bytes: int) -> int:
         began = self.read_to
-        with self.path.open("rb") as stream:
+        with opened(self.path) as stream:
             stream.seek(began)
             while self.read_to - began < most_bytes:
                 line = stream.readline(MOST_LINE)
@@ -138,7 +138,7 @@ class FileIndex:
     def rows(self, places: Iterable[int]) -> Iterator[tuple[int, Mapping[str, Any]]]:
         """Rows as they were written, by one open file; ends early when it was taken away."""
         try:
-            with self.path.open("rb") as stream:
+            with opened(self.path) as stream:
                 for place in places:
                     fact = self.facts[place]
                     stream.seek(fact.offset)
@@ -182,7 +182,7 @@ SHELF = Shelf()
 
 def _loaded(line: bytes) -> Mapping[str, Any] | None:
     try:
-        row = json.loads(line)
+        row = parse_json(line)
     except (ValueError, RecursionError):
         return None
     return row if isinstance(row, dict) else None
