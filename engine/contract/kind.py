@@ -71,5 +71,8 @@ class Kind:
     """What a sweep over some settings, by dotted name, had better not be; shown beside those."""
     envelope: Callable[[Any], Envelope | None] = _no_envelope
     """The memory it will need at most; None when that cannot be told beforehand."""
+    smaller: Sequence[str] = ()
+    """Settings, by dotted name, of which a smaller value needs less memory, the most helpful
+    first: what a remedy names to a run that did not fit."""
     serves: Callable[[Any], bool] = _serves_nothing
     """Whether it starts the program that serves models (`NIGHTLANE_VLLM_BIN`)."""

@@ -44,6 +44,15 @@ def get_kind(name: str) -> Kind:
         raise UnknownKindError([problem]) from None
 
 
+def make_smaller(kind_name: str) -> str:
+    """What to do about a job that needs too much memory: in settings that its kind has."""
+    kind = kinds().get(kind_name)
+    if kind is None or not kind.smaller:
+        return "make it smaller"
+    *others, last = kind.smaller
+    return f"lower {', '.join(others)} or {last}" if others else f"lower {last}"
+
+
 def validate(kind_name: str, raw: Mapping[str, Any]) -> BaseModel:
     """The one validation path: raw data → a config that can run on this machine.
 

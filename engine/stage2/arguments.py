@@ -18,7 +18,7 @@ from transformers.integrations.integration_utils import get_reporting_integratio
 from engine.contract.documents import read_json_object
 from engine.contract.errors import ConfigError, ConfigProblem
 from engine.contract.stage2.config import Stage2Config
-from engine.contract.stage2.training_arguments import schedule_settings
+from engine.contract.stage2.training_arguments import DECIDED, schedule_settings
 from engine.run.checkpoint import Checkpoint
 
 TRAINER_STATE = "trainer_state.json"
@@ -34,8 +34,9 @@ def training_arguments(
 ) -> TrainingArguments:
     """The config's `training`, with what this kind decides itself."""
     training = config.training
-    given = training.passed_on
-    given.pop("remove_unused_columns", None)  # false, or the config had been refused
+    # what is left of those says what is done here anyway, or the config had been refused
+    decided = {*DECIDED, "remove_unused_columns"}
+    given = {name: value for name, value in training.passed_on.items() if name not in decided}
     given.setdefault("dataloader_pin_memory", torch.cuda.is_available())
     given.setdefault("logging_steps", 1)
     given.setdefault("save_steps", SAVE_STEPS)

@@ -11,6 +11,7 @@ from typing import Any
 
 from sqlalchemy import Row, select
 
+from engine.contract.registry import make_smaller
 from engine.contract.run_dir import ExitCode, RunDir
 from worker.attempt.ingest import Ingest, UnreadableEventsError, last_finished
 from worker.attempt.runner.base import Runner
@@ -61,4 +62,5 @@ def _verdict(run: RunDir, row: Row[Any], max_attempts: int) -> Verdict:
         status = ExitCode.ABORTED
     if status is None:
         return settle_lost(row.rescues, max_attempts)
-    return settle(Ending(status, abort, finished, "", row.oom_deferred))
+    smaller = make_smaller(row.kind)
+    return settle(Ending(status, abort, finished, "", row.oom_deferred, make_smaller=smaller))

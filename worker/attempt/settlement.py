@@ -52,6 +52,8 @@ class Ending:
     """The supervisor killed it, because its checkpoint did not come in time."""
     guarded: bool = False
     """What guards the memory where it ran killed it at once, without waiting for a checkpoint."""
+    make_smaller: str = "make it smaller"
+    """What helps a job of its kind that needs too much memory."""
     full_disk: str = ""
     """What is left on the disk of its run directory, where that is next to nothing."""
 
@@ -228,8 +230,5 @@ def _out_of_memory(ending: Ending, late: str) -> Verdict:
         return Verdict(
             State.QUEUED, f"{why}, to resume once", oom=True, interrupted=MEMORY, ended=why
         )
-    error = (
-        f"memory ran short{left}, {ending.oom_deferred + 1} times; "
-        "make the job smaller (micro_batch, rollout_batch, max_new_tokens)"
-    )
+    error = f"memory ran short{left}, {ending.oom_deferred + 1} times; {ending.make_smaller}"
     return Verdict(State.ABORTED, why, MEMORY, error, oom=True)

@@ -26,7 +26,7 @@ from sqlalchemy import select, update
 from engine.contract.documents import opened
 from engine.contract.errors import ConfigError, ConfigProblem, NightlaneError
 from engine.contract.events import Event, usable
-from engine.contract.registry import get_kind, validate
+from engine.contract.registry import get_kind, make_smaller, validate
 from engine.contract.run_dir import Abort, AbortReason, InputFile, JobFile, RunDir, write_json
 from worker.attempt.disk import full_disk
 from worker.attempt.ingest import Ingest, UnreadableEventsError
@@ -259,6 +259,7 @@ class Supervisor:
             oom_deferred=self._oom_deferred(),
             overdue=self._overdue,
             guarded=exit_.killed,
+            make_smaller=make_smaller(self._claim.kind),
             full_disk=exit_.full_disk,
         )
 

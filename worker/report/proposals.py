@@ -14,6 +14,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
+from engine.contract.registry import make_smaller
 from engine.contract.rl.shares import heldout_frac_for, rows_for
 from worker.attempt.fruitless import NO_PROGRESS
 from worker.attempt.settlement import CANNOT_BEGIN
@@ -121,7 +122,7 @@ def _of_run(run: RunLine, config: Mapping[str, Any] | None) -> Iterator[Proposal
         )
         yield Proposal(rule="REFUSED", job_id=run.job_id, text=text)
     if any(entry.cause == MEMORY for entry in run.attempts) or run.cause == MEMORY:
-        text = f"job {run.job_id} ran out of memory: halve its micro_batch or rollout_batch"
+        text = f"job {run.job_id} ran out of memory: {make_smaller(run.kind)}"
         yield propose("OUT_OF_MEMORY", text, SMALLER)
     # With its settings one that collapsed would again, whatever it was judged before.
     verdict = None if run.cause == COLLAPSED else run.verdict

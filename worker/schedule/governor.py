@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, RowMapping, select, text, update
 
+from engine.contract.registry import make_smaller
 from engine.contract.run_dir import AbortReason
 from worker.amounts import dollars, exact
 from worker.budget import ledger
@@ -141,7 +142,7 @@ def judge(
     numbers: dict[str, Any] = {"expected_s": round(took.seconds, 1), "expected_by": took.basis}
     deferral = _over_cap(look, terms, took, planned, numbers)
     if deferral is None and need is not None:
-        deferral = _too_large(terms, need, memory(), numbers)
+        deferral = _too_large(terms, need, memory(), numbers, make_smaller(candidate["kind"]))
     if deferral is None and serves(candidate):
         deferral = _no_program(terms, numbers)
     return Ruling(deferral, numbers, took, need)
@@ -331,7 +332,7 @@ def _tomorrow(found: Standing, now: float) -> float:
 
 
 def _too_large(
-    terms: Terms, need: Need, memory: Memory, numbers: dict[str, Any]
+    terms: Terms, need: Need, memory: Memory, numbers: dict[str, Any], smaller: str
 ) -> Deferral | None:
     numbers |= {
         "need_gb": round(need.gb, 2),
@@ -344,7 +345,7 @@ def _too_large(
     if memory.total_gb is not None and need.gb + memory.floor_gb > memory.total_gb:
         detail = (
             f"{wanted}, and this machine has {memory.total_gb:.1f} GB, of which "
-            f"{memory.floor_gb:.1f} stay free; make it smaller (micro_batch, rollout_batch)"
+            f"{memory.floor_gb:.1f} stay free; {smaller}"
         )
         return Deferral(Reason.OOM_ENVELOPE, detail)
     if memory.free_gb is None or memory.returns_gb is None:

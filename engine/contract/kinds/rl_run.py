@@ -553,5 +553,6 @@ KIND = Kind(
     cautions=_cautions,
     sweep_cautions=_sweep_cautions,
     envelope=rl_envelope,
+    smaller=("micro_batch", "rollout_batch", "max_new_tokens"),
     serves=lambda config: config.serves,
 )

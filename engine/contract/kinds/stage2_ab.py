@@ -23,48 +23,16 @@ from engine.contract.sources.records import each_record, some
 from engine.contract.stage2.config import EMBEDDED_DATA, EMBEDDED_MODELS, Stage2Config
 from engine.contract.stage2.envelope import stage2_envelope
 from engine.contract.stage2.precision import dtype_of, rounded_updates
-from engine.contract.stage2.training_arguments import FOLLOWS_SCORE, schedule_settings
+from engine.contract.stage2.training_arguments import (
+    DECIDED,
+    FOLLOWS_SCORE,
+    NEEDS,
+    is_so_anyway,
+    schedule_settings,
+)
 
 _TRAIN, _VAL, _REPORT = "data.train_jsonl", "data.val_jsonl", "data.report_jsonl"
 
-UNUSED_ARGUMENTS = {
-    "output_dir": "is the run directory's; remove it",
-    "resume_from_checkpoint": "is found in the run directory; remove it",
-    "fp16": "is not supported; use model.dtype: bfloat16 or float32",
-    "fp16_full_eval": "is not supported; remove it",
-    "bf16_full_eval": "is not supported; remove it",
-    "deepspeed": "is not supported; remove it",
-    "fsdp": "is not supported; remove it",
-    "fsdp_config": "is not supported; remove it",
-    "parallelism_config": "is not supported; remove it",
-    "push_to_hub": "is not supported; copy the selected checkpoint yourself",
-    "auto_find_batch_size": "would change what a step learns; set per_device_train_batch_size",
-    "label_smoothing_factor": "is not part of the objective; remove it",
-    "neftune_noise_alpha": "would change the picture's placeholders; remove it",
-    "use_liger_kernel": "would drop logits that the loss reads; remove it",
-    "torch_compile": "is not supported; remove it",
-    "save_total_limit": "is keep_checkpoints here; set that",
-    "load_best_model_at_end": "is done by `selected`; remove it",
-    "save_only_model": "would leave a run that cannot be resumed; remove it",
-    "ignore_data_skip": "would train on the same records again after a resume; remove it",
-    "disable_tqdm": "is set by the engine; remove it",
-    "metric_for_best_model": "is rollout_f1; remove it",
-    "greater_is_better": "follows from rollout_f1; remove it",
-    "eval_strategy": "follows from data.val_jsonl and eval_steps; set eval_steps",
-    "eval_on_start": "is done where step 0 has no score; remove it",
-    "save_strategy": "is steps; set save_steps",
-    "enable_jit_checkpoint": "is done by the engine, whoever asks it to stop; remove it",
-    "restore_callback_states_from_checkpoint": "is done by the engine; remove it",
-    "accelerator_config": "would change what a step learns; remove it",
-    "use_cpu": "follows from the machine; remove it",
-    "local_rank": "comes from torchrun; remove it",
-    "ddp_backend": "follows from the machine; remove it",
-    "hub_token": "is a secret, and nothing is pushed; remove it",
-    "do_eval": "follows from data.val_jsonl; remove it",
-    "do_train": "is what this kind does; remove it",
-    "do_predict": "is not supported; remove it",
-}
-"""Arguments of Transformers that this kind decides itself, or cannot honour."""
 _SECRET = {"hub_token"}
 
 
@@ -122,31 +90,36 @@ def _check_variant(config: Stage2Config) -> Sequence[ConfigProblem]:
 
 
 def _check_rollouts(config: Stage2Config) -> Sequence[ConfigProblem]:
-    rollouts = config.custom.extra.rollout_matching
+    """Of the pipeline one sentence says what to do, not one after the other."""
+    rollouts, ab = config.custom.extra.rollout_matching, config.stage2_ab
     if rollouts.rollout_backend == "hf":
         return []
+    pipeline = ab is not None and ab.channel_b.enable_pipeline
+    remedy = "set rollout_backend: hf"
     return [
         ConfigProblem(
             "custom.extra.rollout_matching.rollout_backend",
             rollouts.rollout_backend,
-            "is not built yet",
-            "set rollout_backend: hf",
+            "is not run by the kind stage2_ab yet",
+            f"{remedy}, and stage2_ab.channel_b.enable_pipeline: false" if pipeline else remedy,
         )
     ]
 
 
 def _check_arguments(config: Stage2Config) -> Sequence[ConfigProblem]:
     given = config.training.passed_on
+    evaluates = config.data.val_jsonl is not None
     found = [
-        ConfigProblem(
-            f"training.{name}", _shown(name, given[name]), *_split(UNUSED_ARGUMENTS[name])
-        )
-        for name in sorted(UNUSED_ARGUMENTS.keys() & given.keys())
+        ConfigProblem(f"training.{name}", _shown(name, value), *_split(DECIDED[name]))
+        for name, value in sorted(given.items())
+        if name in DECIDED and not is_so_anyway(name, value, evaluates=evaluates)
     ]
-    if given.get("dataloader_persistent_workers") and not given.get("dataloader_num_workers"):
-        problem = "needs workers to persist"
-        remedy = "set dataloader_num_workers, or remove it"
-        found.append(ConfigProblem("training.dataloader_persistent_workers", True, problem, remedy))
+    for name, needed in NEEDS.items():
+        if given.get(name) not in (None, False) and (given.get(needed) or "none") == "none":
+            problem = f"is read with training.{needed} alone"
+            remedy = f"set {needed}, or remove it"
+            value = _shown(name, given[name])
+            found.append(ConfigProblem(f"training.{name}", value, problem, remedy))
     if (given.get("max_steps") or 0) < 1 and not given.get("num_train_epochs"):
         found.append(
             ConfigProblem(
@@ -325,4 +298,10 @@ KIND = Kind(
     check=_check,
     cautions=_cautions,
     envelope=stage2_envelope,
+    smaller=(
+        "training.per_device_train_batch_size",
+        "global_max_length",
+        "custom.extra.rollout_matching.decode_batch_size",
+        "custom.extra.rollout_matching.max_new_tokens",
+    ),
 )

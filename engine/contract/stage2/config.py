@@ -164,7 +164,7 @@ class TrainingConfig(StrictSection):
     packing_min_fill_ratio: float = Field(0.5, gt=0, le=1)
     """A pack under this fill is warned of."""
     packing_drop_last: bool = True
-    """Drop what waits when training ends."""
+    """Drop what waits when training ends: nothing does, each step learns all of its packs."""
 
     @model_validator(mode="after")
     def _known(self) -> Self:
@@ -189,6 +189,19 @@ class TrainingConfig(StrictSection):
                 ["remove_unused_columns"],
                 True,
                 "would drop the fields that rollouts are built from; set it to false",
+            )
+        if not self.packing_drop_last:
+            raise refusal(
+                ["packing_drop_last"],
+                False,
+                "has nothing to keep: each step learns all of its packs; leave it out",
+            )
+        if self.packing and self.per_device_train_batch_size > 1:
+            raise refusal(
+                ["per_device_train_batch_size"],
+                self.per_device_train_batch_size,
+                "is 1 with training.packing, whose packs are the batches; set it to 1, and "
+                "effective_batch_size to the samples of one update",
             )
         if self.effective_batch_size is not None and self.gradient_accumulation_steps is not None:
             raise refusal(
@@ -302,9 +315,9 @@ class Stage2Config(StrictSection):
             raise refusal(
                 ["stage2_ab", "channel_b", "enable_pipeline"],
                 True,
-                "would roll out and train on the same device; "
-                "set custom.extra.rollout_matching.rollout_backend: vllm and vllm.mode: server, "
-                "or enable_pipeline: false",
+                "would roll out and train on the same device: it needs "
+                "custom.extra.rollout_matching.rollout_backend vllm with vllm.mode server, which "
+                "the kind stage2_ab does not run yet; set enable_pipeline: false",
             )
         return self
 

@@ -119,6 +119,121 @@ CHOICES: Mapping[str, tuple[str, ...]] = {
     "log_level_replica": ("passive", "detail", "debug", "info", "warning", "error", "critical"),
 }
 
+DECIDED: Mapping[str, str] = {
+    "output_dir": "is the run directory's; remove it",
+    "resume_from_checkpoint": "is found in the run directory; remove it",
+    "fp16": "is not supported; use model.dtype: bfloat16 or float32",
+    "fp16_full_eval": "is not supported; remove it",
+    "bf16_full_eval": "is not supported; remove it",
+    "deepspeed": "is not supported; remove it",
+    "fsdp": "is not supported; remove it",
+    "fsdp_config": "is not supported; remove it",
+    "parallelism_config": "is not supported; remove it",
+    "push_to_hub": "is not supported; copy the selected checkpoint yourself",
+    "auto_find_batch_size": "would change what a step learns; set per_device_train_batch_size",
+    "label_smoothing_factor": "is not part of the objective; remove it",
+    "neftune_noise_alpha": "would change the picture's placeholders; remove it",
+    "use_liger_kernel": "would drop logits that the loss reads; remove it",
+    "torch_compile": "is not supported; remove it",
+    "save_total_limit": "is keep_checkpoints here; set that",
+    "load_best_model_at_end": "is done by `selected`; remove it",
+    "save_only_model": "would leave a run that cannot be resumed; remove it",
+    "ignore_data_skip": "would train on the same records again after a resume; remove it",
+    "disable_tqdm": "is set by the engine; remove it",
+    "metric_for_best_model": "is rollout_f1; remove it",
+    "greater_is_better": "follows from rollout_f1; remove it",
+    "eval_strategy": "follows from data.val_jsonl and eval_steps; set eval_steps",
+    "eval_on_start": "is done where step 0 has no score; remove it",
+    "save_strategy": "is steps; set save_steps",
+    "enable_jit_checkpoint": "is done by the engine, whoever asks it to stop; remove it",
+    "restore_callback_states_from_checkpoint": "is done by the engine; remove it",
+    "accelerator_config": "would change what a step learns; remove it",
+    "use_cpu": "follows from the machine; remove it",
+    "local_rank": "comes from torchrun; remove it",
+    "ddp_backend": "follows from the machine; remove it",
+    "hub_token": "is a secret, and nothing is pushed; remove it",
+    "do_eval": "follows from data.val_jsonl; remove it",
+    "do_train": "is what this kind does; remove it",
+    "do_predict": "is not supported; remove it",
+    "average_tokens_across_devices": "is done by the engine, over samples; remove it",
+    "batch_eval_metrics": "is not read by the evaluation by rollouts; remove it",
+    "eval_accumulation_steps": "is not read by the evaluation by rollouts; remove it",
+    "eval_do_concat_batches": "is not read by the evaluation by rollouts; remove it",
+    "eval_use_gather_object": "is not read by the evaluation by rollouts; remove it",
+    "include_for_metrics": "is not read by the evaluation by rollouts; remove it",
+    "label_names": "is not read: samples have objects, no labels; remove it",
+    "prediction_loss_only": "is not read by the evaluation by rollouts; remove it",
+    "include_num_input_tokens_seen": "is not counted: samples are raw; remove it",
+    "length_column_name": "is not read: samples are raw; remove it",
+    "logging_nan_inf_filter": "is not read: a loss that is no number ends the run; remove it",
+    "ddp_broadcast_buffers": "is not read: gradients are added up by the engine; remove it",
+    "ddp_bucket_cap_mb": "is not read: gradients are added up by the engine; remove it",
+    "ddp_find_unused_parameters": "is not read: gradients are added up by the engine; remove it",
+    "ddp_static_graph": "is not read: gradients are added up by the engine; remove it",
+    "hub_always_push": "is not read: nothing is pushed; remove it",
+    "hub_model_id": "is not read: nothing is pushed; remove it",
+    "hub_private_repo": "is not read: nothing is pushed; remove it",
+    "hub_revision": "is not read: nothing is pushed; remove it",
+    "hub_strategy": "is not read: nothing is pushed; remove it",
+    "liger_kernel_config": "is not read: use_liger_kernel is not supported; remove it",
+    "torch_compile_backend": "would compile the model, which is not supported; remove it",
+    "torch_compile_mode": "would compile the model, which is not supported; remove it",
+    "torch_empty_cache_steps": "is not read: a step is learnt by the engine; remove it",
+    "use_cache": "is the engine's: rollouts have a cache, training has none; remove it",
+}
+"""Arguments that the trainers decide themselves, cannot honour, or would not read: why, and what to
+do."""
+
+_SO_ANYWAY: Mapping[str, tuple[Any, ...]] = {
+    "average_tokens_across_devices": (True, False),  # the same for one sample as for many
+    "disable_tqdm": (True,),
+    "do_train": (True,),
+    "eval_do_concat_batches": (True,),
+    "eval_on_start": (True,),
+    "greater_is_better": (True,),
+    "hub_strategy": ("every_save",),
+    "include_num_input_tokens_seen": ("no", False),
+    "label_smoothing_factor": (0,),
+    "length_column_name": ("length",),
+    "local_rank": (-1,),
+    "logging_nan_inf_filter": (True,),
+    "metric_for_best_model": ("rollout_f1", "eval_rollout_f1"),
+    "neftune_noise_alpha": (0,),
+    "save_strategy": ("steps",),
+}
+"""Values of those that say what happens in any case, Transformers' own defaults among them."""
+_FALSE_IS_ANOTHER = frozenset(_SO_ANYWAY) | {"do_eval"}
+"""Of the flags: all others are off, so that false may stand there."""
+
+NEEDS: Mapping[str, str] = {
+    "dataloader_persistent_workers": "dataloader_num_workers",
+    "dataloader_prefetch_factor": "dataloader_num_workers",
+    "dataloader_multiprocessing_context": "dataloader_num_workers",
+    "run_name": "report_to",
+    "project": "report_to",
+    "trackio_bucket_id": "report_to",
+    "trackio_space_id": "report_to",
+    "trackio_static_space_id": "report_to",
+}
+"""Arguments that are read with another alone."""
+
+
+def is_so_anyway(name: str, value: Any, *, evaluates: bool) -> bool:
+    """Whether an argument of `DECIDED` says what the trainer does in any case: it may stand there.
+
+    `evaluates`: there are validation records.
+
+    >>> is_so_anyway("save_strategy", "steps", evaluates=True)
+    True
+    """
+    if name == "do_eval":
+        return value is evaluates
+    if name == "eval_strategy":
+        return bool(value == ("steps" if evaluates else "no"))
+    if value is False and name in FLAGS and name not in _FALSE_IS_ANOTHER:
+        return True
+    return any(value == same for same in _SO_ANYWAY.get(name, ()))
+
 
 def schedule_settings(given: Mapping[str, Any]) -> dict[str, Any] | None:
     """`lr_scheduler_kwargs`, also where it is written as JSON; a score that rises is a good one.

@@ -159,7 +159,7 @@ STAGE2_AB = [
     (
         f"{CHANNEL_B}.enable_pipeline",
         True,
-        f"set {ROLLOUTS}.rollout_backend: vllm and vllm.mode: server",
+        "set enable_pipeline: false",
     ),
     (f"{CHANNEL_B}.enable_pipeline", "yes", "true or false"),
     (f"{GATE}.threshold", 1.01, "use a smaller value"),
@@ -478,6 +478,7 @@ TRAINING = [
     ("training.effective_batch_size", "32", "whole number"),
     ("training.remove_unused_columns", True, "set it to false"),
     ("training.packing_buffer", 0, "use a larger value"),
+    ("training.packing_drop_last", False, "leave it out"),
     ("training.packing_min_fill_ratio", 1.5, "use a smaller value"),
     ("model.pat", "x", "did you mean path?"),
     ("model.tuning", "qlora", "use one of these"),
@@ -584,6 +585,19 @@ def test_packing_needs_a_capacity() -> None:
 
     assert line.startswith("global_max_length: is missing with training.packing")
     read_config(changed(("training.packing", True), ("global_max_length", 12000)))
+
+
+def test_a_pack_is_the_batch_of_a_packed_run() -> None:
+    """A batch beside it would be read nowhere; how much an update learns is said elsewhere."""
+    packing = [("training.packing", True), ("global_max_length", 12000)]
+    two = ("training.per_device_train_batch_size", 2)
+
+    line = problem_of(changed(*packing, two))
+
+    assert line.startswith("training.per_device_train_batch_size: is 1 with training.packing")
+    assert "effective_batch_size" in line
+    read_config(changed(two))
+    read_config(changed(*packing, ("training.effective_batch_size", 2)))
 
 
 def test_effective_batch_size_and_accumulation_exclude_each_other() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import shutil
 from collections.abc import Callable
@@ -14,6 +15,7 @@ import pytest
 import torch
 from peft import PeftModel
 from safetensors.torch import load_file
+from transformers import TrainingArguments
 
 from engine.__main__ import main
 from engine.contract.documents import parse_yaml
@@ -23,6 +25,7 @@ from engine.contract.registry import cautions, validate
 from engine.contract.run_dir import Abort, AbortReason, ExitCode, RunDir, complete_checkpoints
 from engine.contract.sources.records import Record
 from engine.contract.stage2.config import Stage2Config
+from engine.contract.stage2.training_arguments import DECIDED
 from engine.models.lora import without_deprecations
 from engine.models.qwen3_vl import forward, load
 from engine.run import report
@@ -373,7 +376,13 @@ def test_packing_changes_how_a_step_computes_and_not_what(
 ) -> None:
     """Losses of a packed run are those of an unpacked one; its fill is logged."""
     short = changed(ab_recipe, training__max_steps=2)
-    packed = changed(short, training__packing=True, global_max_length=400)
+    packed = changed(
+        short,
+        global_max_length=400,
+        training__packing=True,
+        training__per_device_train_batch_size=1,
+        training__gradient_accumulation_steps=4,
+    )
     runs = []
     for name, raw in (("plain", short), ("packed", packed)):
         run = new_run(raw, name=name)
@@ -988,6 +997,7 @@ def test_a_pack_without_room_for_the_longest_rollout_is_refused_before_the_first
         custom__extra__rollout_matching__max_new_tokens=390,
         stage2_ab__schedule__b_ratio=b_ratio,
         training__packing=bool(packing),
+        training__per_device_train_batch_size=1,
         training__max_steps=1,
         data__val_jsonl=None,
     )
@@ -1109,6 +1119,24 @@ def test_a_tokenizer_without_coord_tokens_is_refused_with_the_command_that_adds_
         ({"training__eval_strategy": "epoch"}, "training.eval_strategy", "set eval_steps"),
         ({"training__save_strategy": "best"}, "training.save_strategy", "set save_steps"),
         ({"training__use_cpu": True}, "training.use_cpu", "remove it"),
+        ({"training__do_train": False}, "training.do_train", "remove it"),
+        ({"training__do_eval": False}, "training.do_eval", "data.val_jsonl"),
+        ({"training__use_cache": True}, "training.use_cache", "remove it"),
+        ({"training__torch_compile_mode": "default"}, "training.torch_compile_mode", "remove it"),
+        ({"training__label_names": ["x"]}, "training.label_names", "remove it"),
+        ({"training__run_name": "mine"}, "training.run_name", "set report_to"),
+        (
+            {
+                "custom__extra__rollout_matching__rollout_backend": "vllm",
+                "custom__extra__rollout_matching__vllm": {
+                    "mode": "server",
+                    "server": {"base_url": "http://127.0.0.1:8000", "group_port": 51216},
+                },
+                "stage2_ab__channel_b__enable_pipeline": True,
+            },
+            "custom.extra.rollout_matching.rollout_backend",
+            "set rollout_backend: hf, and stage2_ab.channel_b.enable_pipeline: false",
+        ),
         ({"training__max_steps": -1}, "training.max_steps", "set max_steps"),
         (
             {"training__dataloader_persistent_workers": True},
@@ -1149,6 +1177,32 @@ def test_a_config_that_cannot_run_is_refused_at_the_door(
 
     lines = {problem.field: problem.line() for problem in caught.value.problems}
     assert remedy in lines[field]
+
+
+@pytest.mark.requirement("AB-01")
+def test_an_argument_that_says_what_is_done_anyway_may_stand_there(
+    ab_recipe: Recipe, new_run: NewRun
+) -> None:
+    """Configs are written out by other programs, with every default of Transformers in them."""
+    defaults = {
+        field.name: field.default
+        for field in dataclasses.fields(TrainingArguments)
+        if field.name in DECIDED and isinstance(field.default, bool | int | float | str)
+    }
+    different = {"eval_on_start", "disable_tqdm", "do_train", "do_eval", "eval_strategy"}
+    said = {f"training__{name}": defaults[name] for name in defaults.keys() - different}
+    raw = changed(
+        ab_recipe,
+        **said,
+        training__do_train=True,
+        training__do_eval=True,
+        training__eval_strategy="steps",
+        training__metric_for_best_model="eval_rollout_f1",
+        training__max_steps=1,
+    )
+
+    validate("stage2_ab", raw)
+    start(raw, new_run)
 
 
 def test_the_example_is_a_config_that_can_be_queued_here() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from engine.contract.registry import make_smaller
 from engine.contract.run_dir import Abort, AbortReason, ExitCode
 from worker.attempt.settlement import DISK_PAUSE_S, Ending, settle, settle_lost
 from worker.queue.deferral import Deferral, Reason
@@ -67,12 +68,17 @@ def test_the_second_stop_for_memory_ends_the_job() -> None:
     """Queued once more, then aborted with what to make smaller."""
     abort = Abort(reason=AbortReason.MEMORY, headroom_gb=3.9)
 
-    verdicts = [settle(ending(75, abort=abort, oom_deferred=before)) for before in (0, 1)]
+    smaller = make_smaller("stage2_ab")
+
+    verdicts = [
+        settle(ending(75, abort=abort, oom_deferred=before, make_smaller=smaller))
+        for before in (0, 1)
+    ]
 
     assert [verdict.to for verdict in verdicts] == [State.QUEUED, State.ABORTED]
     assert all(verdict.oom for verdict in verdicts)
     assert verdicts[1].error is not None
-    assert "micro_batch" in verdicts[1].error
+    assert "lower training.per_device_train_batch_size, " in verdicts[1].error
 
 
 @pytest.mark.parametrize(
