@@ -53,6 +53,11 @@ def folder_problems(
     return []
 
 
+def is_bare_adapter(folder: Path) -> bool:
+    """Whether a folder holds an adapter alone, where a whole model is looked for."""
+    return (folder / "adapter_config.json").is_file() and not (folder / "config.json").exists()
+
+
 def _wrong(entry: Path) -> str | None:
     """What is wrong with one entry of the folder, with its name in front."""
     is_json = entry.name in _OBJECTS or entry.name.endswith(".index.json")

@@ -8,6 +8,7 @@ Shapes: B rows, T positions, V vocabulary, H hidden.
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -84,8 +85,18 @@ class VisionModel:
         return found
 
 
-def load(path: str, *, dtype: str, attn_implementation: str) -> VisionModel:
-    """A checkpoint folder or hub id. Raises ModelError when it is none of a Qwen3-VL."""
+def load(
+    path: str,
+    *,
+    dtype: str,
+    attn_implementation: str,
+    pixels: tuple[int | None, int | None] = (None, None),
+) -> VisionModel:
+    """A checkpoint folder or hub id. Raises ModelError when it is none of a Qwen3-VL.
+
+    `pixels`: fewest and most that a picture is resized to; None where the checkpoint says it.
+    """
+    _require_attention(attn_implementation)
     from transformers import (  # noqa: PLC0415 - seconds to import
         AutoImageProcessor,
         AutoModelForImageTextToText,
@@ -102,6 +113,7 @@ def load(path: str, *, dtype: str, attn_implementation: str) -> VisionModel:
     try:
         tokenizer = AutoTokenizer.from_pretrained(path)
         processor = images.from_pretrained(path)
+        _bound_pixels(processor, pixels)
         loaded = AutoModelForImageTextToText.from_pretrained(
             path,
             dtype=dtype if dtype == "auto" else getattr(torch, dtype),
@@ -127,6 +139,37 @@ def load(path: str, *, dtype: str, attn_implementation: str) -> VisionModel:
             "name a Qwen3-VL checkpoint"
         )
     return VisionModel(model, tokenizer, processor)
+
+
+def _require_attention(implementation: str) -> None:
+    """Raises ModelError for a kernel that is not there, which is no fault of the checkpoint."""
+    from transformers.utils.import_utils import is_flash_attn_2_available  # noqa: PLC0415 - seconds to import
+
+    if implementation != "flash_attention_2" or is_flash_attn_2_available():
+        return
+    missing = "no GPU is there that it runs on"
+    if importlib.util.find_spec("flash_attn") is None:
+        missing = "the package flash-attn is not installed"
+    raise ModelError(
+        f"model.attn_implementation {implementation!r} cannot be used: {missing}; "
+        "set model.attn_implementation: sdpa"
+    )
+
+
+def _bound_pixels(processor: Any, pixels: tuple[int | None, int | None]) -> None:
+    """Raises ModelError for bounds that leave no size."""
+    fewest, most = pixels
+    if fewest is None and most is None:
+        return
+    size = processor.size
+    fewest = fewest or min(size["shortest_edge"], most or size["shortest_edge"])
+    most = most or max(size["longest_edge"], fewest)
+    tile = (processor.patch_size * processor.merge_size) ** 2
+    if most < tile:
+        raise ModelError(
+            f"model.max_pixels {most} is less than the {tile} that the model sees as one; raise it"
+        )
+    processor.size = type(size)(shortest_edge=fewest, longest_edge=most)
 
 
 _LOADING_ERRORS = (

@@ -146,6 +146,7 @@ def _load(config: Stage2Config, path: str) -> VisionModel:
         path,
         dtype=config.model.dtype,
         attn_implementation=config.model.attn_implementation,
+        pixels=(config.model.min_pixels, config.model.max_pixels),
     )
     found.model.to("cuda" if torch.cuda.is_available() else "cpu")
     return found

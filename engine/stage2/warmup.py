@@ -43,6 +43,8 @@ from engine.stage2.target.segments import Segment
 _WEIGHTS = "weights.safetensors"
 _RECIPE_VERSION = 3
 """Raised when this file changes what it produces, so that old cache entries no longer match."""
+_LOADED = {"dtype", "attn_implementation", "max_pixels", "min_pixels"}
+"""Settings of the model that change what it answers."""
 _SCORED = {
     *("max_new_tokens", "repetition_penalty", "repeat_terminate", "candidate_top_k"),
     *("iou_gate", "fp_cost", "fn_cost"),
@@ -159,7 +161,7 @@ def recipe_hash(
     recipe = {
         "version": _RECIPE_VERSION,
         "model": model,
-        "loaded": config.model.model_dump(include={"dtype", "attn_implementation"}),
+        "loaded": config.model.model_dump(include=_LOADED, exclude_none=True),
         "warmup": config.warmup.model_dump() if config.warmup else None,
         "prompt": config.data.prompt,
         "seed": config.training.seed,

@@ -18,7 +18,7 @@ from engine.contract.errors import ConfigProblem, RLLoopError
 from engine.contract.golds.survey import unfit_for
 from engine.contract.kind import Kind
 from engine.contract.look import Look
-from engine.contract.model_folder import folder_problems
+from engine.contract.model_folder import folder_problems, is_bare_adapter
 from engine.contract.paths import located
 from engine.contract.problems import problems_of
 from engine.contract.provenance import BEGINS, earlier_runs
@@ -303,9 +303,15 @@ def _check(config: RLRunConfig) -> Sequence[ConfigProblem]:
     found: list[ConfigProblem] = [*serving_problems(config)]
     if Path(config.base).is_absolute():
         folder = Path(config.base)
-        found += folder_problems(
-            "base", folder, marker="config.json", what="model", weights=_WEIGHTS
-        )
+        if is_bare_adapter(folder):
+            remedy = f"set base to the model it was trained on, and adapter_init to {folder}"
+            found.append(
+                ConfigProblem("base", str(folder), "is an adapter, no whole model", remedy)
+            )
+        else:
+            found += folder_problems(
+                "base", folder, marker="config.json", what="model", weights=_WEIGHTS
+            )
     if config.adapter_init:
         folder = Path(config.adapter_init)
         wrong = folder_problems(

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from engine.contract.errors import ConfigProblem
 from engine.contract.kind import Kind
-from engine.contract.model_folder import folder_problems
+from engine.contract.model_folder import folder_problems, is_bare_adapter
 from engine.contract.sources.box_scale import BoxScale, ScaleFinding
 from engine.contract.sources.file_looks import once_a_file
 from engine.contract.sources.ground_truth import GroundTruthError
@@ -183,6 +183,12 @@ def _check_model(config: Stage2Config) -> Sequence[ConfigProblem]:
         return [ConfigProblem("model.path", path, "is not an embedded model", f"known: {known}")]
     folder = Path(path)
     if folder.is_dir():
+        if is_bare_adapter(folder):
+            problem = "is an adapter, and no whole model"
+            remedy = (
+                f"merge it into its base: python -m engine.stage2.export {folder} OUT; name OUT"
+            )
+            return [ConfigProblem("model.path", str(folder), problem, remedy)]
         return folder_problems("model.path", folder, marker="config.json", what="model")
     if folder.is_absolute() or path.startswith(("~", ".")):
         return [ConfigProblem("model.path", path, "does not exist", "name a model folder")]

@@ -1,8 +1,9 @@
 """Records: the training data as written in a JSONL, each line read and judged once.
 
-One JSON object a line: `images` (paths, relative to the file), `objects`, `width`, `height`, and
-optionally `messages` (the prompt). A record that cannot be trained on stops the run here, with
-line, field and remedy. Knows no tokenizer and decodes no picture.
+One JSON object a line: `images` (paths, relative to the file), `objects`, and optionally `width`,
+`height` and `messages` (the prompt). ms-swift's spelling of them is read as it is meant there. A
+record that cannot be trained on stops the run here, with line, field and remedy. Knows no tokenizer
+and decodes no picture.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from typing import Any
 
 from engine.contract.documents import MAX_ROWS_BYTES, UnreadableError, lines, parse_json, why
 from engine.contract.sources.ground_truth import GroundTruthError, GTObject, read_objects
+from engine.contract.sources.picture_size import picture_size
+from engine.contract.sources.swift_objects import is_swift, own_objects
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,19 +79,37 @@ def _record(value: Any, where: str, folder: Path, followed: Callable[[Path], Pat
         raise GroundTruthError(
             where, "record", "is not a JSON object", "write one JSON object a line"
         )
-    objects = read_objects(value, where)
-    if not objects:
-        raise GroundTruthError(where, "objects", "are none", "leave the record out")
-    size = (_pixels(value, "width", where), _pixels(value, "height", where))
     images = tuple(
         _image(folder / image, f"images[{i}]", where, followed)
         for i, image in enumerate(_named(value, where))
     )
-    return Record(where, images, objects, size, _messages(value, where))
+    size = _size(value, images[0], where)
+    if is_swift(value.get("objects")):
+        value = {**value, "objects": own_objects(value["objects"], size, where)}
+    objects = read_objects(value, where)
+    if not objects:
+        raise GroundTruthError(where, "objects", "are none", "leave the record out")
+    return Record(where, images, objects, size, _messages(value, len(images), where))
 
 
 _MOST_PIXELS = 2**31
 """No picture is as wide: a number from here on is a slip, and arithmetic with it overflows."""
+
+
+def _size(value: Mapping[str, Any], image: Path, where: str) -> tuple[int, int]:
+    """As the record says; where it says nothing, the first picture's own."""
+    if value.get("width") is None and value.get("height") is None:
+        try:
+            found = picture_size(image)
+        except OSError as error:
+            reason = f"{image} cannot be read: {error.strerror}"
+            raise GroundTruthError(where, "images[0]", reason, "name a readable picture") from error
+        if found is None:
+            reason = f"is missing, and the head of {image.name} does not say it"
+            remedy = "give width and height in pixels"
+            raise GroundTruthError(where, "width", reason, remedy)
+        return found
+    return _pixels(value, "width", where), _pixels(value, "height", where)
 
 
 def _pixels(value: Mapping[str, Any], field: str, where: str) -> int:
@@ -103,10 +124,17 @@ def _pixels(value: Mapping[str, Any], field: str, where: str) -> int:
 
 
 def _named(value: Mapping[str, Any], where: str) -> Sequence[str]:
-    given = value.get("images")
-    if not isinstance(given, list) or not given or not all(isinstance(i, str) for i in given):
-        raise GroundTruthError(where, "images", f"{given!r} is no list of paths", "name a picture")
-    return given
+    """Paths, also one alone, under `image`, and as `{"path": …}`."""
+    given = value.get("image") if value.get("images") is None else value["images"]
+    listed = given if isinstance(given, list) else [given]
+    found = [one.get("path") if isinstance(one, Mapping) else one for one in listed]
+    paths = [path for path in found if isinstance(path, str)]
+    if not paths or len(paths) < len(listed):
+        holds = any(isinstance(one, Mapping) and one.get("bytes") for one in listed)
+        what = "hold the picture itself" if holds else f"{str(given)[:80]!r} is no list of paths"
+        remedy = "save it as a file and name that" if holds else "name a picture"
+        raise GroundTruthError(where, "images", what, remedy)
+    return paths
 
 
 def _image(path: Path, field: str, where: str, followed: Callable[[Path], Path]) -> Path:
@@ -123,7 +151,7 @@ def _image(path: Path, field: str, where: str, followed: Callable[[Path], Path])
     return found
 
 
-def _messages(value: Mapping[str, Any], where: str) -> tuple[Mapping[str, Any], ...]:
+def _messages(value: Mapping[str, Any], pictures: int, where: str) -> tuple[Mapping[str, Any], ...]:
     """The prompt's turns; an assistant's answer in them is left out: `objects` says it."""
     given: Any = value.get("messages")
     if given is None:
@@ -147,7 +175,57 @@ def _messages(value: Mapping[str, Any], where: str) -> tuple[Mapping[str, Any], 
                 "is neither text nor a list of parts",
                 'write text, or parts like {"type": "text", "text": …}',
             )
-    return tuple(turn for turn in turns if turn["role"] != "assistant")
+    return _with_pictures([turn for turn in turns if turn["role"] != "assistant"], pictures, where)
+
+
+_PICTURE = "<image>"
+_FILLED_IN = ("<ref-object>", "<bbox>")
+"""What ms-swift writes objects in place of."""
+
+
+def _with_pictures(
+    turns: Sequence[Mapping[str, Any]], pictures: int, where: str
+) -> tuple[Mapping[str, Any], ...]:
+    """Each `<image>` in a text as the part that it stands for; a picture that no turn names stands
+    in front of the first user's text, as ms-swift has it.
+    """
+    split = [{**turn, "content": _parts(turn["content"])} for turn in turns]
+    for i, turn in enumerate(split):
+        for part in turn["content"]:
+            for word in _FILLED_IN:
+                if word in str(part.get("text", "")):
+                    problem = f"holds {word}, which is filled in by ms-swift alone"
+                    raise GroundTruthError(where, f"messages[{i}].content", problem, "write it out")
+    named = sum(_is_picture(part) for turn in split for part in turn["content"])
+    if named > pictures:
+        problem = f"ask for {named} pictures, images has {pictures}"
+        raise GroundTruthError(where, "messages", problem, "name each picture once")
+    asked = next((turn for turn in split if turn["role"] == "user"), None)
+    if asked is not None:
+        asked["content"] = [{"type": "image"}] * (pictures - named) + asked["content"]
+    return tuple(
+        plain if all(part.get("type") == "text" for part in turn["content"]) else turn
+        for plain, turn in zip(turns, split, strict=True)
+    )
+
+
+def _parts(content: str | Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    if not isinstance(content, str):
+        return [
+            made
+            for part in content
+            for made in (_parts(part["text"]) if isinstance(part.get("text"), str) else [part])
+        ]
+    found: list[Mapping[str, Any]] = []
+    for i, text in enumerate(content.split(_PICTURE)):
+        found += [{"type": "image"}] if i else []
+        found += [{"type": "text", "text": text}] if text else []
+    return found
+
+
+def _is_picture(part: Mapping[str, Any]) -> bool:
+    """What chat templates put a picture's placeholder in place of."""
+    return part.get("type") in ("image", "image_url") or "image" in part or "image_url" in part
 
 
 def _is_content(given: Any) -> bool:

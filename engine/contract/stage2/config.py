@@ -89,6 +89,20 @@ class ModelConfig(StrictSection):
     """Rank of the low-rank matrices."""
     lora_alpha: int = Field(32, ge=1)
     """Their scale is lora_alpha / lora_rank."""
+    max_pixels: int | None = Field(None, ge=1, lt=2**31)
+    """A picture with more pixels (width × height) is made smaller; by default the model's own."""
+    min_pixels: int | None = Field(None, ge=1, lt=2**31)
+    """A picture with fewer is made larger; by default the model's own."""
+
+    @model_validator(mode="after")
+    def _pixels_in_order(self) -> Self:
+        if self.min_pixels and self.max_pixels and self.min_pixels > self.max_pixels:
+            raise refusal(
+                ["min_pixels"],
+                self.min_pixels,
+                f"is more than max_pixels {self.max_pixels}; lower it, or raise max_pixels",
+            )
+        return self
 
     @field_validator("path")
     @classmethod

@@ -10,7 +10,20 @@ import pytest
 from PIL import Image
 
 from engine.contract.sources.ground_truth import GroundTruthError
+from engine.contract.sources.picture_size import picture_size
 from engine.contract.sources.records import Record, read_records
+
+
+def swift(boxes: list[Any], **more: Any) -> dict[str, Any]:
+    """Objects as ms-swift writes them, of a picture of 64 × 48 pixels."""
+    return {"objects": {"ref": ["cat"], "bbox": boxes} | more}
+
+
+def turns(*contents: Any) -> list[dict[str, Any]]:
+    roles = ("user", "assistant", "user") if len(contents) > 1 else ("user",)
+    return [
+        {"role": role, "content": content} for role, content in zip(roles, contents, strict=True)
+    ]
 
 
 def read_one(folder: Path, **fields: Any) -> Record:
@@ -43,6 +56,17 @@ def test_a_size_that_a_table_wrote_with_a_point_is_read(
         ({"width": "64"}, "width '64' is no size"),
         ({"width": True}, "width True is no size"),
         ({"width": None}, "width None is no size"),
+        ({"images": [{"bytes": "…", "path": None}]}, "images hold the picture itself"),
+        (swift([[0, 0, 65, 48]]), r"objects.bbox\[0\]\[2\] 65 is outside 0..64"),
+        (swift([[0.1, 0, 2, 1]], bbox_type="norm1"), r"objects.bbox\[0\]\[2\] 2 is outside 0..1"),
+        (swift([[1, 2]]), r"objects.bbox\[0\] \[1, 2\] is not a list of 4"),
+        (swift([[30, 2, 1, 4]]), r"objects\[0\].bbox_2d .* is out of order"),
+        (swift([[1, 2, 3, 4]], ref=["a", "b"]), "objects have 2 names .* for 1 boxes"),
+        (swift([[1, 2, 3, 4]], bbox_type="px"), "objects.bbox_type 'px' is no unit"),
+        (swift([[1, 2, 3, 4]], image_id=[1]), "objects.image_id names a later picture"),
+        (swift([]), "objects are none"),
+        ({"messages": turns("<image> <image>")}, "messages ask for 2 pictures, images has 1"),
+        ({"messages": turns("Find <ref-object>")}, r"messages\[0\].content holds <ref-object>"),
         ({"height": 1e300}, "height is no size of a picture"),
         ({"objects": []}, "objects are none"),
         ({"objects": None}, "objects is not a list"),
@@ -57,3 +81,92 @@ def test_a_bad_record_is_refused_by_line_and_field(
 ) -> None:
     with pytest.raises(GroundTruthError, match=f"^x.jsonl line 2: {message}"):
         read_one(tmp_path, **fields)
+
+
+PICTURE = {"type": "image"}
+
+
+def text(said: str) -> dict[str, str]:
+    return {"type": "text", "text": said}
+
+
+@pytest.mark.parametrize(
+    ("images", "contents", "read"),
+    [
+        (1, ["<image>Find it."], [[PICTURE, text("Find it.")]]),
+        (1, ["Find it <image> here."], [[text("Find it "), PICTURE, text(" here.")]]),
+        (1, ["Find it."], [[PICTURE, text("Find it.")]]),
+        (2, ["In <image> too."], [[PICTURE, text("In "), PICTURE, text(" too.")]]),
+        (2, ["<image><image>"], [[PICTURE, PICTURE]]),
+        (1, ["<image>a", "b", "c"], [[PICTURE, text("a")], "c"]),
+        (1, [[text("a <image>")]], [[text("a "), PICTURE]]),
+        (1, [[PICTURE, text("a")]], [[PICTURE, text("a")]]),
+        (1, [[{"type": "image", "image": "a.png"}]], [[{"type": "image", "image": "a.png"}]]),
+    ],
+)
+def test_pictures_stand_where_ms_swift_puts_them(
+    images: int, contents: list[Any], read: list[Any], tmp_path: Path
+) -> None:
+    """`<image>` in a text is a picture; one that nobody names comes first."""
+    record = read_one(tmp_path, images=["a.png"] * images, messages=turns(*contents))
+
+    assert [turn["content"] for turn in record.messages] == read
+
+
+@pytest.mark.parametrize(
+    ("objects", "boxes"),
+    [
+        (swift([[0, 24, 64, 48]]), [("cat", (0, 500, 999, 999))]),
+        (swift([[0, 0.5, 1, 1]], bbox_type="norm1"), [("cat", (0, 500, 999, 999))]),
+        (
+            swift([[0, 0, 32, 24], [32, 24, 64, 48]], bbox_type="real"),
+            [("cat", (0, 0, 500, 500)), ("cat", (500, 500, 999, 999))],
+        ),
+        (
+            swift([[0, 0, 32, 24], [32, 24, 64, 48]], ref=["cat", "dog"], image_id=[0, 0]),
+            [("cat", (0, 0, 500, 500)), ("dog", (500, 500, 999, 999))],
+        ),
+    ],
+)
+def test_objects_of_ms_swift_become_thousandths(
+    objects: dict[str, Any], boxes: Any, tmp_path: Path
+) -> None:
+    """Its boxes count pixels of the picture, or shares where it says so."""
+    record = read_one(tmp_path, **objects, width=..., height=...)
+
+    assert [(one.desc, one.box) for one in record.objects] == boxes
+
+
+@pytest.mark.parametrize("images", ["a.png", ["a.png"], [{"path": "a.png", "bytes": None}]])
+@pytest.mark.parametrize("key", ["images", "image"])
+def test_a_picture_is_named_in_any_of_ms_swifts_ways(key: str, images: Any, tmp_path: Path) -> None:
+    assert read_one(tmp_path, **({"images": ...} | {key: images})).images == (tmp_path / "a.png",)
+
+
+@pytest.mark.parametrize(
+    ("kind", "how"),
+    [
+        *(("PNG", {}), ("JPEG", {}), ("JPEG", {"progressive": True}), ("GIF", {}), ("BMP", {})),
+        *(("JPEG", {"exif": b"Exif\0\0" + bytes(3000)}), ("JPEG", {"comment": b"x" * 70})),
+        *(("WEBP", {"lossless": True}), ("WEBP", {}), ("WEBP", {"exif": b"Exif\0\0II"})),
+    ],
+)
+def test_the_size_that_a_record_leaves_out_is_its_pictures(
+    kind: str, how: dict[str, Any], tmp_path: Path
+) -> None:
+    """Without a library, from the head of the file."""
+    path = tmp_path / "picture"
+    Image.effect_noise((301, 97), 60).convert("RGB").save(path, kind, **how)
+
+    assert picture_size(path) == (301, 97)
+    assert read_one(tmp_path, images=[path.name], width=..., height=...).size == (301, 97)
+
+
+@pytest.mark.parametrize(
+    "head", [b"", b"\xff\xd8", b"\xff\xd8\xff\xe0\x00", b"\x89PNG\r\n\x1a\n", b"?"]
+)
+def test_a_size_that_nobody_says_is_asked_for(head: bytes, tmp_path: Path) -> None:
+    (tmp_path / "b.png").write_bytes(head)
+
+    with pytest.raises(GroundTruthError, match=r"line 2: width is missing.*give width and height"):
+        read_one(tmp_path, images=["b.png"], width=..., height=...)

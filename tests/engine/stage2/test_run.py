@@ -19,20 +19,20 @@ from transformers import TrainingArguments
 
 from engine.__main__ import main
 from engine.contract.documents import parse_yaml
-from engine.contract.errors import ConfigError
+from engine.contract.errors import ConfigError, NightlaneError
 from engine.contract.events import Event
 from engine.contract.registry import cautions, validate
 from engine.contract.run_dir import Abort, AbortReason, ExitCode, RunDir, complete_checkpoints
 from engine.contract.sources.records import Record
 from engine.contract.stage2.config import Stage2Config
 from engine.contract.stage2.training_arguments import DECIDED
-from engine.models.lora import without_deprecations
-from engine.models.qwen3_vl import forward, load
+from engine.models.lora import attach_zero, without_deprecations
+from engine.models.qwen3_vl import ModelError, forward, load
 from engine.run import report
 from engine.run.session import Attempt
 from engine.run.stop import Aborted, rl_hooks
 from engine.run.warmup import SFTSchedule
-from engine.stage2 import export
+from engine.stage2 import export, opening
 from engine.stage2.callback import RunCallback
 from engine.stage2.embedded import shapes, tiny_vl
 from engine.stage2.evaluation import Evaluation, RolloutEval
@@ -804,6 +804,93 @@ def picture_of(data: Path, line: int) -> Path:
     return data.parent / str(record["images"][0])
 
 
+def test_a_record_of_ms_swift_trains_as_it_is(
+    ab_recipe: Recipe, new_run: NewRun, tmp_path: Path
+) -> None:
+    """Boxes in pixels, a picture named in the text, no width and no height."""
+    path = Path(write_record(tmp_path))
+    turns = [
+        {"role": "user", "content": "<image>Locate every object."},
+        {"role": "assistant", "content": "<ref-object><bbox>"},
+    ]
+    objects = {"ref": ["red box"], "bbox": [[0, 0, 32, 64]]}
+    record = {"messages": turns, "images": ["a.png"], "objects": objects}
+    path.write_text(json.dumps(record) + "\n")
+
+    start(changed(ab_recipe, data__train_jsonl=str(path), training__max_steps=1), new_run)
+
+
+@pytest.mark.parametrize(("most", "tokens"), [(64 * 64, 16), (32 * 32, 4)])
+def test_pictures_keep_to_the_pixels_that_the_config_allows(
+    most: int, tokens: int, ab_recipe: Recipe, new_run: NewRun, tmp_path: Path
+) -> None:
+    """In training and in every checkpoint, which says so to whoever loads it."""
+    path = write_record(tmp_path)
+    run = new_run(
+        changed(
+            ab_recipe,
+            data__train_jsonl=path,
+            data__val_jsonl=path,
+            model__max_pixels=most,
+            training__max_steps=1,
+        )
+    )
+    with opened(run) as attempt:
+        stage2_run(attempt)
+
+    saved = load(str(folder_of(run, 1)), dtype="auto", attn_implementation="sdpa")
+    assert saved.image_processor.get_number_of_image_patches(64, 64) // saved.merge_area == tokens
+    assert saved.image_processor.size["longest_edge"] == most
+
+
+@pytest.mark.parametrize(
+    ("pixels", "message"),
+    [
+        ({"model__max_pixels": 100}, "model.max_pixels 100 is less than the 256"),
+        ({"model__max_pixels": 2000, "model__min_pixels": 3000}, "is more than max_pixels 2000"),
+    ],
+)
+def test_pixels_that_leave_no_picture_are_refused(
+    pixels: dict[str, Any], message: str, ab_recipe: Recipe, new_run: NewRun
+) -> None:
+    with pytest.raises(NightlaneError, match=message):
+        start(changed(ab_recipe, **pixels), new_run)
+
+
+def test_an_adapter_as_the_model_is_refused_with_the_command_that_merges_it(
+    ab_recipe: Recipe, new_run: NewRun, tmp_path: Path, vl_folder: Path
+) -> None:
+    """A stage 1 by LoRA leaves a folder without a model; the remedy is run as it is written."""
+    base = load(str(vl_folder), dtype="auto", attn_implementation="sdpa")
+    layers = opening.LANGUAGE_LINEARS
+    adapted = attach_zero(base.model, rank=2, alpha=4, seed=3, base=str(vl_folder), layers=layers)
+    adapter, whole = tmp_path / "adapter", tmp_path / "whole"
+    adapted.save_pretrained(adapter)
+    raw = changed(ab_recipe, model__path=str(adapter), training__max_steps=1)
+
+    with pytest.raises(ConfigError, match="is an adapter, and no whole model") as caught:
+        validate("stage2_ab", raw)
+    (problem,) = caught.value.problems
+    command = problem.remedy.removeprefix("merge it into its base: ").partition(";")[0]
+    _, _, module, *arguments = command.replace("OUT", str(whole)).split()
+
+    assert (module, export.main(arguments)) == ("engine.stage2.export", 0)
+    start(changed(raw, model__path=str(whole)), new_run)
+
+
+def test_a_kernel_that_is_not_there_is_no_fault_of_the_models_folder(
+    ab_recipe: Recipe, new_run: NewRun
+) -> None:
+    """What is missing, and which setting does without it."""
+    raw = changed(ab_recipe, model__attn_implementation="flash_attention_2")
+
+    with pytest.raises(ModelError, match="flash-attn is not installed") as caught:
+        start(raw, new_run)
+
+    assert "set model.attn_implementation: sdpa" in str(caught.value)
+    assert "name a folder" not in str(caught.value)
+
+
 def write_elsewhere(folder: Path) -> str:
     """A record with a picture that nobody else has."""
     (folder / "elsewhere").mkdir()
@@ -870,15 +957,14 @@ def test_a_record_spoiled_in_the_queue_stops_the_run_in_one_line(
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("no picture here", "ask for 0 pictures, images has 1"),
         ([{"type": "image"}, {"type": "image"}], "ask for 2 pictures, images has 1"),
-        ("<|image_pad|>, which is text", "ask for 0 pictures, images has 1"),
+        ("<image> and <image>", "ask for 2 pictures, images has 1"),
     ],
 )
 def test_turns_that_ask_for_other_pictures_stop_the_run(
     content: Any, message: str, ab_recipe: Recipe, new_run: NewRun, tmp_path: Path
 ) -> None:
-    """Only the model's template says how many they ask for."""
+    """A picture that no turn names stands in front of the question; one too many is a slip."""
     path = write_record(tmp_path, messages=[{"role": "user", "content": content}])
 
     with pytest.raises(ConfigError, match=rf"data\.train_jsonl: data\.jsonl line 1: .*{message}"):
