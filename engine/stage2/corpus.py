@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from engine.contract.errors import ConfigError, ConfigProblem
-from engine.contract.sources.box_scale import scale_finding
 from engine.contract.sources.heldout import VAL_TRAINED, val_alert
 from engine.contract.sources.records import Record, read_records
+from engine.contract.sources.survey import survey
 from engine.contract.stage2.config import Stage2Config
 from engine.run.session import Attempt
 from engine.run.stop import stop_asked
@@ -99,9 +99,8 @@ def check(
         problems += unfit(name, found, len(records))
         for code, text in alerts(name, found, len(records)):
             alert(code, text)
-        scale = scale_finding(records)
-        if scale is not None:
-            alert(scale.code, f"{name} {scale.problem}; {scale.remedy}")
+        for caution in survey(records).cautions:
+            alert(caution.code, f"{name} {caution.problem}; {caution.remedy}")
     if problems:
         raise ConfigError(problems)
     if ranks.is_first:

@@ -10,16 +10,16 @@ from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from engine.contract.errors import ConfigProblem
 from engine.contract.kind import Kind
 from engine.contract.model_folder import folder_problems, is_bare_adapter
-from engine.contract.sources.box_scale import BoxScale, ScaleFinding
 from engine.contract.sources.file_looks import once_a_file
 from engine.contract.sources.ground_truth import GroundTruthError
-from engine.contract.sources.heldout import first_of, pictures
-from engine.contract.sources.records import each_record, some
+from engine.contract.sources.heldout import first_of
+from engine.contract.sources.records import each_record, require_good, some
+from engine.contract.sources.survey import Survey, survey
 from engine.contract.stage2.config import EMBEDDED_DATA, EMBEDDED_MODELS, Stage2Config
 from engine.contract.stage2.envelope import stage2_envelope
 from engine.contract.stage2.precision import dtype_of, rounded_updates
@@ -183,16 +183,18 @@ def _check_model(config: Stage2Config) -> Sequence[ConfigProblem]:
         return [ConfigProblem("model.path", path, "is not an embedded model", f"known: {known}")]
     folder = Path(path)
     if folder.is_dir():
-        if is_bare_adapter(folder):
-            problem = "is an adapter, and no whole model"
-            remedy = (
-                f"merge it into its base: python -m engine.stage2.export {folder} OUT; name OUT"
-            )
-            return [ConfigProblem("model.path", str(folder), problem, remedy)]
-        return folder_problems("model.path", folder, marker="config.json", what="model")
+        return _check_folder(folder)
     if folder.is_absolute() or path.startswith(("~", ".")):
         return [ConfigProblem("model.path", path, "does not exist", "name a model folder")]
     return []
+
+
+def _check_folder(folder: Path) -> Sequence[ConfigProblem]:
+    if is_bare_adapter(folder):
+        problem = "is an adapter, and no whole model"
+        remedy = f"merge it into its base: python -m engine.stage2.export {folder} OUT; name OUT"
+        return [ConfigProblem("model.path", str(folder), problem, remedy)]
+    return folder_problems("model.path", folder, marker="config.json", what="model")
 
 
 def _check_embedded(config: Stage2Config) -> Sequence[ConfigProblem]:
@@ -230,20 +232,14 @@ def _check_data(config: Stage2Config) -> Sequence[ConfigProblem]:
     return found
 
 
-class _Survey(NamedTuple):
-    """What is kept of a look at a record file."""
-
-    pictures: array[int]
-    scale: ScaleFinding | None
-
-
 @once_a_file
-def _survey(path: Path, limit: int | None) -> _Survey:
-    """Each record judged on the way. Raises GroundTruthError."""
-    scale = BoxScale()
-    found = pictures(scale.passing(each_record(path, limit)))
-    some(len(found), path)
-    return _Survey(found, scale.finding())
+def _survey(path: Path, limit: int | None) -> Survey:
+    """Each record judged on the way. Raises GroundTruthError, with the lines of all bad ones."""
+    bad: list[GroundTruthError] = []
+    found = survey(each_record(path, limit, bad))
+    require_good(bad)
+    some(len(found.pictures), path)
+    return found
 
 
 def _check_records(config: Stage2Config) -> Sequence[ConfigProblem]:
@@ -280,16 +276,15 @@ def _check_held_out(
 
 def _cautions(config: Stage2Config) -> Sequence[ConfigProblem]:
     rounded = rounded_updates(config, dtype_of(config))
-    return [*([] if rounded is None else [rounded]), *_scale_cautions(config)]
+    return [*([] if rounded is None else [rounded]), *_record_cautions(config)]
 
 
-def _scale_cautions(config: Stage2Config) -> Iterator[ConfigProblem]:
-    """Boxes in another scale than thousandths train all night, and teach places nobody meant."""
+def _record_cautions(config: Stage2Config) -> Iterator[ConfigProblem]:
+    """What trains all night and teaches what nobody meant."""
     for field, path, limit in _record_files(config):
         with suppress(GroundTruthError):  # said by `_check_records`
-            scale = _survey(path, limit).scale
-            if scale is not None:
-                yield ConfigProblem(field, str(path), scale.problem, scale.remedy)
+            for caution in _survey(path, limit).cautions:
+                yield ConfigProblem(field, str(path), caution.problem, caution.remedy)
 
 
 KIND = Kind(

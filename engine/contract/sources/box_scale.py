@@ -32,12 +32,14 @@ _KEPT = 1000
 """Different boxes that are told apart."""
 _SPECK = 3.0
 """Pixels: the longer side of what can hardly be seen."""
+_FEW = 5
+"""Boxes of which fewer may be specks by intention."""
 _LARGE = 0.4
 """Share of its frame's side from which a box is large."""
 
 
-class ScaleFinding(NamedTuple):
-    """What the boxes of a file look like."""
+class FileCaution(NamedTuple):
+    """What a person should know of a file that can be trained on all the same."""
 
     code: str
     problem: str
@@ -120,34 +122,26 @@ class BoxScale:
                 self._sized += 1
                 self._specks += inside and side < _SPECK
 
-    def finding(self) -> ScaleFinding | None:
+    def finding(self) -> FileCaution | None:
         """None for boxes that may well be thousandths."""
         pixels, boxes = self._pixels, self._pixels.inside + self._pixels.outside
         units, hundredths = self._units, self._hundredths
         if units.outside == 0 and max(units.fills_x, units.fills_y) > 0:
             found = f"holds {boxes} boxes of 0 and 1 alone: they look like shares of the picture"
-            return ScaleFinding(BOXES_OFF_SCALE, found, f"{_REMEDY}, of a share round(999 * x)")
+            return FileCaution(BOXES_OFF_SCALE, found, f"{_REMEDY}, of a share round(999 * x)")
         if hundredths.is_filled(max(hundredths.fills_x, hundredths.fills_y)):
             found = f"holds {boxes} boxes within 0 to 100: they look like hundredths of the picture"
-            return ScaleFinding(BOXES_OFF_SCALE, found, f"{_REMEDY}, of those round(9.99 * x)")
-        mostly_specks = 2 * self._specks > self._sized and pixels.chance_at_most <= _CHANCE
+            return FileCaution(BOXES_OFF_SCALE, found, f"{_REMEDY}, of those round(9.99 * x)")
+        mostly_specks = self._sized >= _FEW and 2 * self._specks > self._sized
         filled = pixels.is_filled(min(pixels.fills_x, pixels.fills_y))
-        if filled or (pixels.holds and mostly_specks):
+        if filled or (pixels.holds and mostly_specks and pixels.chance_at_most <= _CHANCE):
             found = (
                 f"holds {boxes} boxes within the pixels of their pictures, as wide and high as the "
                 "records say: they look like pixels"
             )
-            return ScaleFinding(PIXEL_BOXES, found, f"{_REMEDY}, of pixels {_OF_PIXELS}")
+            return FileCaution(PIXEL_BOXES, found, f"{_REMEDY}, of pixels {_OF_PIXELS}")
         return None
 
 
 _REMEDY = "boxes are thousandths of the picture here, 0 to 999: scale them"
 _OF_PIXELS = "round(999 * x / width) and round(999 * y / height)"
-
-
-def scale_finding(records: Iterable[Record]) -> ScaleFinding | None:
-    """Of records that are there already."""
-    scale = BoxScale()
-    for _ in scale.passing(records):
-        pass
-    return scale.finding()

@@ -43,11 +43,44 @@ def read_records(path: Path, limit: int | None = None) -> list[Record]:
     return found
 
 
-def each_record(path: Path, limit: int | None = None) -> Iterator[Record]:
-    """One after the other, none of them kept. Raises GroundTruthError."""
+MOST_BAD = 20
+"""Bad records after which a file is read no further."""
+
+
+def each_record(
+    path: Path, limit: int | None = None, bad: list[GroundTruthError] | None = None
+) -> Iterator[Record]:
+    """One after the other, none of them kept.
+
+    Raises GroundTruthError; with `bad` what is wrong with a record goes there instead, and the
+    next one is read.
+    """
     followed = functools.cache(Path.resolve)
-    for number, value in itertools.islice(_lines(path, limit), limit):
-        yield _record(value, f"{path.name} line {number}", path.parent, followed)
+    for number, line in itertools.islice(_lines(path, limit), limit):
+        where = f"{path.name} line {number}"
+        try:
+            record = _record(_loaded(line, where), where, path.parent, followed)
+        except GroundTruthError as error:
+            if bad is None:
+                raise
+            bad.append(error)
+            if len(bad) == MOST_BAD:
+                return
+            continue
+        yield record
+
+
+def require_good(bad: Sequence[GroundTruthError]) -> None:
+    """Raises the first, with the lines of the others."""
+    if not bad:
+        return
+    first, *others = bad
+    if not others:
+        raise first
+    lines = ", ".join(error.where.rpartition(" ")[2] for error in others)
+    more = f"(lines {lines} cannot be trained on either"
+    more += ", nor perhaps later ones)" if len(bad) == MOST_BAD else ")"
+    raise GroundTruthError(first.where, first.field, f"{first.problem} {more}", first.remedy)
 
 
 def some(count: int, path: Path) -> None:
@@ -56,10 +89,9 @@ def some(count: int, path: Path) -> None:
         raise GroundTruthError(path.name, "records", "are none", "write one JSON object a line")
 
 
-def _lines(path: Path, limit: int | None) -> Iterator[tuple[int, Any]]:
+def _lines(path: Path, limit: int | None) -> Iterator[tuple[int, str]]:
     try:
-        for number, line in lines(path, MAX_ROWS_BYTES if limit is None else None):
-            yield number, _loaded(line, f"{path.name} line {number}")
+        yield from lines(path, MAX_ROWS_BYTES if limit is None else None)
     except OSError as error:
         remedy = "name a readable JSONL file in UTF-8, one JSON object a line"
         raise GroundTruthError("", path.name, why(error), remedy) from None

@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 
 from engine.contract.kinds.stage2_ab import KIND
-from engine.contract.sources.box_scale import scale_finding
+from engine.contract.sources.box_scale import BoxScale
 from engine.contract.sources.ground_truth import Box, GTObject
 from engine.contract.sources.records import Record
 from engine.contract.stage2.config import read_config
@@ -40,7 +40,9 @@ def scaled(box: tuple[float, ...], width: float, height: float) -> Box:
 
 
 def code_of(boxes: list[tuple[Box, tuple[int, int]]]) -> str | None:
-    found = scale_finding(records(boxes))
+    scale = BoxScale()
+    assert len(list(scale.passing(records(boxes)))) == len(boxes)
+    found = scale.finding()
     return None if found is None else found.code
 
 
@@ -132,6 +134,7 @@ def test_thousandths_are_not_taken_for_anything_else(
 def test_points_and_no_boxes_are_not_said() -> None:
     assert code_of([]) is None
     assert code_of([((0, 0, 0, 0), (64, 48)), ((5, 5, 5, 5), (64, 48))]) is None
+    assert code_of([((10, 10, 40, 30), (64, 48))] * 4) is None  # specks, but too few to tell
 
 
 @pytest.fixture

@@ -11,7 +11,14 @@ from PIL import Image
 
 from engine.contract.sources.ground_truth import GroundTruthError
 from engine.contract.sources.picture_size import picture_size
-from engine.contract.sources.records import Record, read_records
+from engine.contract.sources.records import (
+    MOST_BAD,
+    Record,
+    each_record,
+    read_records,
+    require_good,
+)
+from engine.contract.sources.survey import survey
 
 
 def swift(boxes: list[Any], **more: Any) -> dict[str, Any]:
@@ -170,3 +177,64 @@ def test_a_size_that_nobody_says_is_asked_for(head: bytes, tmp_path: Path) -> No
 
     with pytest.raises(GroundTruthError, match=r"line 2: width is missing.*give width and height"):
         read_one(tmp_path, images=["b.png"], width=..., height=...)
+
+
+def written(folder: Path, *rows: Any) -> Path:
+    """Lines of JSON; text stays as it is."""
+    Image.new("RGB", (64, 48)).save(folder / "a.png")
+    path = folder / "x.jsonl"
+    path.write_text("\n".join(row if isinstance(row, str) else json.dumps(row) for row in rows))
+    return path
+
+
+def row(*boxes: list[int], **more: Any) -> dict[str, Any]:
+    objects = [{"desc": "cat", "bbox_2d": box} for box in boxes]
+    return {"images": ["a.png"], "objects": objects, "width": 64, "height": 48} | more
+
+
+def test_all_bad_records_are_named_at_once(tmp_path: Path) -> None:
+    """Also lines that are no JSON: nobody should have to send a job once a line."""
+    good = row([1, 2, 30, 40])
+    bad: list[GroundTruthError] = []
+
+    read = list(
+        each_record(written(tmp_path, good, row(), "{", good, row([9, 2, 3, 4])), None, bad)
+    )
+
+    assert len(read) == 2
+    with pytest.raises(GroundTruthError) as caught:
+        require_good(bad)
+    assert str(caught.value) == (
+        "x.jsonl line 2: objects are none (lines 3, 5 cannot be trained on either); "
+        "leave the record out"
+    )
+
+
+def test_a_file_of_bad_records_is_not_read_to_its_end(tmp_path: Path) -> None:
+    bad: list[GroundTruthError] = []
+
+    assert list(each_record(written(tmp_path, *["{"] * 50), None, bad)) == []
+    assert len(bad) == MOST_BAD
+    with pytest.raises(GroundTruthError, match=r"20 cannot be .*, nor perhaps later ones\)"):
+        require_good(bad)
+
+
+ASKED = {"messages": [{"role": "user", "content": "the dog?"}]}
+
+
+@pytest.mark.parametrize(
+    ("rows", "said"),
+    [
+        ([row([1, 2, 30, 40]), row([5, 6, 70, 80])], ["PICTURES_SPLIT"]),
+        ([row([1, 2, 30, 40]), row([1, 2, 30, 40], [5, 6, 70, 80])], ["PICTURES_SPLIT"]),
+        ([row([1, 2, 30, 40]), row([1, 2, 30, 40])], []),  # twice the same
+        ([row([1, 2, 30, 40]), row([5, 6, 70, 80], **ASKED)], []),  # another question
+        ([row([1, 2, 30, 40], [5, 6, 70, 80])], []),
+    ],
+)
+def test_a_line_for_each_box_is_said(rows: Any, said: list[str], tmp_path: Path) -> None:
+    """It would teach of each picture that there is one object."""
+    found = survey(each_record(written(tmp_path, *rows)))
+
+    assert [caution.code for caution in found.cautions] == said
+    assert all("as x.jsonl line 2 does" in caution.problem for caution in found.cautions)

@@ -1110,7 +1110,6 @@ def test_a_record_longer_than_the_model_may_read_is_named(
         ({"training__report_to": "comet_ml"}, "comet"),
         ({"training__lr_scheduler_type": "cosine_with_min_lr"}, "min_lr"),
         ({"training__lr_scheduler_type": "warmup_stable_decay"}, "num_decay_steps"),
-        ({"training__dataloader_prefetch_factor": 2}, "num_workers"),
     ],
 )
 def test_what_transformers_cannot_honour_here_ends_a_run_before_it_begins(
@@ -1211,6 +1210,10 @@ def test_a_tokenizer_without_coord_tokens_is_refused_with_the_command_that_adds_
         ({"training__torch_compile_mode": "default"}, "training.torch_compile_mode", "remove it"),
         ({"training__label_names": ["x"]}, "training.label_names", "remove it"),
         ({"training__run_name": "mine"}, "training.run_name", "set report_to"),
+        (
+            {"training__dataloader_prefetch_factor": 2},
+            *("training.dataloader_prefetch_factor", "set dataloader_num_workers"),
+        ),
         (
             {
                 "custom__extra__rollout_matching__rollout_backend": "vllm",
