@@ -30,6 +30,7 @@ from engine.contract.stage2.training_arguments import (
     is_so_anyway,
     schedule_settings,
 )
+from engine.contract.stage2.unread import unread
 
 _TRAIN, _VAL, _REPORT = "data.train_jsonl", "data.val_jsonl", "data.report_jsonl"
 
@@ -276,7 +277,11 @@ def _check_held_out(
 
 def _cautions(config: Stage2Config) -> Sequence[ConfigProblem]:
     rounded = rounded_updates(config, dtype_of(config))
-    return [*([] if rounded is None else [rounded]), *_record_cautions(config)]
+    return [
+        *([] if rounded is None else [rounded]),
+        *unread(config),
+        *_record_cautions(config),
+    ]
 
 
 def _record_cautions(config: Stage2Config) -> Iterator[ConfigProblem]:

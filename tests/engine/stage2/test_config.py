@@ -27,6 +27,7 @@ from engine.contract.stage2.training_arguments import (
     NUMBERS,
     TRAINING_ARGUMENTS,
 )
+from engine.contract.stage2.unread import unread
 
 AB = "stage2_ab"
 CHANNEL_B = "stage2_ab.channel_b"
@@ -598,6 +599,37 @@ def test_a_pack_is_the_batch_of_a_packed_run() -> None:
     assert "effective_batch_size" in line
     read_config(changed(two))
     read_config(changed(*packing, ("training.effective_batch_size", 2)))
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "reader"),
+    [
+        ("training.packing_buffer", 9, ("training.packing", True)),
+        ("training.packing_min_fill_ratio", 0.9, ("training.packing", True)),
+        (f"{ROLLOUTS}.post_rollout_pack_scope", "window", ("training.packing", True)),
+        ("model.lora_rank", 8, ("model.tuning", "lora")),
+        (f"{DECODING}.top_p", 0.9, (f"{DECODING}.temperature", 0.7)),
+        (f"{DECODING}.top_k", 5, (f"{DECODING}.temperature", 0.7)),
+        (f"{VLLM}", {"max_model_len": 99}, (f"{ROLLOUTS}.rollout_backend", "vllm")),
+        (f"{AB}.softctx_temperature", 0.5, (f"{AB}.n_softctx_iter", 2)),
+        (f"{AB}.softctx_grad_mode", "em_detach", (f"{AB}.n_softctx_iter", 2)),
+    ],
+)
+def test_a_setting_that_another_one_switches_off_is_said(
+    path: str, value: Any, reader: tuple[str, Any]
+) -> None:
+    """It may stand there; what would read it is named. At its default nothing is said."""
+    off = [
+        *(("global_max_length", 400), ("model.tuning", "full"), (f"{AB}.n_softctx_iter", 1)),
+        (f"{ROLLOUTS}.rollout_backend", "hf"),
+    ]
+
+    (said,) = unread(read_config(changed(*off, (path, value))))
+
+    assert (said.field, said.problem) == (path, "is not read")
+    assert reader[0] in said.remedy
+    assert list(unread(read_config(changed(*off)))) == []
+    assert list(unread(read_config(changed(*off, (path, value), reader)))) == []
 
 
 def test_effective_batch_size_and_accumulation_exclude_each_other() -> None:
