@@ -99,7 +99,7 @@ class TextCodec:
     # --- hiding ---
 
     def held(self, text: str, *, own: bool = False) -> Sequence[str]:
-        """The control tokens that a text from data holds as characters, as is or normalised."""
+        """Control tokens whose characters a text from data holds, as it stands or normalised."""
         found = self._pattern(own).findall(text)
         if not found and self._normalizer is not None:
             found = self._pattern(own).findall(self._normalizer.normalize_str(text))

@@ -103,7 +103,9 @@ def test_a_run_without_a_base_takes_the_established_one_and_says_what_that_costs
     """FK_RL_BASE_MODEL, else Qwen/Qwen2.5-7B-Instruct: at every door, before anything is queued."""
     monkeypatch.delenv("FK_RL_BASE_MODEL", raising=False)
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
-    bare = {"data": {"source": "embedded:word_problems"}, "tuning": "full"}
+    prompting = {"skip_chat_template": False}  # it is an instruct model
+    data = {"source": "embedded:word_problems"}
+    bare = {"data": data, "tuning": "full", "prompting": prompting}
 
     config = validate("rl_run", bare)
 
