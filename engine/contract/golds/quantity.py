@@ -99,6 +99,8 @@ def same(one: Quantity, other: Quantity) -> bool:
     if one.percent == other.percent:
         return _equal(one, other)
     part, whole = (one, other) if one.percent else (other, one)
+    if whole.unit != ("", ""):
+        return False
     places = None if part.places is None else part.places + 2
     fraction = replace(part, value=part.value / 100, places=places)
     return _equal(part, whole) or _equal(fraction, whole)

@@ -121,7 +121,9 @@ _DIGITS = r"(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?|\.\d+"
 _NUMBER = (
     rf"(?<![\w.^{{\\])-?[$€£¥₹]?(?:{_DIGITS})(?:\s?/\s?\d+|[eE][-+]?\d+|\s\d+/\d+)?(?:\s?\\?%)?"
 )
-_MATHS = r"\$\$?(?!\s)[^$\n]{1,200}(?<![\s\\])\$\$?(?!\d)|\\\([^\n]{1,200}?\\\)"
+_MATHS = (
+    r"\$\$?(?!\s)[^$\n]{1,200}(?<![\s\\])\$\$?(?!\d)|\\\([^\n]{1,200}?\\\)|\\\[[^\[\]]{1,300}\\\]"
+)
 _BOX = r"\\boxed ?\{(?:[^{}]|\{(?:[^{}]|\{[^{}]{0,100}\}){0,100}\}){0,200}\}"
 _EMPHASIS = r"[*_\"“”'‘’`]{0,3}"
 _VALUE = rf"{_EMPHASIS}(?:\$?{_BOX}\$?|{_MATHS}|{_NUMBER}){_EMPHASIS}"
@@ -136,12 +138,14 @@ _FILLER = (
     r"(?:\s+(?:be|been|is|it|its|that|this|equals?|equal|to|the|an?|final|correct|right|true|real|"
     r"answer|value|number|result|solution|possibly|actually|simply|exactly|really|even|certainly|"
     r"definitely|clearly|either|think|believe|say|get|have|as|same|could|can|would|will|should|may|"
-    r"might|was|so|of|than|more|less|any|anything)\b|\s+it['’]s){0,7}"
+    r"might|was|so|of|than|more|less|any|anything|case|going)\b|\s+it['’]s"
+    r"|,\s(?:in\s+fact|however|indeed|of\s+course),){0,7}"
 )
 _NOT = (
     r"(?:\b(?:not|never|neither|nor|cannot|except|excluding|instead\s+of|rather\s+than|"
     r"other\s+than|different\s+(?:from|than)|anything\s+but|far\s+from|rul(?:e|es|ed|ing)\s+out|"
     r"exclude|excludes|excluded|reject|rejects|rejected|doubt|doubtful|unlikely|impossible|"
+    r"hardly|scarcely|by\s+no\s+means|in\s+no\s+way|refuse|refuses|deny|denies|denied|"
     r"no\s+way|false\s+that|wrong\s+that|incorrect\s+that|untrue\s+that|without)\b"
     r"|\b\w{2,6}n['’]t\b|≠|\\neq?\b|!=)"
 )
@@ -165,8 +169,8 @@ _BEHIND = (
     r"|(?:cannot|can\s*not|can['’]t|could\s+not|couldn['’]t)\s+be\b))"
 )
 _COMPARED = (
-    r"\b(?:less|more|greater|fewer|smaller|larger|bigger|higher|lower|worse|better|older|younger)"
-    rf"\s+than\s+{_VALUE}"
+    r"(?:(?<![^\s(])[<>≤≥]=?\s{0,2}|\b(?:less|more|greater|fewer|smaller|larger|bigger|higher|lower|worse|better|older|younger)"
+    rf"\s+than\s+){_VALUE}"
 )
 _FORMULA = (
     rf"{_NUMBER}(?:(?::\d{{1,9}}){{1,4}}(?!\d)|\s?\\(?:sqrt|pi|cdot|times|div|pm|infty|log|ln|sin|cos|tan)\b"
@@ -175,7 +179,7 @@ _FORMULA = (
 _WORDS_AFTER = (
     rf"{_NUMBER}(?=(?P<words>[ -]?(?:\\(?:text|mathrm)\s?\{{[^{{}}]{{1,40}}\}}"
     r"|[A-Za-z°¢€£¥₹][A-Za-z]{0,14}"
-    r"(?:(?:\s|/)[A-Za-z]{1,15}){0,2})(?:\^\{?[23]\}?)?))"
+    r"(?:(?:\s|/)[A-Za-z]{1,15}){0,2})(?:\^\{?[23]\}?)?)?)"
 )
 _MENTION = re.compile(
     rf"(?P<denied>{_DENIED})|(?P<behind>{_BEHIND})|(?P<compared>{_COMPARED})"
@@ -184,6 +188,10 @@ _MENTION = re.compile(
     re.IGNORECASE,
 )
 _KINDS = ("denied", "behind", "compared", "choice", "maths", "formula", "measured")
+_DENYING = re.compile(
+    r"\s*(?:[A-Za-z]\s*)?(?:\\neq?\b|≠|!=|[<>≤≥]|\\[lg]eq?\b|\\[lg]t\b|\\text\s?\{\s*not\b[^{}]*\}|not\b)"
+)
+"""Of a formula or a box: it says what the value is not, or what it is beside."""
 _OR = re.compile(r"\bor\b", re.IGNORECASE)
 _EACH = re.compile(_VALUE, re.IGNORECASE)
 _OPEN = re.compile(
@@ -203,10 +211,10 @@ def _judged(found: re.Match[str], text: str, gold: Gold) -> tuple[bool, bool]:
             return True, _names(text[found.start() : end], gold)
         case "choice":
             return not gold.many, not gold.many and _left_open(found, text, gold)
-        case "formula":
+        case "formula" | "compared":
             return gold.quantity is not None, False
-        case "compared":
-            return True, False
+        case "maths" if gold.quantity is not None and _DENYING.match(_bare(found.group())):
+            return True, _names(_DENYING.sub("", _bare(found.group())), gold)
         case _:
             mention = found.group() + (found["words"] or "")
             return (True, True) if _in_another_unit(mention, gold) else (False, False)

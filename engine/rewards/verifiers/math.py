@@ -29,7 +29,8 @@ POOLED = True
 WARM_UP = (r"So it is $\boxed{\frac{1}{2}}$.", r"\frac{x}{2x}")
 
 _MARK = re.compile(
-    r"\banswer(?:\s+to\s[^.:\n]{1,60}?)?\s*(?:\bis\b|\bare\b|:|=)[\s:*]*|^####[ \t]*|<answer>\s*",
+    r"\b(?:answer|correct (?:option|choice))"
+    r"(?:\s+to\s[^.:\n]{1,60}?)?\s*(?:\bis\b|\bare\b|:|=)[\s:*]*|^####[ \t]*|<answer>\s*",
     re.IGNORECASE | re.MULTILINE,
 )
 _SENTENCE_END = re.compile(r"\.(?=\s|$|\*)|\n|</answer>|\.?\s+I hope it is correct")
@@ -148,7 +149,7 @@ def _marked(text: str) -> tuple[str, str | None]:
         line = text.strip()
         return text, line if line and len(line) <= _LONGEST_LINE and "\n" not in line else None
     rest = text[mark.end() : mark.end() + LONGEST_ANSWER]
-    answer = _SENTENCE_END.split(rest, maxsplit=1)[0].strip().strip("*").rstrip(".").strip()
+    answer = _SENTENCE_END.split(rest, maxsplit=1)[0].strip().strip("*").rstrip(".!").strip()
     if re.search(r"[^\W_]", answer) is None:
         return text[mark.end() :], None
     return text, answer
