@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from fastapi import APIRouter
+from starlette.exceptions import HTTPException
 
 from engine.contract.kind import Kind
-from engine.contract.registry import get_kind, kinds
+from engine.contract.registry import UnknownKindError, get_kind, kinds
 
 router = APIRouter(prefix="/api/v1/kinds", tags=["kinds"])
 
@@ -20,8 +21,11 @@ def every_kind() -> dict[str, Any]:
 
 @router.get("/{name}")
 def one_kind(name: str) -> dict[str, Any]:
-    """One kind; an unknown name is answered with the nearest."""
-    return _described(get_kind(name))
+    """One kind; an unknown name is not found, and answered with the nearest."""
+    try:
+        return _described(get_kind(name))
+    except UnknownKindError as error:
+        raise HTTPException(404, str(error)) from None
 
 
 def _described(kind: Kind) -> dict[str, Any]:

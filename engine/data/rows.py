@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,22 +25,6 @@ class Question:
     Names the random numbers of its completions, and tells what fades with the steps how far
     the run is.
     """
-
-
-def asked(prompt: str) -> str:
-    """What a prompt asks, however it is written: equal for twins of one question.
-
-    Unicode's compatibility forms (NFKC), case, white space and the marks at the end do not count.
-
-    >>> asked("What  is ２ + 2 ?") == asked("what is 2 + 2")
-    True
-    """
-    plain = " ".join(unicodedata.normalize("NFKC", prompt).casefold().split())
-    return plain.rstrip(_MARKS) or plain
-
-
-_MARKS = " .?!。"
-"""Of the end of a sentence; full-width ones are these after NFKC."""
 
 
 @dataclass(frozen=True)

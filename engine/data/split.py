@@ -13,10 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from engine.contract.errors import RLLoopError
-from engine.contract.kinds.rl_run import RLRunConfig
+from engine.contract.kinds.rl_run import RLRunConfig, alike_problem
 from engine.contract.rl.shares import sizes
 from engine.contract.run_dir import write_json
-from engine.data.rows import Question, asked
+from engine.contract.sources.questions import asked
+from engine.data.rows import Question
 
 
 @dataclass(frozen=True)
@@ -59,6 +60,8 @@ def carve(
     random.Random(seed).shuffle(groups)
     wanted = sizes(len(questions), heldout_frac, select_frac)
     heldout, rest = _take(groups, wanted.select + wanted.report)
+    if len(groups) == 1:
+        raise RLLoopError([alike_problem(len(questions))])
     if not rest:
         problem = f"holds out all {len(questions)} rows and leaves none to train on"
         raise RLLoopError.of("heldout_frac", heldout_frac, problem, "use a smaller share")

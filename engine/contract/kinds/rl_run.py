@@ -481,6 +481,8 @@ def _check_corpus(config: RLRunConfig) -> Sequence[ConfigProblem]:
         corpus = _corpus(config)
     except RLLoopError as error:
         return error.problems
+    if corpus.alike and corpus.rows > 1:
+        return [*corpus_problems(corpus.rows, config), alike_problem(corpus.rows)]
     unfit = [
         found.as_problem("verifier", config.data.answer_field)
         for found in corpus.unfit
@@ -542,6 +544,12 @@ def corpus_problems(rows: int, config: GRPOConfig) -> Sequence[ConfigProblem]:
         return []
     problem = f"has {rows} rows, under the floor corpus_min={config.corpus_min}"
     return [ConfigProblem("data", None, problem, "add rows, or lower corpus_min knowingly")]
+
+
+def alike_problem(rows: int) -> ConfigProblem:
+    """A corpus that nothing can be held out of, whatever the share."""
+    problem = f"has {rows} rows that all ask the same question: no row can be held out"
+    return ConfigProblem("data", None, problem, "add rows with other questions")
 
 
 KIND = Kind(

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import itertools
 import json
+import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
+from decimal import Decimal
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 from pydantic import Field, field_validator
 
@@ -40,7 +42,8 @@ class DataConfig(Section):
     solution_field: str = "solution"
     """Key of a worked answer in a JSONL row; rows may go without (see `format.demonstration`)."""
     id_field: str = "id"
-    """Key of a row's stable id; a row without one is named by its line number."""
+    """Key of a row's stable id, a text or a whole number; a row without one, or with an empty one,
+    is named by its line number."""
     limit: int | None = Field(None, ge=1)
     """Use only the first so many rows."""
     split_seed: int | None = Field(None, ge=0, lt=2**31)
@@ -59,22 +62,57 @@ class Corpus(NamedTuple):
     rows: int
     unfit: Sequence[Unfit] = ()
     """What the verifiers asked about cannot read or never pay."""
+    alike: bool = False
+    """Whether all rows ask the same question."""
 
 
 @once_a_file
 def survey(path: Path, data: DataConfig, verifiers: Sequence[str] = ()) -> Corpus:
     """Look at every row once, for each verifier. Raises RLLoopError as `read_rows` does."""
     rows = 0
+    first, alike = None, True
     golds = [GoldSurvey(name) for name in verifiers]
     for rows, row in enumerate(_rows(path, data), 1):
-        for asked in golds:
-            asked.add(rows, row["id"], row["answer"])
-    return Corpus(rows, tuple(unfit for asked in golds for unfit in asked.found()))
+        if alike:
+            first = first or asked(row["prompt"])
+            alike = asked(row["prompt"]) == first
+        for gold in golds:
+            gold.add(rows, row["id"], row["answer"])
+    return Corpus(rows, tuple(unfit for gold in golds for unfit in gold.found()), alike)
+
+
+def asked(prompt: str) -> str:
+    """What a prompt asks, however it is written: equal for twins of one question.
+
+    Unicode's compatibility forms (NFKC), case, white space and the marks at the end do not count.
+
+    >>> asked("What  is ２ + 2 ?") == asked("what is 2 + 2")
+    True
+    """
+    plain = " ".join(unicodedata.normalize("NFKC", prompt).casefold().split())
+    return plain.rstrip(_MARKS) or plain
+
+
+_MARKS = " .?!。"
+"""Of the end of a sentence; full-width ones are these after NFKC."""
 
 
 def read_rows(path: Path, data: DataConfig) -> list[dict[str, str]]:
     """A JSONL file as [{id, prompt, answer}]. Raises RLLoopError with the line that is wrong."""
-    return list(_rows(path, data))
+    rows = list(_rows(path, data))
+    named = {row["id"] for row in rows if not isinstance(row["id"], _Line)}
+    for row in rows if named else ():
+        if isinstance(row["id"], _Line) and row["id"] in named:
+            row["id"] = f"line {row['id']}"
+            while row["id"] in named:
+                row["id"] += "'"
+    return rows
+
+
+class _Line(str):
+    """The number of the line of a row that has no id."""
+
+    __slots__ = ()
 
 
 def _rows(path: Path, data: DataConfig) -> Iterator[dict[str, str]]:
@@ -84,7 +122,8 @@ def _rows(path: Path, data: DataConfig) -> Iterator[dict[str, str]]:
         written = lines(path, MAX_ROWS_BYTES if data.limit is None else None)
         for number, line in itertools.islice(written, data.limit):
             row = _row(line, number, data)
-            _check_id(row["id"], number, seen)
+            if not isinstance(row["id"], _Line):
+                _check_id(row["id"], number, seen)
             yield row
     except OSError as error:
         remedy = "name a readable JSONL file in UTF-8, one JSON object a line"
@@ -104,13 +143,13 @@ class _BadRowError(Exception):
 
 def _row(line: str, number: int, data: DataConfig) -> dict[str, str]:
     try:
-        value = parse_json(line)
+        value = parse_json(line, real=_Written)
     except UnreadableError as error:
         raise _BadRowError(str(error), "write one JSON object a line") from None
     if not isinstance(value, dict):
         raise _BadRowError("is not a JSON object", "write one JSON object a line")
     row = {
-        "id": str(value.get(data.id_field, number)),
+        "id": _id(value, data.id_field, number),
         "prompt": _question(value, data.prompt_field),
         "answer": _answer(value, data.answer_field),
     }
@@ -120,6 +159,31 @@ def _row(line: str, number: int, data: DataConfig) -> dict[str, str]:
     for name, text in row.items():
         _check_unicode(name, text)
     return row
+
+
+def _id(row: Mapping[str, Any], key: str, number: int) -> str:
+    match row.get(key):
+        case None | "":
+            return _Line(number)
+        case str() as text:
+            return text
+        case (int() | float()) as given if not isinstance(given, bool) and given == int(given):
+            return str(int(given))  # 3.0 is what became of 3 in a column with an empty cell
+    raise _BadRowError(
+        f"has no id under {key!r}: {_instead(row, key)}",
+        "write a text or a whole number, or set data.id_field",
+    )
+
+
+class _Written(float):
+    """A number of a row, with the text that it was written as: 1e-05 is another text."""
+
+    text: str
+
+    def __new__(cls, text: str) -> Self:
+        found = super().__new__(cls, text)
+        found.text = text
+        return found
 
 
 def _question(row: Mapping[str, Any], key: str) -> str:
@@ -151,15 +215,21 @@ def _text(row: Mapping[str, Any], key: str, setting: str) -> str:
     match row.get(key):
         case bool():
             pass
-        case float() as number if number.is_integer():
-            return str(int(number))  # what became of a whole number beside an empty cell
-        case int() | float() as number:
+        case _Written() as number if number.is_integer() and abs(number) < _LONG:
+            return str(int(Decimal(number.text)))  # what became of one beside an empty cell
+        case _Written() as number:
+            return number.text
+        case int() as number:
             return str(number)
         case str() as text if text:
             return text
     raise _BadRowError(
         f"has no text under {key!r}: {_instead(row, key)}", f"add it, or set {setting}"
     )
+
+
+_LONG = 1e30
+"""A whole number from here on keeps its text instead of all its zeros."""
 
 
 def _instead(row: Mapping[str, Any], key: str) -> str:
