@@ -99,7 +99,7 @@ REFUSED = [
     ("math", "It follows from the lemma. " * 30, "at most 500 characters"),
     # rows of another verifier
     *((name, MBPP, "not an object") for name in ("math", "gsm8k", "allenai_math")),
-    ("humaneval", "18", "reads prompt, test and entry_point; data.answer_field"),
+    ("humaneval", "18", "reads prompt, test and entry_point; 200 of 200 rows hold none"),
     ("humaneval", "see figure", "expected is not JSON"),
     ("humaneval", MBPP, "expected lacks prompt, test, entry_point"),
     ("humaneval", HUMAN_EVAL | {"entry_point": "f(x)"}, "entry_point is"),
@@ -150,7 +150,9 @@ def test_a_file_that_would_score_nothing_is_refused_with_its_rows(
 
     assert told in line
     assert "row 1, id 'q0'" in line
-    assert "'answer' is not that in 200 of 200 rows" in line
+    assert "; 200 of 200 rows " in line
+    assert "would score 0" in line
+    assert "data.answer_field 'answer'" in line
     assert line.startswith("verifier: ")
 
 
@@ -160,7 +162,8 @@ def test_one_broken_row_among_good_ones_is_named(tmp_path: Path) -> None:
 
     line = _refusal(_config(tmp_path, "gsm8k_any", answers))
 
-    assert "1 of 200 rows (row 151, id 'q150': 'see figure')" in line
+    assert "; 1 of 200 rows hold none" in line
+    assert "(row 151, id 'q150': 'see figure')" in line
     assert "math pays numbers, formulas and words" in line
 
 
@@ -170,7 +173,7 @@ def test_a_share_that_a_harness_never_pays_is_a_caution(tmp_path: Path) -> None:
 
     validate("rl_run", config)
 
-    [said] = [c for c in cautions("rl_run", config) if "in 10 of 200 rows" in c.problem]
+    [said] = [c for c in cautions("rl_run", config) if "; 10 of 200 rows" in c.problem]
     assert said.field == "verifier"
 
 

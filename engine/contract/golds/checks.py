@@ -40,6 +40,8 @@ class GoldProblem:
     problem: str
     """A clause that follows "the verifier": `reads a number`."""
     remedy: str
+    detail: str = ""
+    """What is wrong with this very row, where its answer does not show it."""
 
 
 Check = Callable[[str], GoldProblem | None]
@@ -56,8 +58,8 @@ def gold_check(verifier: str) -> Check | None:
     return _CHECKS.get(verifier)
 
 
-def _broken(problem: str, remedy: str = _OTHER_VERIFIERS) -> GoldProblem:
-    return GoldProblem(Level.BROKEN, problem, remedy)
+def _broken(problem: str, remedy: str = _OTHER_VERIFIERS, detail: str = "") -> GoldProblem:
+    return GoldProblem(Level.BROKEN, problem, remedy, detail)
 
 
 def _unpaid(problem: str, remedy: str) -> GoldProblem:
@@ -155,7 +157,7 @@ def _of_object(check: Callable[[str], None], fields: str) -> Check:
         try:
             check(gold)
         except ExpectedError as error:
-            return _broken(f"reads {fields}: {error}", _OBJECTS)
+            return _broken(f"reads {fields}", _OBJECTS, str(error))
         return None
 
     return asked

@@ -12,6 +12,11 @@ from engine.contract.golds.checks import GoldProblem, Level, gold_check
 SHOWN = 3
 """Rows that are shown of each kind of problem."""
 _LONGEST_SHOWN = 60
+_SCORE = {
+    Level.BROKEN: "hold none and would score 0",
+    Level.UNPAID: "would score 0 whatever is answered",
+    Level.DOUBTFUL: "would hardly ever score",
+}
 REFUSED_SHARE = 0.5
 """From this share of rows on, a harness that never pays them is no choice."""
 
@@ -36,8 +41,8 @@ class Unfit(NamedTuple):
     def as_problem(self, setting: str, answer_field: str) -> ConfigProblem:
         """As the config's problem or caution."""
         told = (
-            f"{self.problem}; data.answer_field {answer_field!r} is not that in {self.rows} of "
-            f"{self.of} rows ({', '.join(self.shown)}), which would score 0"
+            f"{self.problem}; {self.rows} of {self.of} rows {_SCORE[self.level]}, by "
+            f"data.answer_field {answer_field!r} ({'; '.join(self.shown)})"
         )
         return ConfigProblem(setting, self.verifier, told, self.remedy)
 
@@ -61,15 +66,14 @@ class GoldSurvey:
             self._keep(problem, number, row_id, gold)
 
     def _keep(self, problem: GoldProblem, number: int, row_id: str, gold: str) -> None:
-        what, colon, detail = problem.problem.partition(": ")
-        key = (problem.level, what)
+        key = (problem.level, problem.problem)
         self._counts[key] = self._counts.get(key, 0) + 1
         self._remedies[key] = problem.remedy
         shown = self._found.setdefault(key, [])
         if len(shown) < SHOWN:
             named = "" if row_id == str(number) else f", id {row_id!r}"
             cut = gold if len(gold) <= _LONGEST_SHOWN else "…" + gold[1 - _LONGEST_SHOWN :]
-            shown.append(f"row {number}{named}: {detail if colon else repr(cut)}")
+            shown.append(f"row {number}{named}: {problem.detail or repr(cut)}")
 
     def found(self) -> Sequence[Unfit]:
         """The worst first."""
