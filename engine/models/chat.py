@@ -8,7 +8,8 @@ Knows no token of its own and no row.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
@@ -27,6 +28,7 @@ _ASKED, _SAID, _ASKED_AGAIN, _TOLD = (
     "nightlanetell",
 )
 """Words that stand for contents; plain letters, which no template takes for something else."""
+_SLASHED = "<[◁"
 
 
 class ChatTemplateError(ValueError):
@@ -51,6 +53,18 @@ def is_framing(token: str) -> bool:
     edges = token[:1] + token[-1:]
     framed = not any(c.isalnum() or c.isspace() for c in edges)
     return framed and any(map(str.isalnum, token))
+
+
+def is_mark(token: str, among: Collection[str]) -> bool:
+    """One of a pair such as `<think>` and `</think>`: it marks a part of what somebody says.
+
+    >>> [is_mark(t, {"<a>", "</a>", "<|a|>"}) for t in ("<a>", "</a>", "<|a|>")]
+    [True, True, False]
+    """
+    if token[:1] not in _SLASHED or not token:
+        return False
+    partner = token[0] + token[2:] if token[1:2] == "/" else f"{token[0]}/{token[1:]}"
+    return partner in among
 
 
 def local_now() -> datetime:
@@ -124,18 +138,29 @@ class ChatTemplate:
 
     @cached_property
     def around_turns(self) -> frozenset[str]:
-        """Added tokens that the template writes around turns that are over."""
+        """Added tokens that the template writes around turns that are over.
+
+        Marks such as `<think>` count where it writes them around what is asked: in an answer's turn
+        they belong to the answer.
+        """
         told = {"role": "system", "content": _TOLD}
         asked = {"role": "user", "content": _ASKED}
         said = {"role": "assistant", "content": _SAID}
         again = {"role": "user", "content": _ASKED_AGAIN}
-        for messages in ([told, asked, said, again], [asked, said, again], [asked]):
-            try:
-                text = self.text(messages, asks=False)
-            except ChatTemplateError:
-                continue
-            return frozenset(token for token in self._added if token in text)
-        return frozenset()
+        asking = self._first_of([told, asked], [asked])
+        whole = self._first_of([told, asked, said, again], [asked, said, again])
+        return frozenset(
+            token
+            for token in self._added
+            if token in asking or (token in whole and not is_mark(token, self._added))
+        )
+
+    def _first_of(self, *conversations: Sequence[Message]) -> str:
+        """The text of the first conversation that the template takes."""
+        for messages in conversations:
+            with suppress(ChatTemplateError):
+                return self.text(messages, asks=False)
+        return ""
 
     @cached_property
     def _added(self) -> Sequence[str]:

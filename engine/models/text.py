@@ -22,7 +22,7 @@ from typing import Any, Protocol
 
 from tokenizers import Tokenizer
 
-from engine.models.chat import is_framing
+from engine.models.chat import is_framing, is_mark
 
 _PLACEHOLDERS = 0xF0000
 """Private characters from here on stand for control tokens, in the order of `control`."""
@@ -34,7 +34,6 @@ _TAILS = (4, 16, 64, 256)
 """Tokens of a prompt that are decoded with its completion; all of them where that is too few."""
 _BROKEN = "\ufffd"
 """Stands in a text for bytes that are no whole character."""
-_SLASHED = "<[◁"
 _NAMED = ("bos", "eos", "unk", "sep", "pad", "cls", "mask")
 _BYTE = re.compile(r"<0x[0-9A-Fa-f]{2}>")
 """A byte of a character that has no token of its own; some tokenizers list them as special."""
@@ -81,9 +80,7 @@ class TextCodec:
         }
         named = {str(getattr(tokenizer, f"{name}_token", None)) for name in _NAMED}
         template = str(getattr(tokenizer, "chat_template", None) or "")
-        markup = {
-            token for token in added.keys() - named if _is_markup(token, added.keys() - named)
-        }
+        markup = {token for token in added.keys() - named if is_mark(token, added.keys() - named)}
         special = {token for token, (_, special) in added.items() if special} | named
         special |= {*map(str, tokenizer.all_special_tokens)}
         framing = {t for t in added if t in template and t not in markup and is_framing(t)}
@@ -346,15 +343,3 @@ def _rename(model: dict[str, Any], names: Mapping[str, str]) -> None:
             for merge, pair in zip(merges, pairs, strict=True)
             if names.keys().isdisjoint({*pair, "".join(pair)})
         ]
-
-
-def _is_markup(token: str, among: Collection[str]) -> bool:
-    """One of a pair such as `<think>` and `</think>`: it marks a part of what somebody says.
-
-    >>> [_is_markup(t, {"<a>", "</a>", "<|a|>"}) for t in ("<a>", "</a>", "<|a|>")]
-    [True, True, False]
-    """
-    if token[:1] not in _SLASHED or not token:
-        return False
-    partner = token[0] + token[2:] if token[1:2] == "/" else f"{token[0]}/{token[1:]}"
-    return partner in among

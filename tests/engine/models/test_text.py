@@ -180,6 +180,25 @@ def test_the_answers_of_a_model_may_hold_its_marks_but_no_turn(family: str, temp
     assert codec.control[end] not in ids
 
 
+def test_a_template_that_takes_an_answer_apart_by_its_marks_reads_them() -> None:
+    """As Qwen's does with a thought, which it writes around every answer: the marks are its own."""
+    tokenizer = families.tokenizer("byte_level", "chatml")
+    tokenizer.chat_template = (
+        "{% for m in messages %}{% set parts = m.content.split('</think>') %}"
+        "{{ '<|im_start|>' + m.role + '\n' }}{% if m.role == 'assistant' %}"
+        "{{ '<think>\n' + parts[0].split('<think>')[-1].strip('\n') + '\n</think>\n' }}"
+        "{{ parts[-1].lstrip('\n') }}{% else %}{{ m.content }}{% endif %}{{ '<|im_end|>\n' }}"
+        "{% endfor %}"
+    )
+    chat = ChatTemplate(tokenizer)
+    codec = TextCodec(tokenizer, chat.around_turns)
+
+    ids = prompt_ids(codec, chat, "a</think>b", "<think>\nhm<|im_end|>\n</think>\n\n4</s>")
+
+    tokens = ["<think>", "</think>", "<|im_start|>", "<|im_end|>", "</s>"]
+    assert [ids.count(codec.control[token]) for token in tokens] == [1, 1, 3, 3, 0]
+
+
 def test_a_token_by_its_normal_form_is_text_too() -> None:
     """NFKC turns full-width letters into a token's, after which the tokenizer would take it."""
     tokenizer = families.tokenizer("unigram")
