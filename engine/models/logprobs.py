@@ -122,5 +122,8 @@ def backbone_and_head(model: Any) -> BackboneAndHead | None:
     ids = torch.arange(8, device=device)[None, :] % head.weight.shape[0]
     with torch.no_grad():
         whole = model(input_ids=ids, use_cache=False).logits
-        cut = head(body(input_ids=ids, use_cache=False).last_hidden_state)
+        try:
+            cut = head(body(input_ids=ids, use_cache=False).last_hidden_state)
+        except (AttributeError, TypeError, ValueError, RuntimeError):  # a body of another make
+            return None
     return BackboneAndHead(body, head) if torch.equal(whole, cut) else None

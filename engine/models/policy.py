@@ -15,7 +15,6 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
 from torch import Tensor
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerBase
 from transformers.utils import logging as transformers_logging
@@ -27,8 +26,6 @@ from engine.models.chat import ChatTemplate
 from engine.models.precision import Precision
 from engine.models.text import TextCodec
 from engine.models.vocabulary import readable
-
-WEIGHTS = "model.safetensors"
 
 
 @dataclass
@@ -123,16 +120,8 @@ class Policy:
             lora.save(self.model, folder / "adapter")
             return
         target = folder / "model"
-        target.mkdir()
-        save_file(
-            {name: p.detach().cpu().contiguous() for name, p in self.model.named_parameters()},
-            target / WEIGHTS,
-            metadata={"format": "pt"},
-        )
-        # transformers writes it when it saves a model; servers go by it.
-        self.model.config.architectures = [type(self.model).__name__]
-        self.model.config.save_pretrained(target)
-        self.model.generation_config.save_pretrained(target)
+        # By transformers alone: it knows which buffers are weights too, and the names on disk.
+        self.model.save_pretrained(target)
         self.tokenizer.save_pretrained(target)
 
     def load(self, folder: Path, version: int) -> None:
@@ -141,10 +130,11 @@ class Policy:
         if lora.adapted(self.model):
             lora.load(self.model, folder / "adapter")
             return
-        saved = load_file(folder / "model" / WEIGHTS)
+        saved = type(self.model).from_pretrained(folder / "model", dtype=torch.float32)
+        weights = saved.state_dict()
         with torch.no_grad():
-            for name, parameter in self.model.named_parameters():
-                parameter.copy_(saved[name])
+            for name, tensor in self.model.state_dict().items():
+                tensor.copy_(weights[name])
 
 
 class Snapshot:
@@ -191,6 +181,9 @@ def build(base: str, seed: int) -> Policy:
         reason = next(iter(str(error).splitlines()), type(error).__name__)
         raise _unloadable(base, reason) from error
     model, loading = loaded
+    if getattr(model.config, "output_router_logits", False):
+        # Of use to the balancing loss of a pretraining alone; the pass breaks on parts of a text.
+        model.config.output_router_logits = False
     if loading["missing_keys"]:
         # transformers would go on with random numbers in their place
         raise _unloadable(base, f"it has no weights for {min(loading['missing_keys'])}")

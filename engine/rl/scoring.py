@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from engine.models.forward import forward, takes
 from engine.models.logprobs import (
     CHUNK_BYTES,
     BackboneAndHead,
@@ -123,7 +124,9 @@ def score(
         inputs["position_ids"] = batch.positions
     if backbone is None:
         columns = torch.arange(batch.start, batch.ids.shape[1] - 1, device=batch.ids.device)
-        features_RLX = model(**inputs, logits_to_keep=columns).logits
+        features_RLX = forward(model, **inputs, logits_to_keep=columns)
+        if not takes(model, "logits_to_keep"):
+            features_RLX = features_RLX[:, columns]
     else:
         features_RLX = backbone.body(**inputs).last_hidden_state[:, batch.start : -1]
     if batch.read_N is None and (backbone is None or _fits(batch, backbone, chunk_bytes)):

@@ -1,4 +1,4 @@
-"""The embedded sampler: batched decoding of a transformers model with a key-value cache.
+"""The embedded sampler: batched decoding of a transformers model (`engine.sampling.decoding`).
 
 One prefill per distinct prompt, whose cache all its samples share; finished rows leave the batch.
 Nothing is inherited from the model's generation config but its end tokens. The same completion
@@ -8,19 +8,19 @@ bits, because a matrix product rounds by its shape. Shapes: B rows, V vocabulary
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 
 import torch
 from torch import Tensor
-from transformers import DynamicCache
 
 from engine.contract.rl.sampling import SamplingConfig
 from engine.data.rows import Question
 from engine.models.policy import Policy
 from engine.run.stop import check_abort
 from engine.sampling.base import Groups, Rollout
+from engine.sampling.decoding import Way, begin, way_of
 from engine.sampling.draws import PLAIN, Drawn, draw
 from engine.sampling.seeds import draw_number, key, uniforms
 
@@ -65,19 +65,24 @@ class HFSampler:
             for sample in range(k)
         ]
         # Equal lengths side by side need no padding.
-        order = sorted(range(len(rows)), key=lambda i: len(rows[i].prompt_ids))
+        ordered = sorted(rows, key=lambda row: len(row.prompt_ids))
+        way = way_of(self.policy)
+        alike = [ordered]
+        if way is Way.EQUAL:
+            alike = [list(some) for _, some in groupby(ordered, lambda row: len(row.prompt_ids))]
         with torch.inference_mode(), self.policy.computing():
-            for start in range(0, len(order), self.batch_size):
-                self._decode([rows[i] for i in order[start : start + self.batch_size]])
+            for some in alike:
+                for start in range(0, len(some), self.batch_size):
+                    self._decode(some[start : start + self.batch_size], way)
         return [
             [self._rollout(row) for row in rows[i * k : (i + 1) * k]] for i in range(len(tasks))
         ]
 
-    def _decode(self, rows: list[_Row]) -> None:
+    def _decode(self, rows: list[_Row], way: Way) -> None:
         """Grow every row to its end token or the limit."""
         numbers = torch.from_numpy(uniforms([self._key(row) for row in rows], self.max_new_tokens))
         numbers = numbers.to(self.policy.device)
-        state = _Decoding.prefill(self.policy, [row.prompt_ids for row in rows])
+        state = begin(self.policy, [row.prompt_ids for row in rows], way)
         for position in range(self.max_new_tokens):
             check_abort()
             drawn = draw(
@@ -128,85 +133,3 @@ class HFSampler:
             version=self.policy.version,
             draw_shift=row.shift,
         )
-
-
-@dataclass
-class _Decoding:
-    """The moving part of a decode: cache and next-token logits of the rows still alive."""
-
-    model: torch.nn.Module
-    cache: DynamicCache
-    logits_BV: Tensor  # noqa: N815 - shape suffix
-    alive: Tensor
-    """Index of each row within the batch it started in."""
-    positions_B: Tensor  # noqa: N815 - shape suffix
-    """Position of the next token, padding not counted."""
-    mask: Tensor | None
-    """1 for real tokens; None while no row has padding, which is the fast path."""
-
-    @classmethod
-    def prefill(cls, policy: Policy, prompts: Sequence[tuple[int, ...]]) -> _Decoding:
-        """Read each distinct neighbouring prompt once, then give every row its copy."""
-        distinct, row_of = _distinct(prompts)
-        longest = max(len(ids) for ids in distinct)
-        padded = [[0] * (longest - len(ids)) + list(ids) for ids in distinct]
-        lengths = torch.tensor([len(ids) for ids in distinct], device=policy.device)
-        ids = torch.tensor(padded, device=policy.device)
-        columns = torch.arange(longest, device=policy.device)[None, :]
-        padding = longest - lengths[:, None]
-        mask = (columns >= padding).long() if padding.any() else None
-        cache = DynamicCache()
-        logits = policy.model(
-            input_ids=ids,
-            attention_mask=mask,
-            position_ids=(columns - padding).clamp(min=0),
-            past_key_values=cache,
-            use_cache=True,
-            logits_to_keep=1,
-        ).logits[:, -1]
-        rows = torch.tensor(row_of, device=policy.device)
-        cache.batch_select_indices(rows)
-        return cls(
-            model=policy.model,
-            cache=cache,
-            logits_BV=logits[rows],
-            alive=torch.arange(len(prompts), device=policy.device),
-            positions_B=lengths[rows],
-            mask=None if mask is None else mask[rows],
-        )
-
-    def advance(self, chosen_B: Tensor, going: list[int]) -> None:
-        """Drop the rows that ended and read the new token of the others."""
-        if len(going) < len(chosen_B):
-            self._keep(torch.tensor(going, device=chosen_B.device))
-            chosen_B = chosen_B[going]
-        if self.mask is not None:
-            self.mask = torch.cat([self.mask, self.mask.new_ones(len(chosen_B), 1)], dim=1)
-        self.logits_BV = self.model(
-            input_ids=chosen_B[:, None],
-            attention_mask=self.mask,
-            position_ids=self.positions_B[:, None],
-            past_key_values=self.cache,
-            use_cache=True,
-        ).logits[:, -1]
-        self.positions_B = self.positions_B + 1
-
-    def _keep(self, going: Tensor) -> None:
-        self.cache.batch_select_indices(going)
-        self.alive = self.alive[going]
-        self.positions_B = self.positions_B[going]
-        self.mask = None if self.mask is None else self.mask[going]
-
-
-def _distinct(prompts: Sequence[tuple[int, ...]]) -> tuple[list[tuple[int, ...]], list[int]]:
-    """Runs of equal prompts as (each once, index into them for every row)."""
-    distinct: list[tuple[int, ...]] = []
-    row_of: list[int] = []
-    for prompt, run in groupby(prompts):
-        row_of += [len(distinct)] * _length(run)
-        distinct.append(prompt)
-    return distinct, row_of
-
-
-def _length(run: Iterator[object]) -> int:
-    return sum(1 for _ in run)
