@@ -101,7 +101,8 @@ def instruction_problem(name: str, given: Mapping[str, Any]) -> str | None:
 
 def _argument_problem(key: str, value: Any) -> str | None:
     if key.startswith(_COUNTS):
-        is_count = isinstance(value, int) and not isinstance(value, bool) and value >= 0
+        whole = isinstance(value, float) and value.is_integer()  # a column with empty cells
+        is_count = (whole or isinstance(value, int)) and not isinstance(value, bool) and value >= 0
         return None if is_count else "not a whole number from 0"
     if key.endswith("relation"):
         return None if value in RELATIONS else "neither 'less than' nor 'at least'"

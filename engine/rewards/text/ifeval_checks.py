@@ -35,7 +35,7 @@ def follows(response: str, instruction: str, kwargs: Mapping[str, Any]) -> bool:
     check = CHECKS.get(instruction)
     if check is None:
         raise ExpectedError(f"instruction {instruction!r} is none of the {len(CHECKS)} known")
-    given = {name: value for name, value in kwargs.items() if value is not None}
+    given = {name: _whole(value) for name, value in kwargs.items() if value is not None}
     negative = [name for name, value in given.items() if isinstance(value, int) and value < 0]
     if negative:
         raise ExpectedError(f"{instruction} with {given}: {negative[0]} is below 0")
@@ -45,6 +45,11 @@ def follows(response: str, instruction: str, kwargs: Mapping[str, Any]) -> bool:
         return bool(check(response, **given))
     except (TypeError, re.error) as error:
         raise ExpectedError(f"{instruction} with {given}: {error}") from None
+
+
+def _whole(value: Any) -> Any:
+    """7.0 as 7: what becomes of a number in a column with empty cells."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def _check(name: str) -> Callable[[Check], Check]:

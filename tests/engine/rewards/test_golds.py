@@ -77,10 +77,11 @@ def test_the_shapes_are_those_of_the_verifier() -> None:
     assert set(SHAPES) == set(get_args(Shape))
 
 
-def test_a_row_that_passes_is_judged_and_not_a_crash() -> None:
+@pytest.mark.parametrize("frequency", [1, 1.0])
+def test_a_row_that_passes_is_judged_and_not_a_crash(frequency: float) -> None:
     """What is asked at enqueue is all that the verifier asks."""
     row: dict[str, Any] = {"instruction_id_list": ["keywords:frequency"]}
-    row["kwargs"] = [{"keyword": "a", "frequency": 1, "relation": "at least"}]
+    row["kwargs"] = [{"keyword": "a", "frequency": frequency, "relation": "at least"}]
     gold = json.dumps(row)
     check = gold_check("ifeval")
 
