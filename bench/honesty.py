@@ -1,9 +1,10 @@
 """`make bench-honesty`: how often a verdict is wrong, and what a night can show.
 
 Simulates the outcomes of runs and sends them through the real code: split, selection, test,
-verdict. Four questions: how often "gain" is said of runs that gained nothing; how often a pool
-that was gamed is called what it is; the power at +2, +3 and +5 points; and how often a night of
-several runs that gained nothing is announced as one with a gain.
+verdict. Five questions: how often "gain" is said of runs that gained nothing; how often a pool
+that was gamed is called what it is; at which sizes of a run that can be seen at all
+(`bench/honesty_pools.py`); the power at +2, +3 and +5 points; and how often a night of several runs
+that gained nothing is announced as one with a gain.
 Exit code 1 when a bound does not hold. Knows no model: it draws which rows are solved.
 """
 
@@ -15,7 +16,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
@@ -25,20 +26,22 @@ import numpy as np
 import numpy.typing as npt
 from scipy.optimize import brentq
 
+from bench.honesty_pools import PoolShape, rose, simulate_pool
 from engine.contract.kinds.rl_run import RLRunConfig
 from engine.data.rows import Question
 from engine.data.split import Split, carve
 from engine.rl.report import report_fields
 from engine.rl.state import LoopState
+from engine.verdict.trend import written
 from worker.report.gains import standing
 from worker.report.runs import GAIN
 
 GATES = 12
-STEPS = 120
-ROLLOUTS = 256
 MOST_FALSE_GAINS = 0.05
 LEAST_HACKS_SEEN = 0.95
-CONFIG = RLRunConfig(base="embedded:qwen3-tiny", max_steps=STEPS)
+ENOUGH = 1000
+"""Held-out rows from which on a hack of 10 points is told from one that held-out followed."""
+CONFIG = RLRunConfig(base="embedded:qwen3-tiny")
 
 Floats = npt.NDArray[np.float64]
 
@@ -50,7 +53,7 @@ class World:
     lift: float
     """True gain of the checkpoints, reached half-way through the run; a share of one."""
     pool_rise: float
-    """How much the training rollouts' success rises, linearly; a share of one."""
+    """How much the training rollouts' success rises; a share of one."""
     drift: float = 3.0
     """How far a row's own difficulty wanders by the end, in logits. 3 lets about a fifth of the
     rows change between step 0 and a checkpoint, as the demo's do."""
@@ -64,6 +67,7 @@ class Case:
     world: World
     heldout: int
     """Rows held out, `select` and `report` together."""
+    pool: PoolShape = field(default_factory=lambda: PoolShape(60, 16, 4))
 
 
 class Run(NamedTuple):
@@ -72,6 +76,8 @@ class Run(NamedTuple):
     verdict: str
     p: float
     """Of its test for a gain."""
+    pool_rose: bool
+    """By the test that stands apart."""
 
 
 class Night(NamedTuple):
@@ -109,15 +115,21 @@ def _one_run(case: Case, split: Split, shifts: Floats, draw: np.random.Generator
     """One run from rows to verdict; only who solves what is drawn."""
     solved = _solved(case, shifts, draw)
     n = len(split.select)
-    state = LoopState(step=STEPS, seconds=1.0, pool_scores=_pool(case.world, draw))
+    steps = case.pool.steps
+    groups = simulate_pool(case.pool, case.world.pool_rise, draw)
+    state = LoopState(step=steps, seconds=1.0)
+    for step, tallies in groups.items():
+        state.pool_groups[step] = written(tallies)
+        state.pool_scores[step] = sum(t.solved for t in tallies) / sum(t.judged for t in tallies)
     for gate, outcomes in enumerate(solved):
-        step = gate * STEPS // GATES
+        step = gate * steps // GATES
         state.heldout_scores[step] = float(outcomes[:n].mean())
         state.heldout_solved[step] = "".join("1" if one else "0" for one in outcomes[:n])
     picked = state.selected_step or 0
-    reported = {step: solved[step * GATES // STEPS, n:].tolist() for step in {0, picked}}
+    gate_of = {gate * steps // GATES: gate for gate in range(GATES + 1)}
+    reported = {step: solved[gate_of[step], n:].tolist() for step in {0, picked}}
     found = report_fields(state, reported, CONFIG)
-    return Run(found["verdict"], found["p_better"])
+    return Run(found["verdict"], found["p_better"], rose(groups))
 
 
 def _solved(case: Case, shifts: Floats, draw: np.random.Generator) -> npt.NDArray[np.bool_]:
@@ -126,14 +138,6 @@ def _solved(case: Case, shifts: Floats, draw: np.random.Generator) -> npt.NDArra
     walk = draw.normal(size=(GATES, case.heldout)).cumsum(0) * (case.world.drift / GATES**0.5)
     moved = np.vstack([logits, logits + walk + shifts[:, None]])
     return draw.random(case.heldout) < _share(moved)
-
-
-def _pool(world: World, draw: np.random.Generator) -> dict[int, float]:
-    """Success rate of each step's rollouts; its prompts are not those of the step before."""
-    steps = np.arange(1, STEPS + 1)
-    rates = 0.55 + world.pool_rise * steps / STEPS + draw.normal(0, 0.03, STEPS)
-    counts = draw.binomial(ROLLOUTS, rates.clip(0.01, 0.99))
-    return dict(zip(steps.tolist(), (counts / ROLLOUTS).tolist(), strict=True))
 
 
 _DIFFICULTY = (0.6, 0.5)
@@ -176,6 +180,12 @@ def _split(heldout: int) -> Split:
     return carve(rows, heldout_frac=0.2, select_frac=CONFIG.select_frac, seed=0)
 
 
+def _sized(pool: PoolShape, rise: float, heldout: int) -> str:
+    asks = f"{pool.different} prompts" if pool.different else "fresh prompts"
+    alike = "" if pool.alike == PoolShape().alike else f", alike {pool.alike:g}"
+    return f"{pool.size}, {asks}{alike}, {pool.shape} {rise * 100:+.0f}, n = {heldout}"
+
+
 NO_GAIN = [Case(f"no gain, n = {n}", World(0.0, 0.0), n) for n in (200, 500, 1000)]
 NO_GAIN += [Case("no gain, rows that hardly move, n = 500", World(0.0, 0.0, drift=1.0), 500)]
 HACKS = [
@@ -189,6 +199,29 @@ POWER = [
     for n in (200, 500, 1000)
 ]
 
+
+SIZES = [PoolShape(12, 64, 4), PoolShape(34, 8, 4), PoolShape(60, 16, 4), PoolShape(120, 32, 8)]
+"""Steps, prompts a step, rollouts a prompt; the second is what a config has by default."""
+OTHERS = [
+    PoolShape(34, 8, 4, different=64),
+    PoolShape(34, 8, 4, alike=0.15),
+    PoolShape(12, 64, 4, different=400),
+    PoolShape(34, 8, 4, shape="late jump"),
+    PoolShape(60, 16, 4, shape="early rise"),
+    PoolShape(12, 64, 4, shape="rise and fall"),
+]
+SIZED = [
+    Case(_sized(pool, rise, n), World(0.0, rise), n, pool)
+    for n, pools, rises in (
+        (1000, SIZES, (0.0, 0.1, 0.2)),
+        (200, SIZES[:3], (0.1, 0.2)),
+        (1000, OTHERS, (0.0, 0.2)),
+    )
+    for rise in rises
+    for pool in pools
+]
+"""Held-out +0 in all of them."""
+SIZED_RUNS = 500
 
 A_NIGHT = (2, 5, 10)
 """Runs of a night."""
@@ -208,9 +241,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     found = {
         case.name: _row(case, options.runs, options.seed) for case in (*NO_GAIN, *HACKS, *POWER)
     }
+    print("| rollouts, pool | its own gain is significant | of these pool only | loss | gain |")
+    print("|---|---|---|---|---|", flush=True)
+    sized = {case.name: _sized_row(case, options) for case in SIZED}
     figures: dict[str, dict[str, float]] = {name: _shares(runs) for name, runs in found.items()}
     nights = {k: _night(k, [run for case in NO_GAIN for run in found[case.name]]) for k in A_NIGHT}
     figures |= {f"nights of {k}": night._asdict() for k, night in nights.items()}
+    figures |= sized
     print(f"{time.perf_counter() - started:.0f} s")
     if options.json:
         options.json.write_text(json.dumps(figures, indent=1) + "\n")
@@ -220,6 +257,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         for k, night in nights.items()
         if night.announced > MOST_FALSE_GAINS
     ]
+    broken += [line for case in SIZED for line in broken_sizes(case, sized[case.name])]
     print("\n".join(broken) or "bounds hold: false gains at most 5 %, hacks seen at least 95 %")
     return int(bool(broken))
 
@@ -233,6 +271,36 @@ def broken_bounds(case: Case, figures: Mapping[str, Mapping[str, float]]) -> lis
     seen = shares.get("pool only", 0.0) + shares.get("loss", 0.0)
     if case.world.pool_rise > 0 and seen < LEAST_HACKS_SEEN:
         found.append(f"{case.name}: only {seen:.1%} are seen")
+    return found
+
+
+def broken_sizes(case: Case, shares: Mapping[str, float]) -> list[str]:
+    """What is promised where the pool's own gain is significant, and where there is none."""
+    if not case.world.pool_rise and shares["accused"] > MOST_FALSE_GAINS:
+        return [f"{case.name}: {shares['accused']:.1%} are called pool only"]
+    seen = shares["pool only"] + shares["loss"]
+    if case.world.pool_rise and case.heldout >= ENOUGH and seen < LEAST_HACKS_SEEN:
+        return [f"{case.name}: only {seen:.1%} of what is significant is seen"]
+    return []
+
+
+def sizes_of(runs: Sequence[Run]) -> dict[str, float]:
+    """How many pools rose by their own test, what those runs were called, how many of all were
+    called pool only.
+    """
+    rose = [run for run in runs if run.pool_rose]
+    told = verdicts_of(rose)
+    found = {word: told[word] / max(1, len(rose)) for word in ("pool only", "loss", "gain")}
+    accused = verdicts_of(runs)["pool only"] / len(runs)
+    return {"significant": len(rose) / len(runs), **found, "accused": accused}
+
+
+def _sized_row(case: Case, options: argparse.Namespace) -> dict[str, float]:
+    found = sizes_of(simulate(case, min(options.runs, SIZED_RUNS), options.seed))
+    cells = [f"{found[name]:.1%}" for name in ("significant", "pool only", "loss", "gain")]
+    if not case.world.pool_rise:
+        cells[1:] = [f"of all {found['accused']:.1%}", "", ""]
+    print(f"| {case.name} | {' | '.join(cells)} |", flush=True)
     return found
 
 

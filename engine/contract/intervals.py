@@ -6,13 +6,28 @@ Part of the contract: a cockpit that compares two runs must mean by "better" wha
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
 _Z95 = 1.959963984540054
+_Z80 = 1.2815515655446004
+"""Of a two-sided interval at 80 %: each of its ends holds at 90 %."""
 
 
-def wilson(successes: int, n: int) -> tuple[float, float]:
+def evidence(questions: Sequence[Hashable]) -> float:
+    """How many rows with questions of their own say as much as these (Kish 1965).
+
+    Copies of a question are solved together or not at all, as far as anybody knows beforehand.
+
+    >>> evidence("abc"), evidence("aab")
+    (3.0, 1.8)
+    """
+    sizes = Counter(questions).values()
+    return sum(sizes) ** 2 / sum(size * size for size in sizes) if sizes else 0.0
+
+
+def wilson(successes: float, n: float, z: float = _Z95) -> tuple[float, float]:
     """95 % score interval of a proportion (Wilson 1927). n = 0 gives (0, 1).
 
     >>> [round(x, 3) for x in wilson(5, 10)]
@@ -20,9 +35,9 @@ def wilson(successes: int, n: int) -> tuple[float, float]:
     """
     if n == 0:
         return 0.0, 1.0
-    p, z2 = successes / n, _Z95**2
+    p, z2 = successes / n, z**2
     centre = (p + z2 / (2 * n)) / (1 + z2 / n)
-    half = _Z95 * math.sqrt(p * (1 - p) / n + z2 / (4 * n * n)) / (1 + z2 / n)
+    half = z * math.sqrt(p * (1 - p) / n + z2 / (4 * n * n)) / (1 + z2 / n)
     # Exact at the ends, where rounding would leave the score outside its own interval.
     low = 0.0 if successes == 0 else centre - half
     return low, 1.0 if successes == n else centre + half
@@ -40,17 +55,37 @@ class PairedComparison:
     lift: float
     ci95: tuple[float, float]
     p_value: float
-    """Exact two-sided McNemar test."""
+    """Exact two-sided McNemar test; where items ask the same, whole questions change their sign."""
+    different: int
+    """Questions among the items: fewer than n where some were asked more than once."""
+    most: float
+    """The largest lift that the items leave likely: its upper bound at 90 %."""
 
 
-def compare(before: Sequence[bool | None], after: Sequence[bool | None]) -> PairedComparison:
+def compare(
+    before: Sequence[bool | None],
+    after: Sequence[bool | None],
+    questions: Sequence[Hashable] | None = None,
+) -> PairedComparison:
     """Item i of both is the same question; one that either did not judge (None) is left out of
     both. Raises ValueError when the lengths differ.
+
+    `questions`: what each item asks; items that ask the same count as one observation. Without it
+    every item is a question of its own.
     """
-    pairs = [pair for pair in zip(before, after, strict=True) if None not in pair]
+    every = range(len(before)) if questions is None else questions
+    judged = [
+        (first, second, question)
+        for first, second, question in zip(before, after, every, strict=True)
+        if first is not None and second is not None
+    ]
+    pairs = [(first, second) for first, second, _ in judged]
+    asked = [question for _, _, question in judged]
     n = len(pairs)
     both, gained = pairs.count((True, True)), pairs.count((False, True))
     lost = pairs.count((True, False))
+    share = evidence(asked) / n if n else 1.0
+    counts = (both * share, gained * share, lost * share, n * share)
     return PairedComparison(
         n=n,
         before=(both + lost) / n if n else math.nan,
@@ -58,12 +93,16 @@ def compare(before: Sequence[bool | None], after: Sequence[bool | None]) -> Pair
         gained=gained,
         lost=lost,
         lift=(gained - lost) / n if n else math.nan,
-        ci95=newcombe(both, gained, lost, n),
-        p_value=mcnemar(gained, lost),
+        ci95=newcombe(*counts),
+        p_value=_sign_flips(pairs, asked),
+        different=len(set(asked)),
+        most=newcombe(*counts, _Z80)[1],
     )
 
 
-def newcombe(both: int, gained: int, lost: int, n: int) -> tuple[float, float]:
+def newcombe(
+    both: float, gained: float, lost: float, n: float, z: float = _Z95
+) -> tuple[float, float]:
     """95 % interval of P(after) − P(before) for paired proportions.
 
     Newcombe 1998 (Stat. Med. 17:2635), method 10: Wilson limits of the margins, squared and
@@ -73,8 +112,8 @@ def newcombe(both: int, gained: int, lost: int, n: int) -> tuple[float, float]:
         return -1.0, 1.0
     neither = n - both - gained - lost
     after, before = (both + gained) / n, (both + lost) / n
-    low_a, high_a = wilson(both + gained, n)
-    low_b, high_b = wilson(both + lost, n)
+    low_a, high_a = wilson(both + gained, n, z)
+    low_b, high_b = wilson(both + lost, n, z)
     phi = _correlation(both, gained, lost, neither)
     lift = after - before
     down = _combine(after - low_a, high_b - before, phi)
@@ -82,7 +121,9 @@ def newcombe(both: int, gained: int, lost: int, n: int) -> tuple[float, float]:
     return max(-1.0, lift - down), min(1.0, lift + up)
 
 
-def independent(before: int, n_before: int, after: int, n_after: int) -> tuple[float, float]:
+def independent(
+    before: float, n_before: float, after: float, n_after: float
+) -> tuple[float, float]:
     """95 % interval of P(after) − P(before) for successes on different items.
 
     Newcombe 1998 (Stat. Med. 17:873), method 10; wider than the paired one on the same numbers.
@@ -112,11 +153,41 @@ def mcnemar(gained: int, lost: int) -> float:
     return min(1.0, 2 * tail / (1 << n))
 
 
+def _sign_flips(pairs: Sequence[tuple[bool, bool]], asked: Sequence[Hashable]) -> float:
+    """McNemar's test with questions for items: could fair coins give the differences of whole
+    questions their signs?
+    """
+    sums: Counter[Hashable] = Counter()
+    for question, (first, second) in zip(asked, pairs, strict=True):
+        sums[question] += second - first
+    sizes = [abs(one) for one in sums.values() if one]
+    if max(sizes, default=1) == 1:
+        by_sign = Counter(sums.values())
+        return mcnemar(by_sign[1], by_sign[-1])
+    return _two_sided(sizes, abs(sum(sums.values())))
+
+
+def _two_sided(sizes: Sequence[int], seen: int) -> float:
+    """Share of all ways to give `sizes` signs whose sum is as far from 0 as `seen`.
+
+    Ways are counted by the sum of the sizes that are positive: the coefficients of the product of
+    (1 + x^size), which stand side by side in one whole number.
+    """
+    width = len(sizes) + 1
+    ways = 1
+    for size in sizes:
+        ways += ways << size * width
+    least = -(-(sum(sizes) + seen) // 2)
+    # Modulo 2^width − 1 the digits add up; their sum is at most 2^(width − 1).
+    tail = (ways >> least * width) % ((1 << width) - 1)
+    return min(1.0, 2 * tail / (1 << len(sizes)))
+
+
 def _combine(a: float, b: float, phi: float) -> float:
     return math.sqrt(max(0.0, a * a - 2 * phi * a * b + b * b))
 
 
-def _correlation(both: int, gained: int, lost: int, neither: int) -> float:
+def _correlation(both: float, gained: float, lost: float, neither: float) -> float:
     """Phi of the 2 × 2 table, 0 where a margin is empty, continuity-corrected where positive."""
     margins = (both + gained) * (lost + neither) * (both + lost) * (gained + neither)
     if margins == 0:

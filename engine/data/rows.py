@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from engine.contract.sources.questions import DataConfig, read_rows
+from engine.contract.sources.questions import DataConfig, asked, read_rows
 from engine.data import addition, word_problems
 
 
@@ -25,6 +25,20 @@ class Question:
     Names the random numbers of its completions, and tells what fades with the steps how far
     the run is.
     """
+
+
+def numbered(questions: Sequence[Question]) -> dict[str, int]:
+    """By a row's id, the place of the first row that asks the same.
+
+    >>> rows = [Question("a", "Who?", "I"), Question("b", "Why?", "so"), Question("c", "who", "I")]
+    >>> numbered(rows)
+    {'a': 0, 'b': 1, 'c': 0}
+    """
+    first: dict[str, int] = {}
+    return {
+        question.id: first.setdefault(asked(question.prompt), place)
+        for place, question in enumerate(questions)
+    }
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,8 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from engine.contract.intervals import wilson
+from engine.contract.intervals import evidence, wilson
+from engine.contract.sources.questions import asked
 from engine.data.rows import Question
 from engine.rewards.adapter import Reason, RewardAdapter, Verdict
 from engine.rewards.judgement import BROKE
@@ -80,8 +81,10 @@ class GateResult:
 
     @property
     def ci95(self) -> tuple[float, float]:
-        """Wilson interval of the success rate."""
-        return wilson(sum(self.counted), len(self.counted))
+        """Wilson interval of the success rate; rows that ask the same count as one."""
+        judged = [item for item in self.items if item.verdict.counted]
+        rows = evidence([asked(item.question.prompt) for item in judged])
+        return wilson(float(self) * rows if judged else 0.0, rows)
 
     def values(self) -> dict[str, float]:
         """What else of a gate is worth a curve."""

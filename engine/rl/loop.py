@@ -17,7 +17,7 @@ from typing import Any, Protocol, SupportsFloat, runtime_checkable
 
 from engine.contract.errors import RLLoopError
 from engine.contract.kinds.rl_run import GRPOConfig, as_run, corpus_problems
-from engine.data.rows import Question
+from engine.data.rows import Question, numbered
 from engine.data.split import Split, carve
 from engine.rewards.adapter import RewardAdapter
 from engine.rewards.soundness import Soundness
@@ -43,6 +43,7 @@ from engine.run.stop import (
 )
 from engine.sampling.base import Groups, Sampler
 from engine.verdict.inversion import find_inversion
+from engine.verdict.trend import Tally, written
 
 TrainerSeam = Callable[[Groups, Sequence[Sequence[float]], int], Mapping[str, float]]
 """`(rollouts, advantages, step) → metrics`: the optimizer updates of one step."""
@@ -107,6 +108,8 @@ class RLLoop:
         """Where a step's rollouts are kept, and found again by a resumed run."""
         self._guard = self._guarding()
         self._source: BatchSource | None = None
+        self._prompts: Mapping[str, int] = {}
+        """Training rows by id: twins of one question have one number."""
         self._saved = state is not None
         """Whether a checkpoint of the current step stands."""
         self._aborted = False
@@ -151,6 +154,7 @@ class RLLoop:
             seed=config.split_seed,
         )
         self._source = self._open_source(self.split)
+        self._prompts = numbered(self.split.train)
         with self._hooks():
             try:
                 self._run(self.split)
@@ -226,6 +230,7 @@ class RLLoop:
         return StepReport(
             step=index,
             pool_score=self._success_rate(batch.sampled),
+            groups=written(self._tallies(batch.sampled)),
             trained=trains and bool(metrics.get(UPDATES, 1)),
             n_used=len(used),
             keep_rate=statistics.fmean(has_signal(g.advantages) for g in batch.measured),
@@ -280,11 +285,13 @@ class RLLoop:
         state.samplings += 1 if report.sampled else 0
         if report.pool_score is not None:
             state.pool_scores[report.step] = report.pool_score
+            state.pool_groups[report.step] = report.groups
         state.seconds += seconds
         if self._source is not None:
             state.drawn = self._source.drawn
             state.buffer = self._source.waiting()
-        entry = {k: v for k, v in asdict(report).items() if k not in {"metrics", "fates"}}
+        kept = asdict(report).items()
+        entry = {k: v for k, v in kept if k not in {"metrics", "fates", "groups"}}
         state.history.append({**entry, "seconds": round(seconds, 3)})
         self._saved = False
         diagnosis = self._guard.stepped(
@@ -352,7 +359,9 @@ class RLLoop:
         state = self.state
         if not state.heldout_solved:
             return
-        found = find_inversion(state.outcomes(), state.pool_scores, self.config.guard)
+        found = find_inversion(
+            state.outcomes(), state.pool_scores, self.config.guard, state.pool_groups
+        )
         if found is None:
             return
         known = state.inversion and state.inversion["best"] == found.best
@@ -368,6 +377,15 @@ class RLLoop:
         """By the measure of the held-out gate, whatever the step pays; None: nothing counts."""
         counted = [v for group in sampled for v in group.verdicts if v.counted]
         return statistics.fmean(map(self.reward.success, counted)) if counted else None
+
+    def _tallies(self, sampled: Sequence[JudgedGroup]) -> list[Tally]:
+        """The same by prompt: what a trend is tested on."""
+        found = []
+        for group in sampled:
+            counted = [v for v in group.verdicts if v.counted]
+            solved = sum(map(self.reward.success, counted))
+            found.append(Tally(self._prompts[group.task.id], solved, len(counted)))
+        return [tally for tally in found if tally.judged]
 
     def _save_whole_step(self) -> None:
         """Whatever phase the stop fell into, the weights are those after the last whole step."""

@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from engine.contract.intervals import compare
+from engine.contract.intervals import PairedComparison, compare
 from engine.contract.kinds.rl_run import RLRunConfig
+from engine.contract.sources.questions import asked
+from engine.data.split import Split
 from engine.evaluate.gate import Gate, GateResult
 from engine.models.policy import Policy
 from engine.rl.loop import RLLoop
@@ -20,7 +22,7 @@ from engine.run.checkpoint import CheckpointStore
 from engine.run.report import report_once, to_score
 from engine.run.session import Attempt
 from engine.verdict import trend
-from engine.verdict.selection import Heldout, Outcomes, p_better
+from engine.verdict.selection import Better, Heldout, Outcomes, better
 from engine.verdict.verdicts import judge, published_step
 
 
@@ -50,7 +52,7 @@ def final_report(
         unsound = _unsound(loop.state, results, picked)
         if unsound is not None:
             loop.alert("VERIFIER_FAILED", f"no verdict: {unsound}")
-        report = report_fields(loop.state, outcomes, config, picked, unsound=unsound)
+        report = report_fields(loop.state, outcomes, config, picked, loop.split, unsound=unsound)
         return report | {"diagnosis": loop.state.diagnosis}
 
     best = loop.selected_step or 0
@@ -76,6 +78,7 @@ def report_fields(
     reported: Mapping[int, Outcomes],
     config: RLRunConfig,
     picked: int | None = None,
+    split: Split | None = None,
     *,
     unsound: str | None = None,
 ) -> dict[str, Any]:
@@ -84,30 +87,51 @@ def report_fields(
     Scores are null where there was no row to score, and the cost of a point where no gain was
     shown. `picked` is another step than the best where the checkpoint of that one is lost: its
     evidence is still held against the best of all gates, so the test errs on the careful side.
+    `split` tells which rows ask the same; without it all differ.
     """
     if picked is None:
         picked = state.selected_step or 0
     scored = any(one is not None for one in reported.get(0, ()))
-    comparison = compare(reported[0], reported[picked]) if scored else compare([], [])
-    better = 1.0
+    select_asks = None if split is None else [asked(row.prompt) for row in split.select]
+    report_asks = None if split is None else [asked(row.prompt) for row in split.report]
+    report = overall = compare([], [])
+    found = Better(1.0, 0.0)
     if scored:
-        better = p_better(Heldout(state.outcomes(), reported), picked, seed=config.seed)
-    pool = trend.over_run(state.pool_scores)
-    verdict = judge(comparison, better, pool, config.report_min, unsound=unsound)
+        select = state.outcomes()
+        report = compare(reported[0], reported[picked], report_asks)
+        heldout = Heldout(select, reported, select_asks, report_asks)
+        found = better(heldout, picked, seed=config.seed)
+        overall = _overall(heldout, picked)
+    pool = trend.over_run(state.pool_scores, state.pool_groups)
+    verdict = judge(report, found.p, pool, config.report_min, overall, unsound=unsound)
     gained = verdict == "gain"
     return {
-        "heldout_before": comparison.before if scored else None,
-        "heldout_after": comparison.after if scored else None,
-        "lift": comparison.lift if scored else None,
-        "lift_ci95": list(comparison.ci95) if scored else None,
-        "p_value": comparison.p_value,
-        "p_better": better,
-        "gained": comparison.gained,
-        "lost": comparison.lost,
-        "report_n": comparison.n,
+        "heldout_before": report.before if scored else None,
+        "heldout_after": report.after if scored else None,
+        "lift": report.lift if scored else None,
+        "lift_ci95": list(report.ci95) if scored else None,
+        "lift_at_least": found.at_least if gained else None,
+        "p_value": report.p_value,
+        "p_better": found.p,
+        "gained": report.gained,
+        "lost": report.lost,
+        "report_n": report.n,
+        "report_different": report.different,
         "pool_rise": pool.by,
         "verdict": verdict,
         "verdict_reason": unsound,
         "published_step": published_step(verdict, picked),
-        "seconds_per_point": round(state.seconds / (100 * comparison.lift), 1) if gained else None,
+        "seconds_per_point": round(state.seconds / (100 * report.lift), 1) if gained else None,
     }
+
+
+def _overall(heldout: Heldout, picked: int) -> PairedComparison:
+    """Step 0 against the end on all held-out rows: `select` at the last gate, which nobody picked,
+    and `report` at the picked step.
+    """
+    select, questions = heldout.select, heldout.select_questions
+    first, last = (select[0], select[max(select)]) if 0 in select else ((), ())
+    asks = None
+    if questions is not None and heldout.report_questions is not None:
+        asks = [*questions[: len(first)], *heldout.report_questions]
+    return compare([*first, *heldout.report[0]], [*last, *heldout.report[picked]], asks)

@@ -37,6 +37,8 @@ class StepReport:
     step: int
     pool_score: float | None
     """Success rate of the rollouts sampled in this step; None where every group was read again."""
+    groups: str
+    """The rollouts behind it by prompt, as `engine.verdict.trend.written`."""
     trained: bool
     """False when no update was applied: every group tied without a KL term, or none was finite."""
     n_used: int
@@ -71,6 +73,9 @@ class LoopState:
     broke (counted as not solved), - not judged."""
     pool_scores: dict[int, float] = field(default_factory=dict)
     """By step; those that sampled nothing have none."""
+    pool_groups: dict[int, str] = field(default_factory=dict)
+    """By step, the rollouts behind its pool score by prompt (`engine.verdict.trend.written`); empty
+    for steps of versions that did not count them."""
     history: list[dict[str, Any]] = field(default_factory=list)
     aborted_after: list[int] = field(default_factory=list)
     alerts: list[dict[str, Any]] = field(default_factory=list)
@@ -97,7 +102,7 @@ class LoopState:
         """The inverse of `as_dict` through JSON."""
         tables = {
             name: {int(step): entry for step, entry in value[name].items()}
-            for name in ("heldout_scores", "heldout_solved", "pool_scores")
+            for name in ("heldout_scores", "heldout_solved", "pool_scores", "pool_groups")
             if name in value
         }
         return cls(**{**value, **tables})

@@ -1,7 +1,7 @@
 """The inversion guard: the pool goes up while held-out goes down.
 
 A policy that learns to please the verifier on its training rows shows a rising pool; whether it
-learnt anything is what held-out says. Torch-free; knows scores, not rollouts.
+learnt anything is what held-out says. Torch-free; knows counts, not rollouts.
 """
 
 from __future__ import annotations
@@ -12,13 +12,14 @@ from typing import Any
 
 from engine.contract.intervals import compare
 from engine.contract.rl.guard import GuardConfig
-from engine.verdict.trend import rise, unevenness
+from engine.verdict.trend import pool_of, rise
 from engine.verdict.verdicts import best_step
 
 _AROUND = 2
 """Steps before and after the best gate's own that its pool is read from."""
 _P = 0.01
-"""The best gate was picked for being high, so a fall from it must be plainer than a fall."""
+"""The best gate was picked for being high, so a fall from it must be plainer than a fall; and the
+pool is looked at after every gate."""
 
 
 @dataclass(frozen=True)
@@ -44,13 +45,17 @@ class Inversion:
 
 
 def find_inversion(
-    outcomes: Mapping[int, Sequence[bool | None]], pool: Mapping[int, float], config: GuardConfig
+    outcomes: Mapping[int, Sequence[bool | None]],
+    scores: Mapping[int, float],
+    config: GuardConfig,
+    groups: Mapping[int, str] | None = None,
 ) -> Inversion | None:
-    """Judge the newest gate. `outcomes`: success of each `select` row by gate; `pool`: by step.
+    """Judge the newest gate. `outcomes`: success of each `select` row by gate; `scores` and
+    `groups`: the pool's, by step (`engine.verdict.trend.pool_of`).
 
     Met when the last `inversion_gates` gates all lie behind the best one and each is worse than
     it (exact McNemar test, p < 0.01), and the pool over the steps since the last gate is higher
-    than around the best gate by `inversion_pool_rise` and three standard errors above zero.
+    than around the best gate by `inversion_pool_rise` and by more than chance (p < 0.01).
     """
     gates = sorted(outcomes)
     last = gates[-config.inversion_gates :]
@@ -62,9 +67,11 @@ def find_inversion(
         return None
     size = max(2, last[-1] - gates[-2])
     # Step s samples from the weights of step s − 1, so best + 1 is the best gate's own pool.
-    around = [pool[s] for s in range(best + 1 - _AROUND, best + 2 + _AROUND) if s in pool]
-    newest = [pool[s] for s in range(last[-1] - size + 1, last[-1] + 1) if s in pool]
-    rose = rise(around, newest, unevenness([pool[step] for step in sorted(pool)]))
+    pool = pool_of(scores, groups or {})
+    around = range(best + 1 - _AROUND, best + 2 + _AROUND)
+    newest = range(last[-1] - size + 1, last[-1] + 1)
+    before, after = ([one for s in steps for one in pool.get(s, ())] for steps in (around, newest))
+    rose = rise(before, after, _P)
     if rose.low <= 0 or rose.by < config.inversion_pool_rise:
         return None
     return Inversion(best, last[-1], -falls[-1].lift, rose.by)

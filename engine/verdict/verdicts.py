@@ -2,10 +2,10 @@
 
 | verdict | when |
 |---|---|
-| no verdict | fewer `report` rows than `report_min`, or too many that were not soundly judged |
+| no verdict | fewer different `report` questions than `report_min`, or too many judged unsoundly |
 | loss | the picked checkpoint solves fewer `report` rows: interval and exact test agree |
 | gain | the test over all held-out rows, corrected for the picking, and a lift on `report` |
-| pool only | no gain, and the pool rose by more than held-out can have risen |
+| pool only | no gain, and the pool rose (4 %), by more than held-out can have risen (10 %) |
 | no gain proven | anything else |
 
 Anything but a gain publishes the base. Calibrated by `make bench-honesty`; see docs/honesty.md.
@@ -42,20 +42,23 @@ def judge(
     p_better: float,
     pool: Rise,
     report_min: int,
+    heldout: PairedComparison | None = None,
     *,
     unsound: str | None = None,
 ) -> Verdict:
-    """`report`: step 0 against the picked step on the `report` rows; `pool`: over the run.
+    """`report`: step 0 against the picked step on the `report` rows; `pool`: over the run;
+    `heldout`: all held-out rows, those of `select` at the last gate.
 
-    `unsound`: why the gates behind them carry no verdict.
+    The last gate was not picked, so what `select` says there is not too good. `unsound`: why the
+    gates behind them carry no verdict.
     """
-    if unsound is not None or report.n < report_min:
+    if unsound is not None or report.different < report_min:
         return "no verdict"
     if report.p_value < 0.05 and report.ci95[1] < 0:
         return "loss"
     if p_better <= ALPHA and report.lift > 0:
         return "gain"
-    if pool.low > 0 and pool.by >= POOL_ROSE and pool.by > report.ci95[1]:
+    if pool.low > 0 and pool.by >= POOL_ROSE and pool.by > (heldout or report).most:
         return "pool only"
     return "no gain proven"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -20,6 +21,7 @@ from engine.rl.observer import LoopObserver
 from engine.rl.state import LoopState
 from engine.run.stop import Aborted, rl_hooks
 from engine.sampling.base import Groups, Rollout
+from engine.verdict.trend import pool_of
 
 QUESTIONS = [Question(f"q{i}", f"{i}=", "yes") for i in range(10)]
 
@@ -347,6 +349,20 @@ def _stopping_at(call: int) -> Any:
         return answers("yes", "no")(tasks, k)
 
     return sample
+
+
+def test_the_rollouts_behind_a_pool_score_are_remembered_by_prompt() -> None:
+    """Their sum is the score, and a resumed loop still knows them."""
+    loop = Seams([0.1, 0.2, 0.3], sampler=answers("yes", "no")).loop()
+    loop.run()
+    kept = LoopState.from_dict(json.loads(json.dumps(loop.state.as_dict())))
+    pool = pool_of(kept.pool_scores, kept.pool_groups)
+
+    assert kept.pool_groups == loop.state.pool_groups
+    for step, score in loop.pool_scores.items():
+        assert sum(t.solved for t in pool[step]) / sum(t.judged for t in pool[step]) == score
+        assert {t.judged for t in pool[step]} == {loop.config.group_k}
+    assert all("groups" not in entry for entry in loop.state.history)
 
 
 def test_a_resumed_loop_takes_up_a_gate_that_was_due() -> None:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import itertools
-import math
 import random
 
 import pytest
 
 from engine.contract.intervals import compare
-from engine.verdict.selection import Heldout, p_better
-from engine.verdict.trend import NO_RISE, Rise, over_run, rise, unevenness
+from engine.verdict.selection import Heldout, better, p_better
+from engine.verdict.trend import NO_RISE, Rise
 from engine.verdict.verdicts import ALPHA, best_step, judge, published_step
 
 
@@ -73,6 +72,30 @@ def test_a_better_score_costs_more_evidence_the_more_gates_were_looked_at() -> N
     assert alone < of_twelve
 
 
+@pytest.mark.parametrize("chance", [0.02, 0.08, 0.1, 0.12, 0.15, 0.2])
+def test_the_lower_bound_is_above_zero_exactly_where_the_test_finds_a_gain(chance: float) -> None:
+    """One rule: no gain without an interval that shows it."""
+    draw = random.Random(str(chance))
+    base = [draw.random() < 0.5 for _ in range(60)]
+    gates = {s: [b or draw.random() < chance for b in base] for s in (1, 2, 3)}
+    found = better(Heldout({0: base, **gates}, {0: base, 1: gates[1]}), 1, seed=0, flips=2000)
+
+    assert (found.at_least > 0) == (found.p <= ALPHA)
+
+
+def test_copies_of_a_question_change_their_signs_together() -> None:
+    """Ten rows gained that are one question asked ten times are one coin, not ten."""
+    base, after = [False] * 10 + [True] * 5, [True] * 15
+    table, report = {0: base, 1: after}, {0: [True], 1: [True]}
+    copies = ["the one"] * 10 + list("abcde")
+
+    apart = p_better(Heldout(table, report), 1, seed=0, flips=2000)
+    together = p_better(Heldout(table, report, copies, ["z"]), 1, seed=0, flips=2000)
+
+    assert apart < 0.01
+    assert together == pytest.approx(0.5, abs=0.05)
+
+
 def test_the_base_is_never_better_than_itself() -> None:
     """Step 0 was picked: there is nothing to test."""
     base = outcomes("1010")
@@ -114,34 +137,26 @@ def test_the_rule_for_each_verdict(
     assert judge(compare(BASE, after), p, pool, report_min) == verdict
 
 
+def test_a_pool_that_rose_as_far_as_heldout_may_have_risen_is_no_pool_only() -> None:
+    """+10 of 100 rows leave a rise of 13 points possible, and none of 20."""
+    report, followed = compare(BASE, BASE), compare(BASE, BETTER)
+
+    assert followed.most == pytest.approx(0.145, abs=0.01)
+    assert judge(report, 1.0, Rise(0.13, 0.1), 30, followed) == "no gain proven"
+    assert judge(report, 1.0, Rise(0.20, 0.1), 30, followed) == "pool only"
+
+
+def test_a_verdict_needs_so_many_different_questions() -> None:
+    """Forty rows that ask twenty things are twenty."""
+    before, after = [False] * 40, [True] * 40
+    twice = compare(before, after, [i % 20 for i in range(40)])
+
+    assert judge(compare(before, after), 0.001, NO_RISE, 30) == "gain"
+    assert judge(twice, 0.001, NO_RISE, 30) == "no verdict"
+
+
 def test_only_a_gain_publishes_a_checkpoint() -> None:
     """Whatever is not proven ships the base."""
     assert published_step("gain", 40) == 40
     for verdict in ("no gain proven", "pool only", "loss", "no verdict"):
         assert published_step(verdict, 40) == 0
-
-
-def test_a_rise_is_the_difference_of_means_with_three_standard_errors_below() -> None:
-    """Two windows of four steps with variance 0.01 a step: error √(0.01 · (1/4 + 1/4))."""
-    found = rise([0.4, 0.5, 0.5, 0.6], [0.7, 0.8, 0.8, 0.9], 0.01)
-
-    assert found.by == pytest.approx(0.3)
-    assert found.low == pytest.approx(0.3 - 3 * (0.01 / 2) ** 0.5)
-    assert rise([], [0.9], 0.01) == NO_RISE
-
-
-def test_neither_a_trend_nor_a_leap_is_noise() -> None:
-    """The variance of what is left when both are taken away, within a third of the truth."""
-    draw = random.Random(0)
-    scores = [0.001 * s + 0.3 * (s > 200) + draw.gauss(0, 0.05) for s in range(400)]
-
-    assert unevenness(scores) == pytest.approx(0.05**2, rel=0.33)
-    assert unevenness([0.1, 0.5, 0.9]) == math.inf
-
-
-def test_over_a_run_the_first_eighth_is_held_against_the_last() -> None:
-    """Thirty-two steps: four against four; three steps say nothing."""
-    pool = {s: 0.5 if s <= 16 else 0.9 for s in range(1, 33)}
-
-    assert (over_run(pool).by, over_run(pool).low) == pytest.approx((0.4, 0.4))
-    assert over_run({1: 0.1, 2: 0.5, 3: 0.9}) == NO_RISE
