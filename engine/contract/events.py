@@ -208,6 +208,13 @@ _SHAPES: Mapping[str, Mapping[str, tuple[type, ...]]] = {
 """What the fields of each type are made of; each may be null or missing."""
 
 
+def ends(path: Path) -> Iterator[Event]:
+    """How each attempt ended that lived to say so, its result a mapping."""
+    for event in usable(path):
+        if event["type"] == "finished" and isinstance(event.get("result"), Mapping):
+            yield event
+
+
 def usable(path: Path) -> Iterator[Event]:
     """The whole events of a file, those without a fault."""
     return (event for event, _ in EventReader(path).read() if fault(event) is None)

@@ -8,10 +8,12 @@ from __future__ import annotations
 import hashlib
 import json
 import random
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from engine.contract.documents import read_json_object
 from engine.contract.errors import RLLoopError
 from engine.contract.kinds.rl_run import RLRunConfig, alike_problem
 from engine.contract.rl.shares import sizes
@@ -100,23 +102,36 @@ def settled(questions: Sequence[Question], path: Path, config: RLRunConfig) -> S
 
 
 def thawed(questions: Sequence[Question], path: Path) -> Split | None:
-    """The rows of a frozen split as they are now, by their ids; None before it was frozen.
+    """The rows of a frozen split as they are now, by their ids; None before it was frozen, and
+    where its file is damaged.
 
     Never carved again, so a run goes on with its own split under a later version too. What is gone
     is left out, and `freeze` refuses the rest.
     """
-    if not path.exists():
+    frozen = _frozen(path)
+    if frozen is None:
         return None
-    frozen = json.loads(path.read_bytes())
     known = {question.id: question for question in questions}
     names = ("train", "select", "report")
     return Split(*([known[one] for one in frozen[name] if one in known] for name in names))
 
 
-def freeze(split: Split, path: Path) -> None:
+def _frozen(path: Path) -> dict[str, Any] | None:
+    """What a whole file says; None without one."""
+    try:
+        found = read_json_object(path)
+    except OSError:
+        return None
+    lists = (found.get(name) for name in ("train", "select", "report"))
+    return found if "hash" in found and all(isinstance(ids, list) for ids in lists) else None
+
+
+def freeze(split: Split, path: Path, *, proof: Collection[str] | None = None) -> None:
     """Store the split once; a resumed run proves that its rows are still the same.
 
-    Raises RLLoopError when they are not.
+    `proof`: the hashes of it that the run has written down elsewhere; None before anything was
+    trained. A file that is damaged is written anew where the split is one of them.
+    Raises RLLoopError when the rows are not the same, and where nothing proves that they are.
     """
     document = {
         "hash": split.hash,
@@ -125,10 +140,17 @@ def freeze(split: Split, path: Path) -> None:
         "select": [q.id for q in split.select],
         "report": [q.id for q in split.report],
     }
-    if not path.exists():
+    frozen = _frozen(path)
+    if frozen is None:
+        if proof is not None and path.exists() and split.hash not in proof:
+            raise RLLoopError.of(
+                "split",
+                str(path),
+                "is damaged, and nothing proves which rows this run was split with",
+                "bring it back from a copy, or run the job again: cockpit retry JOB --fresh",
+            )
         write_json(path, document)
         return
-    frozen = json.loads(path.read_bytes())
     # a run of before has no word on its worked answers
     if frozen != {name: value for name, value in document.items() if name in frozen}:
         raise RLLoopError.of(

@@ -43,12 +43,9 @@ class Journal:
         rows = read_rows(self.path(step))
         if rows is None:
             return None
-        found: dict[tuple[str, int], Mapping[str, Any]] = {}
-        for row in rows:
-            if row.get("version") == version:
-                found[row["id"], row["sample"]] = row
-        wanted = [[found.get((task.id, sample)) for sample in range(k)] for task in tasks]
         try:
+            found = {(r["id"], r["sample"]): r for r in rows if r.get("version") == version}
+            wanted = [[found.get((task.id, sample)) for sample in range(k)] for task in tasks]
             judged = [[_judged(row) for row in group if row is not None] for group in wanted]
         except (KeyError, TypeError, ValueError):
             return None

@@ -5,11 +5,13 @@ Whoever wires them decides where the policy's weights come from.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 from engine.contract.errors import RLLoopError
+from engine.contract.events import ends
 from engine.contract.kinds.rl_run import RLRunConfig
+from engine.contract.run_dir import RunDir, complete_checkpoints
 from engine.data.overlong import fitted
 from engine.data.rows import Question
 from engine.data.split import Split, freeze
@@ -100,7 +102,7 @@ def build_run_prompts(
     )
     for code, text in what_is_read(heldout, policy, config, split):
         attempt.note(code, text)
-    freeze(split, attempt.run.split)
+    freeze(split, attempt.run.split, proof=_proof_of_split(attempt.run))
     return Prompts(split, heldout, training)
 
 
@@ -143,6 +145,18 @@ def what_is_read(
             f"prompting.system_prompt holds the characters of the control token {spelled[0]!r}: "
             "they are read as plain text; question_format and assistant_prefix may hold tokens",
         )
+
+
+def _proof_of_split(run: RunDir) -> Collection[str] | None:
+    """Hashes of the split that the run's results name; None while nothing was trained."""
+    if not complete_checkpoints(run):
+        return None
+    corpora = (
+        upstream.get("corpus")
+        for event in ends(run.events)
+        if isinstance(upstream := event["result"].get("upstream"), Mapping)
+    )
+    return {str(corpus.get("split")) for corpus in corpora if isinstance(corpus, Mapping)}
 
 
 def build_sampler(

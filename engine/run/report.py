@@ -5,10 +5,10 @@ Then the step that the verdict names is published. Knows no score of a kind: sco
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from engine.contract.documents import read_json_object
 from engine.contract.errors import NightlaneError
 from engine.contract.run_dir import write_json
 from engine.run.checkpoint import Checkpoint, CheckpointStore
@@ -31,9 +31,8 @@ def report_once(
     `writes` touches the disk.
     """
     path = store.run.report
-    if path.exists():
-        report: dict[str, Any] = json.loads(path.read_bytes())
-    else:
+    report = _written(store)
+    if report is None:
         picked = store.best_whole(best, scores)
         report = make(picked)
         if picked != best:
@@ -44,6 +43,20 @@ def report_once(
         store.select(report["published_step"])
     picked = report.get("selected_step", best)
     return report, None if picked == best else _stand_in(best, picked)
+
+
+def _written(store: CheckpointStore) -> dict[str, Any] | None:
+    """The report of an earlier attempt; None without a whole one."""
+    try:
+        found = read_json_object(store.run.report)
+        if type(found["published_step"]) is int:
+            return found
+    except FileNotFoundError:
+        return None
+    except (OSError, KeyError):
+        pass
+    store.warn("REPORT_REBUILT", "report.json cannot be read; the report rows are scored again")
+    return None
 
 
 def _stand_in(picked: int, found: int) -> dict[str, Any]:

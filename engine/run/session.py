@@ -18,8 +18,9 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from engine.contract.documents import read_json_object
 from engine.contract.errors import ConfigError, ConfigProblem
-from engine.contract.events import SIGN_OF_LIFE_S, EventLog
+from engine.contract.events import SIGN_OF_LIFE_S, EventLog, ends
 from engine.contract.registry import get_kind, validate
 from engine.contract.run_dir import (
     AttemptDir,
@@ -120,10 +121,15 @@ class Attempt:
         if resumed is None:
             return []
         try:
-            trials = json.loads(self.run.lineage.read_bytes())["trials"]
+            trials = read_json_object(self.run.lineage)["trials"]
+            stops = [int(trial["step"]) for trial in trials if trial["kind"] == "aborted"]
         except FileNotFoundError:
             return []
-        stops = [trial["step"] for trial in trials if trial["kind"] == "aborted"]
+        except (OSError, LookupError, TypeError, ValueError):
+            text = "lineage.json cannot be read; the run card is made anew from events.jsonl"
+            self.warn("LINEAGE_REBUILT", text)
+            results = (e["result"] for e in ends(self.run.events) if e.get("status") == "aborted")
+            stops = [one["steps"] for one in results if isinstance(one.get("steps"), int)]
         return [step for step in stops if step <= resumed.step]
 
     # --- what day it is ---
@@ -192,9 +198,11 @@ class Attempt:
     def require_inputs(self, *, but: Collection[str] = ()) -> None:
         """Raises ConfigError when a run would go on with other files than it began with."""
         try:
-            began = json.loads(self.run.inputs.read_bytes())["files"]
+            began = dict(read_json_object(self.run.inputs)["files"])
         except FileNotFoundError:
             return  # begun before there was such a file
+        except (OSError, LookupError, TypeError, ValueError):
+            began = self._told_at_first(but)
         now = self._held(but)
         changed = [path for path in sorted({*began, *now}) if began.get(path) != now.get(path)]
         if not changed:
@@ -211,6 +219,21 @@ class Attempt:
             f"cockpit retry {self.job.job_id} --fresh"
         )
         raise ConfigError([ConfigProblem("inputs", first, problem + more, remedy)])
+
+    def _told_at_first(self, but: Collection[str]) -> dict[str, str]:
+        """What the first attempt was told of its files, where inputs.json is damaged."""
+        try:
+            told = self.run.attempt(1).read_job().inputs
+        except RunDirError:
+            told = []
+        if not told and self.inputs:
+            problem = "cannot be read, and the job.json of attempt 1 does not tell the files either"
+            remedy = f"run it again from the beginning: cockpit retry {self.job.job_id} --fresh"
+            path = str(self.run.inputs)
+            raise ConfigError([ConfigProblem("inputs", path, problem, remedy)])
+        self.warn("INPUTS_REBUILT", "inputs.json cannot be read; the first job.json stands in")
+        held = {one.path: one.sha256 for one in told if not _idle(Path(one.path))}
+        return {path: digest for path, digest in held.items() if path not in but}
 
     def _held(self, but: Collection[str]) -> dict[str, str]:
         return {path: digest for path, digest in self.inputs.items() if path not in but}

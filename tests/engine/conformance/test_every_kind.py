@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -13,12 +14,13 @@ import pytest
 
 from engine.__main__ import main
 from engine.contract.events import Event
-from engine.contract.registry import kinds
+from engine.contract.registry import get_kind, kinds, validate
 from engine.contract.run_dir import (
     COMPLETE,
     Abort,
     AbortReason,
     ExitCode,
+    InputFile,
     RunDir,
     complete_checkpoints,
 )
@@ -245,3 +247,55 @@ def test_a_run_without_a_checkpoint_begins_anew_with_what_stands_there_now(own: 
     assert start(run) == ExitCode.DONE
 
     assert json.loads(run.inputs.read_bytes())["files"][str(weights)] != "another"
+
+
+@pytest.mark.parametrize("damaged", [b"", b'{"trials": 3}', None])
+def test_a_run_goes_on_when_a_file_of_its_own_is_damaged(
+    next_attempt: NewAttempt, events: Events, damaged: bytes | None
+) -> None:
+    """After a full disk or a power cut: made anew from what else stands in the run directory."""
+    run = next_attempt()
+    job = run.attempt(1).read_job()
+    read = get_kind(job.kind).inputs(validate(job.kind, job.config))
+    told = job.model_copy(update={"inputs": [InputFile.of(path) for path in read]})
+    run.attempt(1).job_file.write_text(told.model_dump_json())
+    start(run)
+    before = events(run)[-1]["result"]
+    names = ("lineage.json", "report.json", "inputs.json", "split.json")
+    standing = [run.root / name for name in names if (run.root / name).exists()]
+    for path in standing:
+        path.unlink()
+        if damaged is None:
+            os.mkfifo(path)
+        else:
+            path.write_bytes(damaged)
+    next_attempt()
+
+    assert start(run) == ExitCode.DONE
+
+    after = events(run)[-1]["result"]
+    assert after["n_steps"] == before["n_steps"]
+    assert after.get("selected_step") == before.get("selected_step")
+    codes = {event["code"] for event in events(run, "note") if event["attempt"] == 2}
+    for path in standing:
+        assert path.name == "split.json" or f"{path.stem.upper()}_REBUILT" in codes
+        if path.name != "inputs.json":
+            assert json.loads(path.read_bytes()), path
+
+
+def test_an_empty_file_of_a_checkpoint_is_passed_over_for_an_older_one(
+    next_attempt: NewAttempt, events: Events
+) -> None:
+    """Its marker or any file of it, the state of the loop included."""
+    run = next_attempt()
+    start(run)
+    newest = complete_checkpoints(run)[-1]
+    for path in newest[1].rglob("*.json"):
+        path.write_bytes(b"")
+    next_attempt()
+
+    assert start(run) == ExitCode.DONE
+
+    begun = [e["resumed_from"] for e in events(run, "started")]
+    assert begun[0] is None
+    assert begun[1] is None or begun[1] < newest[0]
