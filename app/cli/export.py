@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from app.cli.output import note, print_json
+from app.cli.output import alone, note, print_json
 from app.cli.place import AsJson, DataDir, opened
 from engine.contract.errors import ConfigError, ConfigProblem
 
@@ -24,7 +24,9 @@ def export_sft(
     context: typer.Context,
     *,
     job_id: Annotated[int, typer.Argument(help="Number of the job.", min=1, max=2**63 - 1)],
-    out: Annotated[Path, typer.Option("--out", "-o", help="The JSONL file to write.")],
+    out: Annotated[
+        Path, typer.Option("--out", "-o", help="The JSONL file to write; - is standard output.")
+    ],
     per_prompt: Annotated[
         int, typer.Option(min=1, help="At most so many completions of one question.")
     ] = 4,
@@ -38,10 +40,13 @@ def export_sft(
 
     Each line is {"prompt", "completion", "id", "step"}. Held-out rows are never among them.
     """
+    from engine.contract.outputs import is_standard_output  # noqa: PLC0415 - keeps --help light
     from engine.contract.run_dir import RunDir  # noqa: PLC0415 - keeps --help light
     from engine.contract.sft_export import sft_rows, write_sft  # noqa: PLC0415 - keeps --help light
     from worker.read import jobs  # noqa: PLC0415 - keeps --help light
 
+    if as_json and is_standard_output(out):
+        raise alone("--out", out)
     with opened(context, data_dir) as database:
         job = jobs.get_job(database, job_id)
     rows = sft_rows(
@@ -60,7 +65,7 @@ def export_sft(
     if as_json:
         print_json({"rows": count, "file": str(out) if count else None})
     if count:
-        note(f"{count} rows in {out}")
+        note(f"{count} rows in {'standard output' if is_standard_output(out) else out}")
     else:
         note(f"job {job_id} {_why_none(job)}; nothing written")
 

@@ -12,6 +12,8 @@ from typing import Any
 import typer
 from rich.cells import cell_len, set_cell_size
 
+from engine.contract.errors import ConfigError, ConfigProblem
+
 
 def show_what_can_be_shown() -> None:
     """A character that the terminal or file cannot take becomes a question mark, not an error."""
@@ -72,6 +74,12 @@ def _cell(text: str, width: int) -> str:
 def plain(text: str) -> str:
     """Text that others wrote, without what could move a terminal's cursor."""
     return "".join(char if char.isprintable() else "�" for char in text)
+
+
+def alone(option: str, target: object) -> ConfigError:
+    """The refusal of a file and of JSON both on standard output."""
+    problem = "is standard output, where --json prints"
+    return ConfigError([ConfigProblem(option, str(target), problem, "leave one of the two out")])
 
 
 def note(message: str) -> None:

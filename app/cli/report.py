@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from app.cli.output import note, plain, print_json, print_table
+from app.cli.output import alone, note, plain, print_json, print_table
 from app.cli.place import AsJson, DataDir, opened
 from engine.contract.errors import ConfigError, ConfigProblem
 
@@ -36,14 +36,21 @@ def report(
     ] = None,
     html: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Write it as one HTML file that needs nothing else."),
+        typer.Option(
+            metavar="FILE",
+            help="Write it as one HTML file that needs nothing else; - is standard output.",
+        ),
     ] = None,
     as_json: AsJson = False,
     data_dir: DataDir = None,
 ) -> None:
     """Tell the night before a morning. One that is over is kept as it is."""
+    from engine.contract.outputs import is_standard_output  # noqa: PLC0415 - keeps --help light
     from worker.report.snapshot import report_of  # noqa: PLC0415 - keeps --help light
 
+    printed = html is not None and is_standard_output(html)
+    if printed and as_json:
+        raise alone("--html", html)
     with opened(context, data_dir) as database:
         now = time.time()
         found = report_of(database, _day(date), now)
@@ -51,6 +58,7 @@ def report(
             _write(database, found, now, html)
     if as_json:
         print_json(found.model_dump(mode="json"))
+    if as_json or printed:
         return
     typer.echo(found.sentence)
     _print_details(found)
@@ -59,20 +67,22 @@ def report(
 def _write(database: Database, found: Report, now: float, target: Path) -> None:
     """The report as a file, whole or not at all."""
     from app.web.report_file import render_file  # noqa: PLC0415 - keeps --help light
+    from engine.contract.outputs import (  # noqa: PLC0415 - keeps --help light
+        is_standard_output,
+        write_output,
+    )
 
     text = render_file(database, found, now)
     remedy = "name a file in a folder that exists"
     if not target.name:
         raise ConfigError([ConfigProblem("--html", str(target), "is no name of a file", remedy)])
-    unfinished = target.with_name(f".{target.name}.part")
     try:
-        unfinished.write_text(text, encoding="utf-8")
-        unfinished.replace(target)
+        write_output(target, [text])
     except OSError as error:
-        unfinished.unlink(missing_ok=True)
         problem = f"cannot be written: {error.strerror}"
         raise ConfigError([ConfigProblem("--html", str(target), problem, remedy)]) from None
-    note(f"written: {target}")
+    if not is_standard_output(target):
+        note(f"written: {target}")
 
 
 def _print_details(found: Report) -> None:

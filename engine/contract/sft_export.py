@@ -7,13 +7,13 @@ Torch-free. Knows no verifier: the reason that stands in each line decides.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from engine.contract.documents import UnreadableError, byte_lines, opened, parse_json
+from engine.contract.outputs import write_output
 from engine.contract.run_dir import RunDir
 
 CORRECT = "correct"
@@ -60,18 +60,7 @@ def sft_rows(
 
 def write_sft(path: Path, rows: Iterator[SFTRow]) -> int:
     """The whole file or none of it; how many rows it has. A file without a row is not written."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    count = 0
-    try:
-        with temporary.open("w", encoding="utf-8") as stream:
-            for row in rows:
-                stream.write(row.line() + "\n")
-                count += 1
-        if count:
-            temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
-    return count
+    return write_output(path, (row.line() + "\n" for row in rows))
 
 
 def _rows(path: Path) -> Iterator[Mapping[str, Any]]:

@@ -105,7 +105,7 @@ def _refuse(path: Path, remedy: str) -> None:
 
 def _stands(path: Path) -> bool:
     try:
-        return path.exists()
+        return path.is_symlink() or path.exists()  # also one that leads nowhere yet
     except OSError as error:
         raise BackupError(f"{path}: {error.strerror}; choose another name") from error
 

@@ -137,3 +137,21 @@ def test_a_mistake_is_one_line_with_the_exit_code_that_means_it(
     assert line in said.err
     assert "Traceback" not in said.err
     assert list(tmp_path.rglob("*.tmp")) == []
+
+
+def test_rows_may_go_to_standard_output_and_through_a_link(
+    cockpit: Cockpit, run: RunDir, tmp_path: Path
+) -> None:
+    """A script pipes them; a link leads to another disk, and stays."""
+    link = tmp_path / "link.jsonl"
+    link.symlink_to(tmp_path / "rows.jsonl")
+
+    printed = cockpit("export-sft", "1", "--out", "-")
+    cockpit("export-sft", "1", "--out", str(link))
+    both = cockpit("export-sft", "1", "--out", "-", "--json")
+
+    assert [json.loads(line)["completion"] for line in printed.out.splitlines()] == [
+        "new", "third", "old",
+    ]  # fmt: skip
+    assert (link.is_symlink(), link.read_text()) == (True, printed.out)
+    assert (both.code, "leave one of the two out" in both.err) == (2, True)
