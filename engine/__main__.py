@@ -141,4 +141,5 @@ def _explain(events: EventLog, code: str, text: str) -> None:
 
 
 if __name__ == "__main__":
+    os.umask(0o077)  # what a run writes is its user's alone
     sys.exit(main())

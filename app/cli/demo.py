@@ -69,10 +69,12 @@ def demo(
     from rich.console import Console  # noqa: PLC0415 - keeps --help light
 
     from worker.db.connection import open_database  # noqa: PLC0415
+    from worker.private import keep_private  # noqa: PLC0415 - keeps --help light
 
     settings = worker_settings(context, data_dir)
     config = _config(recipe, seed, assignments or ())
     say = Console(stderr=True, highlight=False)
+    keep_private()
     with _terminate_is_interrupt(), open_database(settings) as database:
         _leave_other_jobs_alone(database, settings)
         with _Cockpit(settings, port, say) as cockpit:
@@ -104,11 +106,11 @@ def _leave_other_jobs_alone(database: Database, settings: WorkerSettings) -> Non
 def _config(recipe: Path | None, seed: int | None, assignments: Sequence[str]) -> dict[str, Any]:
     """The recipe's YAML with the command line's changes. Raises ConfigError."""
     from app.web.shipped import demo_recipe  # noqa: PLC0415 - keeps --help light
-    from engine.contract.documents import parse_yaml  # noqa: PLC0415
+    from engine.contract.documents import MAX_CONFIG_BYTES, parse_yaml, read_text  # noqa: PLC0415
 
     path = recipe or demo_recipe()
     try:
-        config = parse_yaml(path.read_text("utf-8"))
+        config = parse_yaml(read_text(path, MAX_CONFIG_BYTES))
     except OSError as error:
         problem = f"cannot be read: {error.strerror}"
         raise ConfigError(

@@ -36,7 +36,9 @@ def drain(
     Ctrl-C lets the running job write a checkpoint and puts it back into the queue.
     """
     from worker.drain import drain as run  # noqa: PLC0415 - keeps --help light
+    from worker.private import keep_private  # noqa: PLC0415 - keeps --help light
 
+    keep_private()
     report = run(worker_settings(context, data_dir), wait=wait, scheduled=scheduled)
     if as_json:
         print_json(

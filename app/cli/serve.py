@@ -64,8 +64,10 @@ def serve(
     from app.web.settings import AppSettings, require_loopback  # noqa: PLC0415 - keeps --help light
     from worker.amounts import exact  # noqa: PLC0415 - keeps --help light
     from worker.db.connection import open_database  # noqa: PLC0415 - keeps --help light
+    from worker.private import keep_private  # noqa: PLC0415 - keeps --help light
     from worker.schedule.policy import standing  # noqa: PLC0415 - keeps --help light
 
+    keep_private()
     settings = AppSettings()
     if host is not None:
         settings = settings.model_copy(update={"host": host})

@@ -117,6 +117,7 @@ def _written_whole(target: Path) -> Iterator[Path]:
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         _sweep(target)
+        part.touch(0o600)
         yield part
         with part.open("rb") as stream:
             os.fsync(stream.fileno())

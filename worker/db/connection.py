@@ -20,6 +20,7 @@ from engine.contract.errors import NightlaneError
 from worker.db import dialects
 from worker.db.migrations import known_versions, unknown_version, upgrade
 from worker.db.numbers import reserve
+from worker.private import make_private, tighten
 from worker.settings import WorkerSettings
 
 _LOOK_S = 0.02
@@ -223,9 +224,11 @@ def _connect(settings: WorkerSettings) -> dialects.Engines:
 
 def _make_place(settings: WorkerSettings, url: sa.URL) -> None:
     try:
-        settings.data_dir.mkdir(parents=True, exist_ok=True)
+        make_private(settings.data_dir)
         if dialects.is_sqlite(url) and url.database:
             Path(url.database).parent.mkdir(parents=True, exist_ok=True)
+            for suffix in ("", "-wal", "-shm"):
+                tighten(Path(url.database + suffix))
     except OSError as error:
         raise DatabaseError(
             f"{settings.data_dir} cannot be made: {error.strerror}; "
@@ -272,7 +275,7 @@ def _bring_forward(db: Database) -> None:
 
 @contextmanager
 def _migration_lock(settings: WorkerSettings) -> Iterator[None]:
-    settings.data_dir.mkdir(parents=True, exist_ok=True)
+    make_private(settings.data_dir)
     handle = os.open(settings.data_dir / ".migration.lock", os.O_RDWR | os.O_CREAT, 0o600)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX)

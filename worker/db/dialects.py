@@ -271,7 +271,7 @@ def _sqlite_as_it_stands(file: Path) -> Callable[..., Any]:
     """
     with contextlib.suppress(OSError):  # the first connection says it in SQLite's words
         if not file.exists():
-            file.touch(0o644)
+            file.touch(0o600)
 
     def connect(dialect: Any, _record: Any, _arguments: Any, options: Any) -> Any:
         return dialect.connect(f"{file.as_uri()}?mode=rw", **options, uri=True)

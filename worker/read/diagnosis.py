@@ -26,6 +26,7 @@ from worker.db.connection import Database, DatabaseError, open_database, shown, 
 from worker.db.tables import DEFERRED, job, lane
 from worker.lane.machine_lock import keeper_elsewhere
 from worker.lane.process_id import ProcessIdentity
+from worker.private import open_to_others
 from worker.queue.deferral import Reason
 from worker.queue.states import State
 from worker.settings import WorkerSettings
@@ -86,6 +87,10 @@ def _data_directory(settings: WorkerSettings) -> Finding:
         return _found("data directory", Level.RISK, detail)
     if not _writable(path):
         detail = f"{path} cannot be written by this user; give it write access, or {elsewhere}"
+        return _found("data directory", Level.RISK, detail)
+    mode = open_to_others(path)
+    if mode is not None:
+        detail = f"{path} is open to other users of this machine ({mode}); run: chmod 700 {path}"
         return _found("data directory", Level.RISK, detail)
     return _found("data directory", Level.OK, str(path))
 

@@ -19,6 +19,7 @@ from worker.attempt.runner import launcher
 from worker.attempt.runner.base import EngineStartError
 from worker.lane.process_id import ProcessIdentity, children
 from worker.lane.strays import MARK, adopt_orphans, end_attempt, mark, reap
+from worker.private import OTHERS
 
 ENGINE: Sequence[str] = (sys.executable, "-P", "-m", "engine", "run")
 """The engine's command; the run directory follows. -P: the working directory holds no modules."""
@@ -83,6 +84,7 @@ class EngineProcess:
                 stderr=output,
                 env=os.environ | {MARK: mark(log)},
                 start_new_session=True,
+                umask=OTHERS,
             )
 
     def poll(self) -> int | None:
