@@ -168,9 +168,10 @@ def build(base: str, seed: int) -> Policy:
 
     Raises RLLoopError when it cannot be loaded.
     """
+    # A bar that was drawn last would stand in the log as what the run said last.
+    transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     if base == tiny.NAME:
         return _policy(tiny.build_model(seed), tiny.build_tokenizer())
-    transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     try:
         tokenizer = AutoTokenizer.from_pretrained(base)
         # Never device_map="auto": on unified memory it leaves weights behind on "meta".

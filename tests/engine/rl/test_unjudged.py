@@ -322,7 +322,7 @@ def test_a_run_whose_verifier_breaks_on_held_out_rows_has_no_verdict(
     """Their schemas cannot be read: through the whole run."""
     path = tmp_path / "rows.jsonl"
     rows = [
-        {"prompt": f"{i:03d}=", "answer": {"schema": {}} if i % 2 else "no JSON"}
+        {"prompt": f"{i:03d}=", "answer": {"schema": {} if i % 2 else {"type": "no such type"}}}
         for i in range(120)
     ]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
