@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from engine.contract.sources.questions import DataConfig, asked, read_rows
 from engine.data import addition, word_problems
@@ -19,6 +20,10 @@ class Question:
     answer: str
     solution: str | None = None
     """A worked answer in the wanted form, for examples and supervised training."""
+    messages: Sequence[Mapping[str, str]] | None = field(default=None, compare=False)
+    """The prompt as the conversation that the row has; None where it is a text."""
+    columns: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
+    """The whole row by its own names, for reward functions; every row of a corpus has the same."""
     draw: int | None = field(default=None, compare=False)
     """Which draw of the curriculum this is, counted from 0; None for a row nobody drew.
 
@@ -57,9 +62,18 @@ def load(config: DataConfig) -> Bench:
         return Bench(config.source.partition(":")[2], rows)
     path = Path(config.source)
     rows_read = read_rows(path, config)
-    return Bench(
-        path.stem,
-        [Question(r["id"], r["prompt"], r["answer"], r.get("solution")) for r in rows_read],
+    names = dict.fromkeys(name for row in rows_read for name in row["columns"])
+    return Bench(path.stem, [_question(row, names) for row in rows_read])
+
+
+def _question(row: Mapping[str, Any], names: Collection[str]) -> Question:
+    return Question(
+        row["id"],
+        row["prompt"],
+        row["answer"],
+        row.get("solution"),
+        messages=row["messages"],
+        columns={name: row["columns"].get(name) for name in names},
     )
 
 

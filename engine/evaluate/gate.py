@@ -14,7 +14,8 @@ from engine.contract.intervals import evidence, wilson
 from engine.contract.sources.questions import asked
 from engine.data.rows import Question
 from engine.rewards.adapter import Reason, RewardAdapter, Verdict
-from engine.rewards.judgement import BROKE
+from engine.rewards.case import Case
+from engine.rewards.judgement import BROKE, told
 from engine.rewards.soundness import Soundness
 from engine.run.stop import check_abort
 from engine.sampling.base import Rollout, Sampler
@@ -23,6 +24,13 @@ _BATCH = 32
 """Completions judged between two looks at the abort."""
 _FAILING = 0.1
 """A verifier that breaks on so many of the rows is worth a word: the score is not the policy's."""
+
+
+def case_of(question: Question, rollout: Rollout, step: int) -> Case:
+    """All that a verifier or reward function may ask of a completion by the weights of `step`."""
+    prompt = question.prompt if question.messages is None else question.messages
+    ids, columns = rollout.completion_ids, question.columns
+    return Case(rollout.text, question.answer, prompt, ids, columns, step)
 
 
 @dataclass(frozen=True)
@@ -92,6 +100,7 @@ class GateResult:
             "unparsed": self.unparsed,
             "truncated": self.truncated,
             **self.soundness.shares(),
+            **told([item.verdict for item in self.items]),
         }
 
 
@@ -107,9 +116,11 @@ class Gate:
         """One completion a question. Raises Aborted while sampling or judging."""
         rollouts = [rollout for [rollout] in self.sampler(tasks, 1)]
         items: list[Scored] = []
-        for start in range(0, len(tasks), _BATCH):
+        size = max(1, len(tasks)) if self.reward.batched else _BATCH
+        for start in range(0, len(tasks), size):
             check_abort()
-            items += self._score(tasks[start : start + _BATCH], rollouts[start : start + _BATCH])
+            end = start + size
+            items += self._score(step, tasks[start:end], rollouts[start:end])
         return GateResult(step, items, self.temp, self._failure(items))
 
     def _failure(self, items: Sequence[Scored]) -> str | None:
@@ -124,9 +135,12 @@ class Gate:
             f"first on row {first.question.id!r}: {why}"
         )
 
-    def _score(self, tasks: Sequence[Question], rollouts: Sequence[Rollout]) -> list[Scored]:
+    def _score(
+        self, step: int, tasks: Sequence[Question], rollouts: Sequence[Rollout]
+    ) -> list[Scored]:
+        pairs = zip(tasks, rollouts, strict=True)
         verdicts = self.reward.judge_all(
-            [(rollout.text, task.answer) for task, rollout in zip(tasks, rollouts, strict=True)],
+            [case_of(task, rollout, step) for task, rollout in pairs],
             [rollout.truncated for rollout in rollouts],
         )
         return [

@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
@@ -19,11 +19,13 @@ from typing import Any, Protocol, runtime_checkable
 
 from engine.contract.errors import RLLoopError
 from engine.contract.rl.format import FormatConfig
-from engine.rewards import imported
+from engine.rewards.case import Case
 from engine.rewards.format import Ask, FormatSchedule, formed
+from engine.rewards.functions import FunctionError, Functions
 from engine.rewards.judgement import Reason, Verdict, verdict_of
 from engine.rewards.sandbox import box
 from engine.rewards.text.reading import LONGEST_ANSWER
+from engine.rewards.weighted import Part, WeightedReward
 from engine.rewards.workers.pool import Pool, PoolError, Question, shared_pool
 
 __all__ = [
@@ -32,6 +34,7 @@ __all__ = [
     "Verdict",
     "Verifier",
     "ask_all",
+    "load_rewards",
     "load_verifier",
     "scheduled_reward",
 ]
@@ -41,6 +44,23 @@ Verifier = Callable[[str, str], Verdict | float | None]
 
 BOXES = 2
 """Programs of a model that run at once."""
+
+
+Asked = Case | tuple[str, str]
+"""A completion and what was expected, or all that is known of it."""
+
+
+@runtime_checkable
+class CaseVerifier(Protocol):
+    """A verifier that asks for more than the pair, or wants all of a step at once."""
+
+    takes_cases: bool
+
+    def __call__(self, completion: str, expected: str) -> Any: ...
+
+    def many(self, cases: Sequence[Case]) -> list[Verdict]:
+        """One verdict a case, in their order. Never raises for what a reward does."""
+        ...
 
 
 @runtime_checkable
@@ -54,22 +74,24 @@ class BatchVerifier(Protocol):
         ...
 
 
-def load_verifier(name: str) -> Verifier:
+def load_verifier(name: str, **of_functions: Any) -> Verifier:
     """The verifier in `engine/rewards/verifiers/NAME.py`, or the reward `module:function`.
 
-    Raises RLLoopError when it cannot run on this machine: no box, a missing library, a module
-    that the operator does not allow.
+    `of_functions` are arguments of `Functions`. Raises RLLoopError when it cannot run on this
+    machine: no box, a missing library, a module that the operator does not allow.
     """
     try:
-        return _load(name)
-    except (box.BoxError, PoolError, imported.RewardImportError, ImportError) as error:
+        return _load(name, of_functions)
+    except (box.BoxError, PoolError, FunctionError, ImportError) as error:
         remedy = "install what is missing, or choose another verifier"
         raise RLLoopError.of("verifier", name, f"cannot run here: {error}", remedy) from error
 
 
-def _load(name: str) -> Verifier:
+def _load(name: str, of_functions: Mapping[str, Any]) -> Verifier:
     if ":" in name:
-        return imported.load_reward(name)
+        functions = Functions([name], **of_functions)
+        functions.start()
+        return WeightedReward([Part(name)], functions)
     module = importlib.import_module(f"engine.rewards.verifiers.{name}")
     verify: Verifier = module.verify
     if getattr(module, "BOXED", False):
@@ -129,6 +151,8 @@ class RewardAdapter:
     """A reward at or above this is a success."""
     schedule: Callable[[int], Verifier] | None = None
     """What training asks instead at a step; None is the verifier all along."""
+    batched: bool = False
+    """Whether all completions of a step are one call, as a reward function expects."""
 
     def at(self, step: int) -> RewardAdapter:
         """What a training step pays. Whoever does not ask for a step is judged strictly."""
@@ -144,17 +168,18 @@ class RewardAdapter:
         return self.judge_all([(completion, expected)], [truncated])[0]
 
     def judge_all(
-        self, pairs: Sequence[tuple[str, str]], truncated: Sequence[bool] | None = None
+        self, cases: Sequence[Asked], truncated: Sequence[bool] | None = None
     ) -> list[Verdict]:
-        """`judge` for every (completion, expected), in their order, side by side where it helps."""
-        cut = truncated or [False] * len(pairs)
-        verdicts = ask_all(self.verifier, pairs, self.threshold)
+        """`judge` for every case, in their order, side by side where it helps."""
+        cut = truncated or [False] * len(cases)
+        verdicts = ask_all(self.verifier, cases, self.threshold)
         return [self._settled(v, truncated=t) for v, t in zip(verdicts, cut, strict=True)]
 
-    def well_formed(self, pairs: Sequence[tuple[str, str]]) -> list[bool]:
+    def well_formed(self, asked: Sequence[Asked]) -> list[bool]:
         """Whether each completion has the form asked for, whatever it answers."""
         form = self.schedule.form if isinstance(self.schedule, FormatSchedule) else None
-        return formed(form, pairs, ask_all(self.verifier, pairs, self.threshold))
+        cases = [Case(*one) for one in asked]
+        return formed(form, cases, ask_all(self.verifier, cases, self.threshold))
 
     def success(self, verdict: Verdict) -> bool:
         """Whether the verifier's own reward reaches the threshold, whatever training pays.
@@ -173,13 +198,15 @@ class RewardAdapter:
         return verdict
 
 
-def ask_all(
-    verifier: Verifier, pairs: Sequence[tuple[str, str]], threshold: float = 0.5
-) -> list[Verdict]:
-    """What a verifier says to every pair, in their order; what it raises is its crash.
+def ask_all(verifier: Verifier, asked: Sequence[Asked], threshold: float = 0.5) -> list[Verdict]:
+    """What a verifier says to every case, in their order; what it raises is its crash.
 
     A bare number at or above `threshold` is a right answer.
     """
+    cases = [Case(*one) for one in asked]
+    if isinstance(verifier, CaseVerifier):
+        return [verdict_of(one, threshold) for one in verifier.many(cases)]
+    pairs = [(case.completion, case.expected) for case in cases]
     said: Sequence[Any] | None = None
     if isinstance(verifier, BatchVerifier):
         with contextlib.suppress(Exception):  # one by one finds the pair that breaks it
@@ -189,13 +216,35 @@ def ask_all(
     return [verdict_of(one, threshold) for one in said]
 
 
+def load_rewards(
+    rewards: Sequence[tuple[str, float]], threshold: float, **of_functions: Any
+) -> Verifier:
+    """Names of verifiers and functions with their weights, as one verifier. Raises RLLoopError."""
+    names = [name for name, _ in rewards]
+    if len(rewards) == 1 and ":" not in names[0] and rewards[0][1] == 1.0:
+        return load_verifier(names[0])
+    paths = [name for name in names if ":" in name]
+    functions = Functions(paths, **of_functions)
+    try:
+        if paths:
+            functions.start()
+    except FunctionError as error:
+        remedy = "correct the module, or choose another reward"
+        raise RLLoopError.of("rewards", ", ".join(paths), str(error), remedy) from error
+    parts = [
+        Part(name, weight, None if ":" in name else partial(ask_all, load_verifier(name)))
+        for name, weight in rewards
+    ]
+    return WeightedReward(parts, functions, threshold)
+
+
 def scheduled_reward(
-    name: str, threshold: float, config: FormatConfig, max_steps: int
+    strict: Verifier, threshold: float, config: FormatConfig, max_steps: int
 ) -> RewardAdapter:
-    """The verifier `name`, and in training what `config` makes of it. Raises RLLoopError."""
-    strict = load_verifier(name)
+    """A verifier, and in training what `config` makes of it. Raises RLLoopError."""
+    batched = isinstance(strict, CaseVerifier)
     if not config.shapes_reward:
-        return RewardAdapter(strict, threshold)
+        return RewardAdapter(strict, threshold, batched=batched)
     schedule = FormatSchedule(
         config,
         max_steps,
@@ -203,7 +252,7 @@ def scheduled_reward(
         form=_form(config),
         lenient=partial(ask_all, load_verifier(config.lenient)) if config.lenient else None,
     )
-    return RewardAdapter(strict, threshold, schedule)
+    return RewardAdapter(strict, threshold, schedule, batched)
 
 
 def _form(config: FormatConfig) -> Ask | None:
@@ -213,8 +262,8 @@ def _form(config: FormatConfig) -> Ask | None:
     verifier = load_verifier("format" if config.shape else "regex")
     wanted = config.shape or json.dumps({"pattern": config.pattern})
 
-    def ask(pairs: Sequence[tuple[str, str]]) -> list[Verdict]:
-        return ask_all(verifier, [(completion, wanted) for completion, _ in pairs])
+    def ask(cases: Sequence[Case]) -> list[Verdict]:
+        return ask_all(verifier, [(case.completion, wanted) for case in cases])
 
     return ask
 

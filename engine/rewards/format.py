@@ -10,19 +10,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from engine.contract.rl.format import FormatConfig
+from engine.rewards.case import Case
 from engine.rewards.judgement import Reason, Verdict
 
-Ask = Callable[[Sequence[tuple[str, str]]], list[Verdict]]
-"""Judges many pairs (completion, expected) at once, in their order; never raises."""
+Ask = Callable[[Sequence[Case]], list[Verdict]]
+"""Judges many completions at once, in their order; never raises."""
 
 
-def formed(
-    form: Ask | None, pairs: Sequence[tuple[str, str]], strict: Sequence[Verdict]
-) -> list[bool]:
+def formed(form: Ask | None, cases: Sequence[Case], strict: Sequence[Verdict]) -> list[bool]:
     """Whether each completion has the form; without `form`, what the strict verifier could read."""
     if form is None:
         return [verdict.reason in {Reason.CORRECT, Reason.WRONG} for verdict in strict]
-    return [verdict.reason is Reason.CORRECT for verdict in form(pairs)]
+    return [verdict.reason is Reason.CORRECT for verdict in form(cases)]
 
 
 @dataclass(frozen=True)
@@ -40,29 +39,31 @@ class FormatReward:
     lenient_pays: float
     """Share of its reward that a right answer in another form gets."""
 
-    def __call__(self, completion: str, expected: str) -> Verdict:
-        return self.many([(completion, expected)])[0]
+    takes_cases = True
 
-    def many(self, pairs: Sequence[tuple[str, str]]) -> list[Verdict]:
-        """One verdict a pair, in their order.
+    def __call__(self, completion: str, expected: str) -> Verdict:
+        return self.many([Case(completion, expected)])[0]
+
+    def many(self, cases: Sequence[Case]) -> list[Verdict]:
+        """One verdict a case, in their order.
 
         With gating, form_pays 0.1 and lenient_pays 0: form and answer 1.0, form alone 0.1, anything
         else 0. A right answer in another form is `lenient`, never `correct`.
         """
-        strict = self.strict(pairs)
-        well_formed = formed(self.form, pairs, strict)
-        lenient = self._lenient(pairs, strict, well_formed)
+        strict = self.strict(cases)
+        well_formed = formed(self.form, cases, strict)
+        lenient = self._lenient(cases, strict, well_formed)
         paid = (self._paid(*judged) for judged in zip(strict, well_formed, lenient, strict=True))
         return [replace(v, verified=s.reward) for v, s in zip(paid, strict, strict=True)]
 
     def _lenient(
         self,
-        pairs: Sequence[tuple[str, str]],
+        cases: Sequence[Case],
         strict: Sequence[Verdict],
         well_formed: Sequence[bool],
     ) -> list[Verdict | None]:
         """Asked only where it could pay more."""
-        found: list[Verdict | None] = [None] * len(pairs)
+        found: list[Verdict | None] = [None] * len(cases)
         if self.lenient is None or not self.lenient_pays:
             return found
         open_ = [
@@ -70,7 +71,7 @@ class FormatReward:
             for i, (verdict, has_form) in enumerate(zip(strict, well_formed, strict=True))
             if verdict.judged and not (has_form and verdict.reason is Reason.CORRECT)
         ]
-        for i, verdict in zip(open_, self.lenient([pairs[i] for i in open_]), strict=True):
+        for i, verdict in zip(open_, self.lenient([cases[i] for i in open_]), strict=True):
             found[i] = verdict
         return found
 
@@ -79,9 +80,9 @@ class FormatReward:
         if lenient is None:
             return paid
         generous = lenient.reward * self.lenient_pays
-        if generous <= paid.reward:
+        if not lenient.judged or generous <= paid.reward:
             return paid
-        return Verdict(generous, lenient.answer, Reason.LENIENT)
+        return replace(strict, reward=generous, answer=lenient.answer, reason=Reason.LENIENT)
 
     def _strictly(self, strict: Verdict, well_formed: bool) -> Verdict:
         if not strict.judged:
@@ -92,9 +93,8 @@ class FormatReward:
             return replace(strict, reward=max(strict.reward, self.form_pays))
         extra = self.form_pays if well_formed else 0.0
         right = strict.reason is Reason.CORRECT and not well_formed
-        return Verdict(
-            strict.reward + extra, strict.answer, Reason.LENIENT if right else strict.reason
-        )
+        reason = Reason.LENIENT if right else strict.reason
+        return replace(strict, reward=strict.reward + extra, reason=reason)
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import enum
 import math
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 
@@ -42,6 +43,12 @@ class Verdict:
     reason: Reason
     verified: float | None = None
     """What the run's verifier alone gives, where training pays by another rule; None elsewhere."""
+    parts: Mapping[str, float | None] = field(default_factory=dict)
+    """What each of several rewards gave, or one function; None where it did not judge."""
+    extra: Mapping[str, Any] = field(default_factory=dict)
+    """Columns that a reward function logged about this completion."""
+    logged: Mapping[str, float] = field(default_factory=dict)
+    """Numbers that it logged about the call that this completion was judged in."""
 
     @property
     def judged(self) -> bool:
@@ -132,3 +139,18 @@ def _sound(verdict: Verdict) -> Verdict:
     if verdict.judged or not verdict.reward:
         return verdict
     return replace(verdict, reward=0.0)
+
+
+def told(verdicts: Sequence[Verdict]) -> dict[str, float]:
+    """Series of what several rewards, or reward functions, gave: the mean of each, where it judged
+    (`rewards/NAME`), and of what it logged (`logged/NAME`).
+    """
+    given: dict[str, list[float]] = {}
+    for verdict in verdicts:
+        for name, reward in verdict.parts.items():
+            if reward is not None:
+                given.setdefault(f"rewards/{name}", []).append(reward)
+        for name, value in verdict.logged.items():
+            given.setdefault(f"logged/{name}", []).append(value)
+    means = {name: math.fsum(values) / len(values) for name, values in given.items()}
+    return {name: mean for name, mean in means.items() if math.isfinite(mean)}

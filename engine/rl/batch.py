@@ -9,13 +9,16 @@ from __future__ import annotations
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Any
 
 from engine.contract.kinds.rl_run import RLRunConfig
 from engine.data.curriculum import Curriculum
 from engine.data.refill import more_prompts
 from engine.data.rows import Question
+from engine.evaluate.gate import case_of
 from engine.rewards.adapter import RewardAdapter, Verdict
+from engine.rewards.judgement import told
 from engine.rewards.soundness import Soundness
 from engine.rl.advantages import USED, has_signal, step_advantages, tied
 from engine.rl.buffer import FATES, Entry, JudgedGroup, RolloutBuffer
@@ -189,17 +192,19 @@ class BatchSource:
         return self._journal.recall(step, tasks, self._config.group_k, version)
 
     def _judge(self, step: int, tasks: Sequence[Question], groups: Groups) -> list[list[Verdict]]:
+        """Group by group, or all completions in one call where the reward wants it so."""
         reward = self._reward.at(step)
-        verdicts = []
-        for task, group in zip(tasks, groups, strict=True):
+        asked = [[(t, r) for r in group] for t, group in zip(tasks, groups, strict=True)]
+        calls = [[pair for pairs in asked for pair in pairs]] if reward.batched else asked
+        found: list[Verdict] = []
+        for pairs in calls:
             check_abort()
-            verdicts.append(
-                reward.judge_all(
-                    [(rollout.text, task.answer) for rollout in group],
-                    [rollout.truncated for rollout in group],
-                )
+            found += reward.judge_all(
+                [case_of(task, rollout, step - 1) for task, rollout in pairs],
+                [rollout.truncated for _, rollout in pairs],
             )
-        return verdicts
+        verdicts = iter(found)
+        return [list(islice(verdicts, len(group))) for group in groups]
 
     def _judged(
         self, step: int, version: int, tasks: Sequence[Question], found: Recalled
@@ -243,6 +248,7 @@ def batch_metrics(batch: Batch) -> dict[str, float]:
     return {
         **means,
         **{f"pool/{name}": share for name, share in Soundness.of(verdicts).shares().items()},
+        **told(verdicts),
         "rollout/zero_variance": statistics.fmean(
             float(tied(group.rewards)) for group in batch.measured
         ),

@@ -72,6 +72,10 @@ class Journal:
                 path.unlink()
 
 
+_LOGGED = ("parts", "extra", "logged")
+"""What of a verdict only some rewards have."""
+
+
 def record(rollout: Rollout, verdict: Verdict) -> dict[str, Any]:
     """One completion as a JSON object."""
     return {
@@ -90,6 +94,7 @@ def record(rollout: Rollout, verdict: Verdict) -> dict[str, Any]:
         "logprobs": rollout.logprobs,
         "draw_shift": rollout.draw_shift,
         "begun": rollout.begun,
+        **{name: value for name in _LOGGED if (value := getattr(verdict, name))},
     }
 
 
@@ -108,7 +113,8 @@ def _judged(row: Mapping[str, Any]) -> tuple[Rollout, Verdict]:
         begun=row.get("begun", ""),  # rows of older versions say nothing of it
     )
     verified = row.get("verified")
-    return rollout, Verdict(row["reward"], row["answer"], Reason(row["reason"]), verified)
+    logged = {name: row[name] for name in _LOGGED if name in row}
+    return rollout, Verdict(row["reward"], row["answer"], Reason(row["reason"]), verified, **logged)
 
 
 def read_rows(path: Path) -> list[dict[str, Any]] | None:

@@ -6,11 +6,22 @@ user's module is one more part here, and its settings one more line of the kind'
 
 from __future__ import annotations
 
-from engine.contract.errors import RLLoopError
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from itertools import islice
+
+from engine.contract.errors import ConfigProblem
 from engine.contract.kinds.rl_run import RLRunConfig
 from engine.contract.look import Looked
-from engine.rewards.adapter import load_verifier
+from engine.data.rows import Question, load
+from engine.rewards.case import Case
+from engine.rewards.functions import FunctionError, Functions, Said, columns_of
 from engine.rewards.imported import files_of
+
+_ROWS = 1_000
+"""Rows of which the columns are known."""
+_TRIAL_S = 20.0
+"""Of a call on one row."""
 
 
 def look(config: RLRunConfig) -> Looked:
@@ -19,11 +30,68 @@ def look(config: RLRunConfig) -> Looked:
 
 
 def _rewards(config: RLRunConfig) -> Looked:
-    if ":" not in config.verifier:
-        return Looked()
-    module = config.verifier.partition(":")[0]
+    """Each function imported, held against the columns of the rows, and tried on the first row."""
+    found = Looked()
+    if not config.reward_functions:
+        return found
+    few = config.data.model_copy(update={"limit": min(config.data.limit or _ROWS, _ROWS)})
+    rows = load(few).questions
+    for path in config.reward_functions:
+        found += Looked(files=tuple(files_of(path.partition(":")[0])))
+        limit = min(_TRIAL_S, config.reward_timeout_s)
+        functions = Functions([path], timeout_s=limit, max_steps=config.max_steps, own_group=False)
+        with closing(functions):
+            found += _tried(config, path, functions, rows)
+    return found
+
+
+def _tried(
+    config: RLRunConfig, path: str, functions: Functions, rows: Sequence[Question]
+) -> Looked:
+    field = "rewards" if config.rewards else "verifier"
     try:
-        load_verifier(config.verifier)
-    except RLLoopError as error:
-        return Looked(error.problems, files=files_of(module))
-    return Looked(files=files_of(module))
+        wrong = functions.signature_problem(path, list(columns_of(case_of(rows[0], ""))))
+        if wrong is not None:
+            remedy = "name columns that the rows have, or take **columns"
+            return Looked([ConfigProblem(field, path, wrong, remedy)])
+        problems = list(_wrong(field, path, functions, rows[0]))
+    except FunctionError as error:
+        if error.outside:
+            return Looked.unknown(str(error))
+        return Looked([ConfigProblem(field, path, str(error), "correct the module")])
+    refused = [problem for problem, refuses in problems if refuses]
+    return Looked(refused, [problem for problem, refuses in problems if not refuses])
+
+
+def _wrong(
+    field: str, path: str, functions: Functions, row: Question
+) -> Iterator[tuple[ConfigProblem, bool]]:
+    """What it says to the row's own answer and to an empty completion, where that is no reward; and
+    whether it refuses the job.
+
+    What breaks on an empty completion breaks on few; a judge that does not answer now may at night.
+    """
+    trials = (("its own answer", row.solution or row.answer), ("an empty completion", ""))
+    for i, (what, completion) in enumerate(trials):
+        [said] = functions.ask([case_of(row, completion)])[path]
+        why = _failure(said)
+        if why is None:
+            continue
+        refuses = i == 0 and not said.outside and not (said.error or {}).get("late")
+        problem = f"on the first row ({row.id!r}) with {what}: {why}"
+        remedy = "correct the function" if refuses else "such a completion is counted as a crash"
+        yield ConfigProblem(field, path, problem, remedy), refuses
+
+
+def _failure(said: Said) -> str | None:
+    if said.error is not None:
+        return str(said.error["crash"])
+    verdict = said.verdict(0.5)
+    return None if verdict.judged or verdict.counted is False else str(verdict.answer)
+
+
+def case_of(row: Question, completion: str) -> Case:
+    """A completion of a row that no model wrote: its ids are its bytes, with an end token."""
+    prompt = row.prompt if row.messages is None else row.messages
+    ids = (*islice(completion.encode(), 4096), 0)
+    return Case(completion, row.answer, prompt, ids, row.columns)

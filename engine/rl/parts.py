@@ -19,7 +19,7 @@ from engine.evaluate.gate import Gate
 from engine.models import lora, precision
 from engine.models.chat import ChatTemplate, Clock, local_now
 from engine.models.policy import Policy, Snapshot, build
-from engine.rewards.adapter import RewardAdapter, scheduled_reward
+from engine.rewards.adapter import RewardAdapter, load_rewards, scheduled_reward
 from engine.rl.trainer import Trainer
 from engine.run.session import Attempt
 from engine.sampling.base import OwnWeights, Sampler
@@ -206,10 +206,14 @@ def build_sampler(
 
 
 def build_reward(config: RLRunConfig) -> RewardAdapter:
-    """The config's verifier with its threshold, and what training makes of it step by step."""
-    return scheduled_reward(
-        config.verifier, config.success_threshold, config.format, config.max_steps
+    """The config's rewards with its threshold, and what training makes of them step by step."""
+    strict = load_rewards(
+        config.reward_parts,
+        config.success_threshold,
+        timeout_s=config.reward_timeout_s,
+        max_steps=config.max_steps,
     )
+    return scheduled_reward(strict, config.success_threshold, config.format, config.max_steps)
 
 
 def build_gate(

@@ -23,7 +23,7 @@ from engine.contract.kinds.rl_run import RLRunConfig, WarmupConfig
 from engine.contract.rl.format import FormatConfig, FormatPretrainConfig
 from engine.data.rows import Question
 from engine.data.split import Split
-from engine.evaluate.gate import Gate
+from engine.evaluate.gate import Gate, case_of
 from engine.models.policy import Policy
 from engine.rl.loss_terms import masked_mean
 from engine.rl.parts import Prompts
@@ -73,6 +73,7 @@ _RECIPE: Any = {
             "seed",
             "warmup",
             "verifier",
+            "rewards",
             "success_threshold",
             "max_new_tokens",
             "heldout_temp",
@@ -208,7 +209,7 @@ def prepare(
 
 def _well_formed(gate: Gate, asked: Sequence[Question]) -> float:
     """Share of the policy's completions that have the form asked for, right or wrong."""
-    said = [(item.rollout.text, item.question.answer) for item in gate(0, asked).items]
+    said = [case_of(item.question, item.rollout, 0) for item in gate(0, asked).items]
     return statistics.fmean(map(float, gate.reward.well_formed(said)))
 
 

@@ -137,7 +137,18 @@ class PromptBuilder:
         return opened.group() + prefix if opened else prefix
 
     def _written(self, question: Question, hide: Hide) -> str:
-        return self.config.question_format.replace(PLACEHOLDER, hide(question.prompt))
+        asked = question.messages[-1]["content"] if question.messages else question.prompt
+        return self.config.question_format.replace(PLACEHOLDER, hide(asked))
+
+    def _before(self, question: Question, hide: Hide) -> Sequence[Message]:
+        """The turns in front of the question: the row's own; its system turn counts, else ours."""
+        turns = [
+            {"role": turn["role"], "content": hide(turn["content"])}
+            for turn in (question.messages or [])[:-1]
+        ]
+        if self.config.system_prompt and not (turns and turns[0]["role"] == "system"):
+            turns.insert(0, {"role": "system", "content": hide(self.config.system_prompt)})
+        return turns
 
     def _shown(self, question: Question, hide: Hide) -> Sequence[tuple[str, str]]:
         """The worked examples, each answer with the prefix that answers begin with."""
@@ -148,17 +159,27 @@ class PromptBuilder:
         ]
 
     def _plain(self, question: Question, hide: Hide) -> str:
-        parts = [hide(self.config.system_prompt)] if self.config.system_prompt else []
+        before = self._before(question, hide)
+        if any(turn["role"] != "system" for turn in before):
+            raise RLLoopError.of(
+                "prompting.skip_chat_template",
+                True,
+                "cannot write a conversation of several turns, and a row's prompt is one",
+                "set it to false: the chat template writes the turns",
+            )
+        parts = [turn["content"] for turn in before]
         parts += [_joined(example, answer) for example, answer in self._shown(question, hide)]
         parts.append(self._written(question, hide))
         return "\n\n".join(parts) + self.config.assistant_prefix
 
     def _messages(self, question: Question, hide: Hide) -> Sequence[Message]:
-        turns = [("system", hide(self.config.system_prompt))] if self.config.system_prompt else []
+        before = self._before(question, hide)
+        messages = [turn for turn in before if turn["role"] == "system"]
         for example, answer in self._shown(question, hide):
-            turns += [("user", example), ("assistant", answer)]
-        turns.append(("user", self._written(question, hide)))
-        return [{"role": role, "content": content} for role, content in turns]
+            messages.append({"role": "user", "content": example})
+            messages.append({"role": "assistant", "content": answer})
+        messages += [turn for turn in before if turn["role"] != "system"]
+        return [*messages, {"role": "user", "content": self._written(question, hide)}]
 
     def _templated(self, question: Question, hide: Hide) -> str:
         assert self.chat is not None

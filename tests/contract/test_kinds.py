@@ -106,13 +106,13 @@ def test_a_folder_that_is_no_model_is_refused(tmp_path: Path) -> None:
         ('{"prompt": "", "answer": "b"}', "line 2: has no text under 'prompt': it is empty"),
         (
             '{"prompt": ["a"], "answer": "b"}',
-            "has a list under 'prompt' that is not one user's turn",
+            "has a list under 'prompt' that is no conversation which ends with the user's turn",
         ),
         ('{"prompt": "a", "answer": ["b"]}', "has no text under 'answer': it is a list"),
         ('{"prompt": "a", "answer": {"b": "\\ud83d"}}', r"its answer holds '\ud83d'"),
         (
-            '{"prompt": [{"role": "system", "content": "s"}, {"role": "user", "content": "u"}]}',
-            "a system turn is prompting.system_prompt",
+            '{"prompt": [{"role": "user", "content": "u"}, {"role": "assistant", "content": "a"}]}',
+            "the roles are system, user and assistant",
         ),
         ('{"prompt": {}, "answer": "b"}', "under 'prompt': it is an object"),
         ('{"prompt": "a", "answer": null}', "under 'answer': it is null"),
@@ -138,9 +138,9 @@ def test_a_corpus_that_an_editor_on_windows_saved_is_read(tmp_path: Path) -> Non
     rows = ['{"prompt": "a", "answer": 3}', "", '{"prompt": "é", "answer": "b"}', ""]
     path.write_bytes("\r\n".join(rows).encode("utf-8-sig"))
 
-    assert read_rows(path, DataConfig()) == [
-        {"id": "1", "prompt": "a", "answer": "3"},
-        {"id": "3", "prompt": "é", "answer": "b"},
+    assert [(row["id"], row["prompt"], row["answer"]) for row in read_rows(path, DataConfig())] == [
+        ("1", "a", "3"),
+        ("3", "é", "b"),
     ]
 
 
@@ -217,7 +217,10 @@ def test_a_question_may_stand_in_a_chat_of_its_own(tmp_path: Path) -> None:
     path = tmp_path / "rows.jsonl"
     path.write_text('{"prompt": [{"role": "user", "content": "1+1?"}], "answer": 2}')
 
-    assert read_rows(path, DataConfig()) == [{"id": "1", "prompt": "1+1?", "answer": "2"}]
+    [row] = read_rows(path, DataConfig())
+
+    assert (row["id"], row["prompt"], row["answer"]) == ("1", "1+1?", "2")
+    assert row["messages"] == row["columns"]["prompt"]
 
 
 @pytest.mark.requirement("RL-05")

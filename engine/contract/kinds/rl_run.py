@@ -126,6 +126,32 @@ class WarmupConfig(Section):
     """Steps between two looks at the `select` rows."""
 
 
+class RewardPart(Section):
+    """One of several rewards."""
+
+    verifier: str | None = None
+    """A verifier by name."""
+    function: str | None = None
+    """Instead of it a reward function, `module:function`, of a module that the operator allows."""
+    weight: float = Field(1.0, allow_inf_nan=False)
+    """What it is multiplied by in the sum; negative for a penalty."""
+
+    @property
+    def name(self) -> str:
+        """Of whichever it is."""
+        return self.verifier or self.function or ""
+
+    @model_validator(mode="after")
+    def _one(self) -> Self:
+        if (self.verifier is None) == (self.function is None):
+            raise ValueError("must name one verifier or one function; write {verifier: math}")
+        if self.function is not None and ":" not in self.function:
+            raise ValueError(f"function {self.function!r} is not module:function; use verifier")
+        if problem := verifier_problem(self.name):
+            raise ValueError(f"{self.name!r} {problem}")
+        return self
+
+
 class RLRunConfig(GRPOConfig):
     """Everything an `rl_run` can be told."""
 
@@ -162,8 +188,14 @@ class RLRunConfig(GRPOConfig):
     format: FormatConfig = FormatConfig()
     """How the form of an answer is taught; all of it off by default."""
     verifier: str = "exact"
-    """Who pays the reward; docs/verifiers.md says what each one's rows hold as `answer`."""
-    success_threshold: float = Field(0.5, gt=0, le=1)
+    """Who pays the reward; docs/verifiers.md says what each one's rows hold as `answer`. A reward
+    function is `module:function`. Short for `rewards` with this one alone."""
+    rewards: list[RewardPart] = Field([])
+    """Several of them: `[{verifier: math}, {function: "my_rewards:brevity", weight: 0.1}]`. The
+    reward is the weighted sum of what judges the completion."""
+    reward_timeout_s: float = Field(60.0, gt=0, le=86_400)
+    """Seconds that one call of a reward function may take, all completions of a step together."""
+    success_threshold: float = Field(0.5, allow_inf_nan=False)
     """A reward at or above this counts as solved in the scores."""
     max_new_tokens: int = Field(16, ge=1, le=131_072)
     """Longest completion, in tokens."""
@@ -234,8 +266,28 @@ class RLRunConfig(GRPOConfig):
             raise ValueError(problem)
         return name
 
+    @model_validator(mode="before")
+    @classmethod
+    def _first_reward(cls, data: Any) -> Any:
+        """With `rewards`, `verifier` is the first of them: pages and comparisons read it."""
+        if not isinstance(data, dict) or data.get("verifier") is not None:
+            return data
+        match data.get("rewards"):
+            case [dict() as first, *_]:
+                name = first.get("verifier") or first.get("function")
+                return data | {"verifier": name} if isinstance(name, str) else data
+        return data
+
     @model_validator(mode="after")
     def _fits(self) -> Self:
+        if self.rewards and self.verifier != self.rewards[0].name:
+            raise ValueError(
+                f"verifier: {self.verifier} and rewards say two things; remove verifier, which is "
+                "short for rewards with one entry"
+            )
+        names = [part.name for part in self.rewards]
+        if len(set(names)) < len(names):
+            raise ValueError("rewards names one of them twice; add their weights up")
         foreign = self.data.source in EMBEDDED_TASKS or not self.data.source.startswith("embedded:")
         if self.base in EMBEDDED_BASES and self.data.source != "embedded:addition" and foreign:
             raise ValueError(
@@ -245,6 +297,16 @@ class RLRunConfig(GRPOConfig):
         if self.adapter_init and self.tuning == "full":
             raise ValueError("adapter_init needs LoRA; set tuning to lora, or remove adapter_init")
         return self
+
+    @property
+    def reward_parts(self) -> Sequence[tuple[str, float]]:
+        """Every verifier and function with its weight."""
+        return [(part.name, part.weight) for part in self.rewards] or [(self.verifier, 1.0)]
+
+    @property
+    def reward_functions(self) -> Sequence[str]:
+        """Those that are `module:function`."""
+        return [name for name, _ in self.reward_parts if ":" in name]
 
     @property
     def split_seed(self) -> int:
@@ -333,9 +395,10 @@ def _check(config: RLRunConfig) -> Sequence[ConfigProblem]:
 
 def _asks(config: RLRunConfig) -> Mapping[str, Any]:
     """What `engine.rl.look` looks at, and nothing where it would find nothing to do."""
-    if ":" not in config.verifier:
+    if not config.reward_functions:
         return {}
-    return config.model_dump(mode="json", include={"verifier", "data"})
+    asked = {"verifier", "rewards", "data", "reward_timeout_s", "success_threshold"}
+    return config.model_dump(mode="json", include=asked)
 
 
 def _cautions(config: RLRunConfig) -> Sequence[ConfigProblem]:
@@ -486,7 +549,7 @@ def _check_corpus(config: RLRunConfig) -> Sequence[ConfigProblem]:
     unfit = [
         found.as_problem("verifier", config.data.answer_field)
         for found in corpus.unfit
-        if found.verifier == config.verifier and found.refuses
+        if found.verifier in _paying(config) and found.refuses
     ]
     return unfit or corpus_problems(corpus.rows, config)
 
@@ -501,18 +564,23 @@ def _unfit_cautions(config: RLRunConfig) -> Sequence[ConfigProblem]:
         return []
     return [
         one.as_problem(
-            "verifier" if one.verifier == config.verifier else "format.lenient",
+            "verifier" if one.verifier in _paying(config) else "format.lenient",
             config.data.answer_field,
         )
         for one in found
-        if one.verifier != config.verifier or not one.refuses
+        if one.verifier not in _paying(config) or not one.refuses
     ]
+
+
+def _paying(config: RLRunConfig) -> Collection[str]:
+    """The verifiers whose rewards are learnt from."""
+    return [name for name, _ in config.reward_parts]
 
 
 def _corpus(config: RLRunConfig) -> Corpus:
     """The rows that the run has. Raises RLLoopError where they cannot be read."""
     data = config.data
-    asked = tuple(dict.fromkeys(filter(None, (config.verifier, config.format.lenient))))
+    asked = tuple(dict.fromkeys(filter(None, (*_paying(config), config.format.lenient))))
     if not data.source.startswith("embedded:"):
         return survey(Path(data.source), data, asked)
     if data.source not in EMBEDDED_TASKS:

@@ -136,7 +136,7 @@ def format_problems(
 ) -> Sequence[ConfigProblem]:
     """What does not fit the rest of the run: form that counts as success, or that never fades."""
     found: list[ConfigProblem] = []
-    if config.reward >= success_threshold:
+    if config.reward and config.reward >= success_threshold:
         problem = f"would count as solved at success_threshold={success_threshold}"
         found.append(ConfigProblem("format.reward", config.reward, problem, "pay less, e.g. 0.1"))
     for name in ("reward", "lenient", "shots"):

@@ -35,7 +35,7 @@ class DataConfig(Section):
     source: str = "embedded:addition"
     """`embedded:addition`, `embedded:word_problems`, or a JSONL file with one question a line."""
     prompt_field: str = "prompt"
-    """Key of the question in a JSONL row: a text, or a chat of one user's turn."""
+    """Key of the question in a JSONL row: a text, or a chat that ends with the user's turn."""
     answer_field: str = "answer"
     """Key of the expected answer in a JSONL row: a text, a number, or the object that the
     verifier reads (docs/verifiers.md), taken as its JSON text."""
@@ -97,8 +97,12 @@ _MARKS = " .?!。"
 """Of the end of a sentence; full-width ones are these after NFKC."""
 
 
-def read_rows(path: Path, data: DataConfig) -> list[dict[str, str]]:
-    """A JSONL file as [{id, prompt, answer}]. Raises RLLoopError with the line that is wrong."""
+def read_rows(path: Path, data: DataConfig) -> list[dict[str, Any]]:
+    """A JSONL file as [{id, prompt, answer, messages, columns}], and `solution` where there is one.
+
+    `messages` is the prompt where it is a conversation, `columns` the whole row. Raises RLLoopError
+    with the line that is wrong.
+    """
     rows = list(_rows(path, data))
     named = {row["id"] for row in rows if not isinstance(row["id"], _Line)}
     for row in rows if named else ():
@@ -115,7 +119,7 @@ class _Line(str):
     __slots__ = ()
 
 
-def _rows(path: Path, data: DataConfig) -> Iterator[dict[str, str]]:
+def _rows(path: Path, data: DataConfig) -> Iterator[dict[str, Any]]:
     seen: dict[str, int] = {}
     number = 0
     try:
@@ -141,7 +145,7 @@ class _BadRowError(Exception):
         self.problem, self.remedy = problem, remedy
 
 
-def _row(line: str, number: int, data: DataConfig) -> dict[str, str]:
+def _row(line: str, number: int, data: DataConfig) -> dict[str, Any]:
     try:
         value = parse_json(line, real=_Written)
     except UnreadableError as error:
@@ -158,7 +162,24 @@ def _row(line: str, number: int, data: DataConfig) -> dict[str, str]:
         row["solution"] = solution
     for name, text in row.items():
         _check_unicode(name, text)
-    return row
+    asked = value[data.prompt_field]
+    return {
+        **row,
+        "messages": asked if isinstance(asked, list) else None,
+        "columns": _numbers(value),
+    }
+
+
+def _numbers(value: Any) -> Any:
+    """Plain numbers, as whoever reads the file with another tool gets them."""
+    match value:
+        case float():
+            return float(value)
+        case dict():
+            return {key: _numbers(inner) for key, inner in value.items()}
+        case list():
+            return [_numbers(inner) for inner in value]
+    return value
 
 
 def _id(row: Mapping[str, Any], key: str, number: int) -> str:
@@ -188,14 +209,22 @@ class _Written(float):
 
 def _question(row: Mapping[str, Any], key: str) -> str:
     match row.get(key):
-        case [{"role": "user", "content": str(text)}] if text:
-            return text  # as data sets for TRL and verl have it
+        case [*turns] if all(map(_is_turn, turns)) and turns and turns[-1]["role"] == "user":
+            return "\n\n".join(turn["content"] for turn in turns)  # as TRL and verl have it
         case list():
             raise _BadRowError(
-                f"has a list under {key!r} that is not one user's turn",
-                "write one text, or one turn; a system turn is prompting.system_prompt",
+                f"has a list under {key!r} that is no conversation which ends with the user's turn",
+                'write one text, or turns like {"role": "user", "content": "…"}; the roles are '
+                "system, user and assistant, and each content is a text",
             )
     return _text(row, key, "data.prompt_field")
+
+
+def _is_turn(turn: Any) -> bool:
+    match turn:
+        case {"role": "system" | "user" | "assistant", "content": str(text)}:
+            return bool(text.strip())
+    return False
 
 
 def _answer(row: Mapping[str, Any], key: str) -> str:

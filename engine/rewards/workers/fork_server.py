@@ -41,7 +41,7 @@ class Limits:
 
 def main(argv: list[str]) -> None:
     """Serve until the engine is gone."""
-    _die_with_parent()
+    die_with_parent()
     # A worker that is killed mid-write or an engine that is gone must not end us by SIGPIPE/INT.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     logging.getLogger("math_verify").setLevel(logging.ERROR)
@@ -87,7 +87,7 @@ def _fork(control: socket.socket, limits: Limits) -> int:
         return pid
     try:
         control.close()
-        _die_with_parent()
+        die_with_parent()
         _bound(limits)
         _judge_forever(socket.socket(fileno=fds[0]))
     finally:
@@ -102,7 +102,8 @@ def _end(workers: set[int], pid: int) -> None:
         os.waitpid(pid, 0)
 
 
-def _die_with_parent() -> None:
+def die_with_parent() -> None:
+    """The kernel kills this process when the thread that started it ends."""
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL) != 0:
         raise OSError(ctypes.get_errno(), "prctl")

@@ -29,10 +29,10 @@ def send(channel: socket.socket, message: Any) -> None:
         raise ClosedError(str(error)) from None
 
 
-def receive(channel: socket.socket) -> Any:
+def receive(channel: socket.socket, longest: int = LONGEST) -> Any:
     """The next message. Raises ClosedError at the end of the stream."""
     (length,) = _HEAD.unpack(_exactly(channel, _HEAD.size))
-    if length > LONGEST:
+    if length > longest:
         raise ClosedError(f"a message of {length} bytes")
     return json.loads(_exactly(channel, length))
 

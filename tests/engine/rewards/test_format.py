@@ -7,7 +7,7 @@ from typing import Any, get_args
 import pytest
 
 from engine.contract.rl.format import FormatConfig, Shape
-from engine.rewards.adapter import Reason, RewardAdapter, Verdict, scheduled_reward
+from engine.rewards.adapter import Reason, RewardAdapter, Verdict, load_verifier, scheduled_reward
 from engine.rewards.verifiers.format import SHAPES
 
 RIGHT_FORM, WRONG_FORM = "2 + 3 = 5. The answer is 5.", "The answer is 6."
@@ -17,7 +17,7 @@ MAX_STEPS = 100
 
 
 def reward(**settings: Any) -> RewardAdapter:
-    return scheduled_reward("gsm8k", 0.5, FormatConfig(**settings), MAX_STEPS)
+    return scheduled_reward(load_verifier("gsm8k"), 0.5, FormatConfig(**settings), MAX_STEPS)
 
 
 def paid(adapter: RewardAdapter, step: int | None = None) -> list[float]:
@@ -37,7 +37,7 @@ def test_form_alone_pays_a_tenth_and_form_with_the_answer_everything() -> None:
 def test_added_pays_the_form_on_top() -> None:
     """With a shape of its own: the verifier reads any form, the form is paid besides."""
     adapter = scheduled_reward(
-        "gsm8k_any",
+        load_verifier("gsm8k_any"),
         0.5,
         FormatConfig(composition="added", shape="answer_is", reward=0.25),
         MAX_STEPS,
@@ -134,10 +134,10 @@ def test_a_verifier_that_breaks_costs_its_completion_and_stays_a_crash() -> None
     def broken(_completion: str, _expected: str) -> Any:
         raise RuntimeError("broken")
 
-    adapter = scheduled_reward("gsm8k", 0.5, FormatConfig(reward=0.1), MAX_STEPS)
+    adapter = scheduled_reward(load_verifier("gsm8k"), 0.5, FormatConfig(reward=0.1), MAX_STEPS)
     schedule: Any = adapter.schedule
     object.__setattr__(
-        schedule, "strict", lambda pairs: [RewardAdapter(broken).judge(*p) for p in pairs]
+        schedule, "strict", lambda cases: [RewardAdapter(broken).judge(*c[:2]) for c in cases]
     )
 
     [verdict] = adapter.at(1).judge_all([(RIGHT_FORM, "5")])

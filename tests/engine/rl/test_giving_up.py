@@ -330,12 +330,11 @@ def _with_heldout_answers_turned(attempt: Attempt) -> dict[str, Any]:
 
     kept = gate.Gate._score
 
-    def turned(self: Any, tasks: Any, rollouts: Any) -> Any:
+    def turned(self: Any, *asked: Any) -> Any:
         from dataclasses import replace  # noqa: PLC0415
 
         return [
-            replace(scored, success=scored.rollout.text != "7")
-            for scored in kept(self, tasks, rollouts)
+            replace(scored, success=scored.rollout.text != "7") for scored in kept(self, *asked)
         ]
 
     with pytest.MonkeyPatch.context() as patch:

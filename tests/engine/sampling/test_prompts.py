@@ -326,3 +326,54 @@ def test_lengths_are_exact_where_they_matter(chat: Policy) -> None:
     assert prompts.lengths(questions, 0) == exact
     assert prompts.lengths(questions, 100) == [len(ASKED.prompt) + 8, *exact[1:]]
     assert exact[0] <= len(ASKED.prompt)
+
+
+SYSTEM = {"role": "system", "content": "Add."}
+TALK = Question(
+    "t",
+    "Add.\n\n2+3?",
+    "5",
+    messages=[SYSTEM, {"role": "user", "content": "2+3?"}],
+)
+
+
+@pytest.mark.requirement("RL-17")
+def test_a_conversation_of_the_row_goes_through_the_template_as_it_stands(chat: Policy) -> None:
+    """Its system turn counts; one without gets the config's."""
+    prompts = builder(chat, skip_chat_template=False, system_prompt="Be brief.")
+    bare = replace(TALK, messages=TALK.messages[1:] if TALK.messages else None)
+
+    def templated(*messages: dict[str, str]) -> str:
+        return str(
+            chat.tokenizer.apply_chat_template(
+                list(messages), tokenize=False, add_generation_prompt=True
+            )
+        )
+
+    asked = {"role": "user", "content": "2+3?"}
+    assert prompts.text(TALK) == templated(SYSTEM, asked)
+    assert prompts.text(bare) == templated({"role": "system", "content": "Be brief."}, asked)
+
+
+def test_turns_before_the_question_are_kept_and_examples_come_first(chat: Policy) -> None:
+    """After the system turn, as examples do; the question is the last turn alone."""
+    turns = [{"role": "user", "content": "1+1?"}, {"role": "assistant", "content": "2"}]
+    talk = replace(TALK, messages=[SYSTEM, *turns, {"role": "user", "content": "2+3?"}])
+    prompts = builder(chat, OTHERS[0], skip_chat_template=False, question_format="Q: {prompt}")
+
+    said = prompts.text(talk)
+
+    places = [said.index(part) for part in ("Add.", "What is 1 + 1?", "1+1?", "Q: 2+3?")]
+    assert places == sorted(places)
+    assert "Q: 1+1?" not in said
+
+
+def test_without_a_template_a_system_turn_stands_before_the_question(chat: Policy) -> None:
+    """And a conversation of several turns is refused by the setting that would take it."""
+    prompts = builder(chat)
+    turns = [{"role": "user", "content": "1+1?"}, {"role": "assistant", "content": "2"}]
+    talk = replace(TALK, messages=[*turns, {"role": "user", "content": "2+3?"}])
+
+    assert prompts.text(TALK) == "Add.\n\n2+3?"
+    with pytest.raises(RLLoopError, match="skip_chat_template"):
+        prompts.text(talk)

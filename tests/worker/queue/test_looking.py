@@ -145,9 +145,9 @@ def _zombie(pid: int) -> bool:
 @pytest.mark.parametrize(
     ("source", "said"),
     [
-        ("import os\nos._exit(3)\n", "ended without an answer"),
-        ("import os\nos.kill(os.getpid(), 11)\n", "ended without an answer"),
-        ("x = bytearray(20 << 30)\n", "needs more than 8 GB"),
+        ("import os\nos._exit(3)\n", "ended inside the import"),
+        ("import os\nos.kill(os.getppid(), 11)\n", "ended without an answer"),
+        ("x = bytearray(20 << 30)\n", "MemoryError"),
     ],
 )
 def test_a_child_that_dies_leaves_a_caution(
@@ -159,7 +159,8 @@ def test_a_child_that_dies_leaves_a_caution(
 
     found = look(kind, kind.config.model_validate(_config()))
 
-    assert said in (found.cautions or found.problems)[0].problem
+    assert not found.problems
+    assert said in found.cautions[0].problem
 
 
 def test_what_the_module_prints_is_no_part_of_the_answer(module: Callable[[str], Path]) -> None:

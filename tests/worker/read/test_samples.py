@@ -125,6 +125,30 @@ def test_pages_walk_through_every_row_once(run: RunDir) -> None:
     assert page.matched == page.total == 7
 
 
+def test_a_completion_that_was_not_judged_ranks_nothing(run: RunDir) -> None:
+    """Of the other two one is left, and one alone ties."""
+    rows = [
+        row("a", 0, "1", 1.0),
+        row("a", 1, "2", 0.0, reason="crash"),
+        row("a", 2, "3", 0.0, reason="unjudged"),
+    ]
+    write(run, "train-000001", rows)
+
+    assert found(run).samples[0].tied
+
+
+@pytest.mark.requirement("RL-17")
+def test_what_reward_functions_gave_and_logged_stands_beside_the_reward(run: RunDir) -> None:
+    """A column that a function logs is one of the samples."""
+    parts = {"accuracy": 1.0, "judge": None}
+    write(run, "train-000001", [row("a") | {"parts": parts, "extra": {"gold": "7", "n": 2}}])
+
+    [sample] = found(run).samples
+
+    assert sample.extra == {"gold": "7", "n": 2}
+    assert sample.detail == "accuracy 1, judge not judged; gold: 7; n: 2"
+
+
 @pytest.mark.requirement("UI-08")
 def test_a_torn_last_line_waits_until_it_is_whole(run: RunDir) -> None:
     """What was read stays read; the rest comes with the next look."""

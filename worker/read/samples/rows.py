@@ -115,6 +115,9 @@ class Sample(BaseModel):
     reward: float | None
     reason: str
     detail: str | None
+    """In words: what was matched, or what each of several rewards gave and logged."""
+    extra: dict[str, Any]
+    """Columns that reward functions logged about it."""
     advantage: float | None
     truncated: bool
     unparsed: bool
@@ -179,7 +182,8 @@ def read_sample(row: Mapping[str, Any], *, split: str, step: int, place: int) ->
         answer=_text(row.get("answer")),
         reward=outcome.reward,
         reason=outcome.reason,
-        detail=None if outcome.hits is None else _counted(outcome.hits, row.get("dropped")),
+        detail=_given(row) if outcome.hits is None else _counted(outcome.hits, row.get("dropped")),
+        extra=dict(extra) if isinstance(extra := row.get("extra"), Mapping) else {},
         advantage=real(row.get("advantage")),
         truncated=outcome.truncated,
         unparsed=outcome.unparsed,
@@ -196,6 +200,25 @@ def _hits_of(row: Mapping[str, Any]) -> tuple[int, int, int] | None:
     if hits is None or alone is None or missed is None:
         return None
     return hits, hits + alone, hits + missed
+
+
+def _given(row: Mapping[str, Any]) -> str | None:
+    """`accuracy 1, judge not judged; gold: 7`."""
+    parts, extra = row.get("parts"), row.get("extra")
+    given = [
+        f"{name} {'not judged' if reward is None else f'{reward:g}'}"
+        for name, reward in (parts.items() if isinstance(parts, Mapping) else ())
+        if reward is None or real(reward) is not None
+    ]
+    logged = [
+        f"{name}: {str(value)[:_SHOWN]}"
+        for name, value in (extra.items() if isinstance(extra, Mapping) else ())
+    ]
+    return "; ".join(filter(None, [", ".join(given), *logged])) or None
+
+
+_SHOWN = 80
+"""Characters of a logged value in a line."""
 
 
 def _counted(hits: tuple[int, int, int], dropped: Any) -> str:
