@@ -46,7 +46,7 @@ RECIPE = RLRunConfig(
     lr=1e-3,
     kl_coef=0.0,
     max_steps=20,
-    heldout_every=20,
+    heldout_every=10,
     force_headroom=True,
     threads=1,
 )

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
+from engine.contract.errors import RLLoopError
 from engine.contract.sources.questions import DataConfig, asked, read_rows
 from engine.data import addition, word_problems
 
@@ -30,6 +32,72 @@ class Question:
     Names the random numbers of its completions, and tells what fades with the steps how far
     the run is.
     """
+
+
+@dataclass(frozen=True)
+class BenchRow(Question):
+    """A row of a caller's own bench: a question for the loop, and what it was for the caller's
+    seams, which read it by its own names (`task["text"]`, `task.text`).
+    """
+
+    row: Any = field(default=None, compare=False)
+
+    def __getitem__(self, name: str) -> Any:
+        return self.columns[name]
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """As of a dict."""
+        return self.columns.get(name, default)
+
+    def __getattr__(self, name: str) -> Any:
+        """What a question does not have itself."""
+        if name.startswith("__") or name in {"row", "columns"}:
+            raise AttributeError(name)
+        return self.columns[name] if name in self.columns else getattr(self.row, name)
+
+
+_PROMPT_NAMES = ("prompt", "question", "problem", "input", "text")
+_ANSWER_NAMES = ("answer", "expected", "gold", "target", "reference", "solution")
+_ID_NAMES = ("id", "qid", "question_id", "uid", "name")
+
+
+def questions_of(rows: Sequence[Any]) -> list[Question]:
+    """Rows of any bench: questions as they are, dicts and objects by their usual names.
+
+    Raises RLLoopError for a row without a prompt or an answer.
+    """
+    return [row if isinstance(row, Question) else _bench_row(row, i) for i, row in enumerate(rows)]
+
+
+def _bench_row(row: Any, place: int) -> Question:
+    columns = _columns_of(row)
+    found = {
+        what: next((columns[name] for name in names if columns.get(name) is not None), None)
+        for what, names in (("prompt", _PROMPT_NAMES), ("answer", _ANSWER_NAMES))
+    }
+    for what, value in found.items():
+        if value is None:
+            names = _PROMPT_NAMES if what == "prompt" else _ANSWER_NAMES
+            has = ", ".join(columns) or "nothing"
+            problem = f"row {place} of the bench has no {what}: its fields are {has}"
+            raise RLLoopError.of("bench", None, problem, f"name it one of: {', '.join(names)}")
+    id_ = next((columns[name] for name in _ID_NAMES if columns.get(name) is not None), place)
+    asked, answer = found["prompt"], found["answer"]
+    return BenchRow(
+        str(id_),
+        asked if isinstance(asked, str) else str(asked),
+        answer if isinstance(answer, str) else json.dumps(answer, default=str),
+        columns=columns,
+        row=row,
+    )
+
+
+def _columns_of(row: Any) -> dict[str, Any]:
+    if isinstance(row, Mapping):
+        return {str(name): value for name, value in row.items()}
+    if is_dataclass(row) and not isinstance(row, type):
+        return {one.name: getattr(row, one.name) for one in fields(row)}
+    return dict(getattr(row, "__dict__", {}))
 
 
 def numbered(questions: Sequence[Question]) -> dict[str, int]:

@@ -7,5 +7,6 @@ from engine.contract.errors import RLLoopError
 from engine.contract.kinds.rl_run import GRPOConfig
 from engine.rl.loop import RLLoop
 from engine.rl.seams import gpu_seams
+from engine.run.stop import current_rl_hooks, rl_hooks
 
-__all__ = ["GRPOConfig", "RLLoop", "RLLoopError", "gpu_seams"]
+__all__ = ["GRPOConfig", "RLLoop", "RLLoopError", "current_rl_hooks", "gpu_seams", "rl_hooks"]

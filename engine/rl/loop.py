@@ -17,7 +17,7 @@ from typing import Any, Protocol, SupportsFloat, runtime_checkable
 
 from engine.contract.errors import RLLoopError
 from engine.contract.kinds.rl_run import GRPOConfig, as_run, corpus_problems
-from engine.data.rows import Question, numbered
+from engine.data.rows import Question, numbered, questions_of
 from engine.data.split import Split, carve
 from engine.rewards.adapter import RewardAdapter
 from engine.rewards.soundness import Soundness
@@ -27,7 +27,7 @@ from engine.rl.buffer import JudgedGroup
 from engine.rl.guards.guard import UPDATES, CollapseGuard, GuardMemory
 from engine.rl.guards.headroom import Baseline, check_headroom
 from engine.rl.journal import Journal
-from engine.rl.observer import LoopObserver
+from engine.rl.observer import LoopObserver, Reporter
 from engine.rl.state import LoopState, StepReport, marks
 from engine.run.lineage import LineageSnapshot
 from engine.run.stop import (
@@ -63,10 +63,10 @@ class HasOutcomes(Protocol):
 
 
 class HasQuestions(Protocol):
-    """What the loop needs of a bench."""
+    """What the loop needs of a bench: questions, or rows with a prompt and an answer."""
 
     @property
-    def questions(self) -> Sequence[Question]: ...
+    def questions(self) -> Sequence[Any]: ...
 
 
 class RLLoop:
@@ -101,7 +101,7 @@ class RLLoop:
         self.heldout_eval = heldout_eval
         self.progress_cb = progress_cb
         self.should_abort = should_abort
-        self.observer = observer or LoopObserver()
+        self.observer = observer or Reporter(self._progress)
         self.split = split
         self.state = state or LoopState()
         self.journal = journal
@@ -148,7 +148,7 @@ class RLLoop:
         self._refuse_unfit()
         config = self.config
         self.split = self.split or carve(
-            self.bench.questions,
+            questions_of(self.bench.questions),
             heldout_frac=config.heldout_frac,
             select_frac=config.select_frac,
             seed=config.split_seed,

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import SupportsFloat
 
 from engine.rl.buffer import JudgedGroup
 from engine.rl.state import LoopState, StepReport
+from engine.run.memory import available_gb, rss_gb
 
 
 class LoopObserver:
@@ -45,3 +46,15 @@ class LoopObserver:
         Asked before the baseline, after each step with its gate, and when stopping.
         """
         return True
+
+
+class Reporter(LoopObserver):
+    """Tells the progress callback of a loop without a recorder its phases, with memory."""
+
+    def __init__(self, progress: Callable[..., None]) -> None:
+        self._progress = progress
+
+    def phase(self, name: str, step: int) -> None:
+        """With what the process has and the machine still could give."""
+        mem = {"rss_gb": round(rss_gb(), 3), "available_gb": round(available_gb(), 3)}
+        self._progress(phase=name, step=step, mem=mem)

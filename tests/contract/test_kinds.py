@@ -73,6 +73,7 @@ def test_every_problem_of_a_config_is_reported_at_once() -> None:
         ({"lr": float("nan")}, "lr"),
         ({"group_k": 1}, "group_k"),
         ({"heldout_every": 0}, "heldout_every"),
+        ({"heldout_every": 11}, "heldout_every"),
         ({"adapter_init": "/x", "tuning": "full"}, "(config)"),
         ({"tuning": []}, "tuning"),
         ({"base": []}, "base"),

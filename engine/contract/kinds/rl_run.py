@@ -84,8 +84,8 @@ class GRPOConfig(Section):
     """Prompts drawn for one optimizer step."""
     temp: float = Field(0.8, gt=0, le=10)
     """Sampling temperature of the training rollouts; log-probabilities use it too."""
-    heldout_every: int = Field(10, ge=1)
-    """At most this many steps lie between two held-out gates."""
+    heldout_every: int = Field(10, ge=1, le=10)
+    """At most this many steps lie between two held-out gates; never more than 10."""
     vllm_pin: str | None = None
     """The vLLM version this run was proven with: recorded on the run card and, with
     `rollout_backend: vllm`, asked of the server before the first rollout."""

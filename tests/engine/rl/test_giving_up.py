@@ -176,7 +176,7 @@ def test_a_collapsed_run_stops_at_a_checkpoint_with_a_diagnosis_and_completions_
     recipe: dict[str, Any], new_attempt: NewAttempt, events: Events
 ) -> None:
     """Exit 76 and COLLAPSED; what was learnt before is still judged and reported."""
-    recipe |= {"max_steps": 40, "guard": EARLY_KL, "save_every": 100, "heldout_every": 100}
+    recipe |= {"max_steps": 40, "guard": EARLY_KL, "save_every": 100, "heldout_every": 10}
     run = new_attempt(recipe)
 
     code = main(["run", str(run.root)])
@@ -285,7 +285,7 @@ def test_steps_whose_every_update_is_left_out_train_nothing_and_end_the_run(
 ) -> None:
     """They rank, so they are not called tied; the weights and their version are still step 0's."""
     recipe |= {"kl_coef": 1e39, "max_steps": 20, "optim": {"nonfinite": "skip"}}
-    run = new_attempt(recipe | {"guard": {"patience": 3}, "heldout_every": 20})
+    run = new_attempt(recipe | {"guard": {"patience": 3}, "heldout_every": 10})
 
     with pytest.raises(Collapsed, match="left out as not finite, 3 steps in a row") as caught:
         rl_run(open_newest(run))

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+import engine.rl
 from engine.contract.events import PHASES
 from engine.data.rows import Bench, Question
 from engine.data.split import carve
@@ -306,14 +307,14 @@ def test_ambient_hooks_hear_progress_and_can_stop_the_loop() -> None:
 
     with (
         pytest.raises(Aborted),
-        rl_hooks(heard.append, lambda: any(f.get("step") == 1 for f in heard)),
+        rl_hooks(heard.append, lambda: any("trained" in f for f in heard)),
     ):
         loop.run()
 
     assert loop.state.step == 1
     assert loop.summary()["aborted"] is True
     assert loop.lineage().trials[-1].name == "aborted-001"
-    steps = [fields for fields in heard if "step" in fields]
+    steps = [fields for fields in heard if "trained" in fields]
     assert steps[0]["pool_score"] == 0.5
     assert steps[0]["max_steps"] == 3
     assert {"eta_s", "keep_rate", "n_used", "adv_spread", "trained"} <= set(steps[0])
@@ -389,3 +390,88 @@ def test_phases_are_those_of_the_contract() -> None:
 
     assert names == {"sampling", "training", "heldout-gate"}
     assert names <= set(PHASES)
+
+
+# --- as the page of the seed has it ---
+
+
+@dataclass
+class Item:
+    """A row of somebody's own bench."""
+
+    question: str
+    expected: str
+    level: int = 1
+
+
+@pytest.mark.requirement("RL-02")
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [{"id": f"q{i}", "prompt": f"{i}=", "answer": "yes", "level": 3} for i in range(10)],
+        [Item(f"{i}=", "yes", 3) for i in range(10)],
+        [type("Row", (), {})() for _ in range(10)],
+    ],
+    ids=["dicts", "dataclasses", "objects"],
+)
+def test_a_bench_may_hold_dicts_or_objects_and_a_verifier_may_return_a_number(
+    rows: list[Any],
+) -> None:
+    """The seams get the rows by their own names too."""
+    for i, row in enumerate(rows):
+        if not isinstance(row, dict | Item):
+            row.problem, row.gold, row.level = f"{i}=", "yes", 3
+
+    class Exam:
+        questions = rows
+
+    levels: list[Any] = []
+
+    def sample(tasks: Sequence[Any], k: int) -> Groups:
+        levels.extend(task.level for task in tasks)
+        levels.extend(task["level"] for task in tasks)
+        return answers("yes", "no")(tasks, k)
+
+    seams = Seams([0.0, 0.5])
+    loop = RLLoop(
+        GRPOConfig(base="org/model", corpus_min=5, max_steps=1, group_k=2),
+        RewardAdapter(lambda predicted, expected: float(predicted == expected)),
+        Exam(),
+        sampler=sample,
+        trainer=seams.train,
+        heldout_eval=seams.evaluate,
+    )
+
+    loop.run()
+
+    assert set(levels) == {3}
+    assert loop.pool_scores == {1: 0.5}
+
+
+def test_a_bench_row_without_an_answer_is_named() -> None:
+    """By its place, with the names that would do."""
+
+    class Exam:
+        questions = [{"prompt": "1=", "reply": "yes"}] * 10
+
+    seams = Seams([0.0, 0.5])
+    loop = seams.loop()
+    loop.bench = Exam()
+
+    with pytest.raises(RLLoopError, match=r"row 0 of the bench has no answer.*prompt, reply"):
+        loop.run()
+
+
+@pytest.mark.requirement("RL-02")
+def test_the_callback_hears_phases_and_memory_without_a_recorder() -> None:
+    """`rl_hooks` of `engine.rl`, around a loop that knows of none."""
+    heard: list[Any] = []
+
+    with engine.rl.rl_hooks(progress_cb=heard.append):
+        assert engine.rl.current_rl_hooks().progress_cb is not None
+        Seams([0.1, 0.2]).loop().run()
+
+    phases = [fields["phase"] for fields in heard if "phase" in fields]
+    assert phases == ["heldout-gate", "sampling", "training", "heldout-gate"]
+    assert all(fields["mem"]["rss_gb"] > 0 for fields in heard if "phase" in fields)
+    assert engine.rl.current_rl_hooks() == (None, None)
