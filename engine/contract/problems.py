@@ -17,6 +17,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails, PydanticSerializationError, to_json
 
 from engine.contract.documents import number_of
+from engine.contract.elsewhere import name_here
 from engine.contract.errors import MOST_PROBLEMS, ConfigProblem, shown_short
 
 
@@ -97,8 +98,7 @@ def _problem(detail: ErrorDetails, model: type[BaseModel]) -> ConfigProblem:
     field = ".".join(loc) or "(config)"
     kind = detail["type"]
     if kind == "extra_forbidden":
-        known = _settings_at(model, loc[:-1])
-        return ConfigProblem(field, None, "is not a setting", nearest(loc[-1], known))
+        return ConfigProblem(field, None, "is not a setting", _meant(model, loc))
     value = None if kind == "missing" else _shown(detail["input"])
     if kind in _TAKEN:
         given = detail["input"]
@@ -110,6 +110,31 @@ def _problem(detail: ErrorDetails, model: type[BaseModel]) -> ConfigProblem:
         return ConfigProblem(field, value, message, remedy)
     message = message[:1].lower() + message[1:]
     return ConfigProblem(field, value, message, _REMEDIES.get(kind, "correct it"))
+
+
+def _meant(model: type[BaseModel], loc: Sequence[str]) -> str:
+    """The remedy for an unknown setting: beside it, by its name elsewhere, or one like it."""
+    *above, word = loc
+    known = _settings_at(model, above)
+    same = next((name for name in known if name.lower() == word.lower()), None)
+    here = same or name_here(word, every_setting(model))
+    if here is not None and here != ".".join(loc):
+        return f"did you mean {here.removeprefix('.'.join([*above, '']))}?"
+    return nearest(word, known)
+
+
+def every_setting(model: type[BaseModel], above: str = "") -> list[str]:
+    """Dotted names of all that a config can say, sections left out."""
+    found: list[str] = []
+    for name, field in model.model_fields.items():
+        if field.exclude:
+            continue
+        inner = _model_in(field.annotation)
+        if inner is not None:
+            found += every_setting(inner, f"{above}{name}.")
+            continue
+        found.append(above + name)
+    return found + [above + name for name in getattr(model, "further_settings", ())]
 
 
 def _read_as(value: Any) -> str:
@@ -203,6 +228,9 @@ def nearest(word: str, known: Collection[str], *, listed: bool = True) -> str:
     >>> nearest("learning_rat", ["learning_rate", "seed"])
     'did you mean learning_rate?'
     """
+    here = name_here(word, list(known))
+    if here is not None:
+        return f"did you mean {here}?"
     close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
     if close:
         return f"did you mean {close[0]}?"

@@ -20,6 +20,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenize
 from transformers.utils import logging as transformers_logging
 
 from engine.contract.errors import RLLoopError
+from engine.contract.hub import unreachable
 from engine.models import lora, tiny
 from engine.models import precision as precisions
 from engine.models.chat import ChatTemplate
@@ -172,6 +173,9 @@ def build(base: str, seed: int) -> Policy:
     transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     if base == tiny.NAME:
         return _policy(tiny.build_model(seed), tiny.build_tokenizer())
+    away = unreachable(base)
+    if away is not None:
+        raise _unloadable(base, away)
     try:
         tokenizer = AutoTokenizer.from_pretrained(base)
         # Never device_map="auto": on unified memory it leaves weights behind on "meta".

@@ -19,6 +19,7 @@ from safetensors import SafetensorError
 from torch import Tensor
 
 from engine.contract.errors import UnfitError
+from engine.contract.hub import unreachable
 
 FORWARD_KEYS = frozenset(
     {
@@ -108,6 +109,9 @@ def load(
 
     # A bar that was drawn last would stand in the log as what the run said last.
     transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    away = unreachable(path)
+    if away is not None:
+        raise ModelError(f"model.path {path!r} cannot be loaded: {away}; name a model folder")
     loaded: Any
     images: Any = AutoImageProcessor
     try:

@@ -9,9 +9,9 @@ import pytest
 from pydantic import ValidationError
 
 from engine.contract.errors import ConfigError
+from engine.contract.hub import in_hub_cache
 from engine.contract.kinds.rl_run import RLRunConfig
 from engine.contract.registry import cautions, get_kind, validate
-from engine.contract.rl.serving import in_hub_cache
 from engine.contract.serving import Serving
 
 SERVED = {"base": "embedded:qwen3-tiny", "rollout_backend": "vllm"}

@@ -16,6 +16,7 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 from engine.contract.documents import number_of, read_json_object
 from engine.contract.errors import ConfigProblem, RLLoopError
 from engine.contract.golds.survey import unfit_for
+from engine.contract.hub import hub_cautions, hub_problems, in_hub_cache
 from engine.contract.kind import Kind
 from engine.contract.look import Look
 from engine.contract.model_folder import folder_problems, is_bare_adapter
@@ -35,9 +36,9 @@ from engine.contract.rl.prompting import (
     template_problems,
 )
 from engine.contract.rl.sampling import SamplingConfig
-from engine.contract.rl.serving import in_hub_cache, serving_problems
+from engine.contract.rl.serving import serving_problems
 from engine.contract.rl.shares import heldout_frac_for, rows_for, sizes
-from engine.contract.section import Section
+from engine.contract.section import Section, refusal
 from engine.contract.sources.questions import (
     EMBEDDED_ANSWER,
     EMBEDDED_TASKS,
@@ -288,11 +289,15 @@ class RLRunConfig(GRPOConfig):
         names = [part.name for part in self.rewards]
         if len(set(names)) < len(names):
             raise ValueError("rewards names one of them twice; add their weights up")
-        foreign = self.data.source in EMBEDDED_TASKS or not self.data.source.startswith("embedded:")
-        if self.base in EMBEDDED_BASES and self.data.source != "embedded:addition" and foreign:
-            raise ValueError(
-                "embedded:qwen3-tiny only knows the characters of its own task; "
-                "set base to a model folder, or data.source to embedded:addition"
+        source = self.data.source
+        foreign = source in EMBEDDED_TASKS or not source.startswith("embedded:")
+        if self.base in EMBEDDED_BASES and source != "embedded:addition" and foreign:
+            raise refusal(
+                ["data", "source"],
+                source,
+                f"cannot be read by base {self.base}, which only knows the characters of "
+                "embedded:addition; set base to a model that reads any text (a Hugging Face "
+                "folder or hub id, e.g. Qwen/Qwen2.5-0.5B-Instruct)",
             )
         if self.adapter_init and self.tuning == "full":
             raise ValueError("adapter_init needs LoRA; set tuning to lora, or remove adapter_init")
@@ -374,6 +379,8 @@ def _check(config: RLRunConfig) -> Sequence[ConfigProblem]:
             found += folder_problems(
                 "base", folder, marker="config.json", what="model", weights=_WEIGHTS
             )
+    elif config.base not in EMBEDDED_BASES:
+        found += hub_problems("base", config.base)
     if config.adapter_init:
         folder = Path(config.adapter_init)
         wrong = folder_problems(
@@ -422,12 +429,13 @@ def _sweep_cautions(config: RLRunConfig, axes: Collection[str]) -> Sequence[Conf
 
 
 def _download_caution(base: str) -> Sequence[ConfigProblem]:
-    """The model that counts where nobody named one: its gigabytes would come as the run starts.
-
-    A hub id that somebody wrote down is meant.
+    """A model whose gigabytes would come as the run starts: one that nobody named, or a hub id
+    that was perhaps meant as a folder.
     """
-    if base != DEFAULT_BASE or in_hub_cache(base):
+    if base in EMBEDDED_BASES or Path(base).is_absolute() or in_hub_cache(base):
         return []
+    if base != DEFAULT_BASE:
+        return hub_cautions("base", base)
     problem = "is not on this machine: the run begins with its download (15 GB)"
     remedy = f"set base to a model folder, or {BASE_VARIABLE} to what is meant where none is given"
     return [ConfigProblem("base", base, problem, remedy)]

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from engine.contract.errors import ConfigProblem
+from engine.contract.hub import hub_cautions, hub_problems
 from engine.contract.kind import Kind
 from engine.contract.model_folder import folder_problems, is_bare_adapter
 from engine.contract.sources.file_looks import once_a_file
@@ -187,7 +188,7 @@ def _check_model(config: Stage2Config) -> Sequence[ConfigProblem]:
         return _check_folder(folder)
     if folder.is_absolute() or path.startswith(("~", ".")):
         return [ConfigProblem("model.path", path, "does not exist", "name a model folder")]
-    return []
+    return hub_problems("model.path", path)
 
 
 def _check_folder(folder: Path) -> Sequence[ConfigProblem]:
@@ -276,8 +277,10 @@ def _check_held_out(
 
 
 def _cautions(config: Stage2Config) -> Sequence[ConfigProblem]:
-    rounded = rounded_updates(config, dtype_of(config))
+    path, rounded = config.model.path, rounded_updates(config, dtype_of(config))
+    here = path is None or path.startswith("embedded:") or Path(path).is_absolute()
     return [
+        *([] if here or path is None else hub_cautions("model.path", path)),
         *([] if rounded is None else [rounded]),
         *unread(config),
         *_record_cautions(config),

@@ -1,16 +1,14 @@
 """What an `rl_run` cannot ask of a serving lane: said when it is enqueued.
 
-Knows settings and the hub's cache folder; starts nothing and asks no server.
+Knows settings; starts nothing and asks no server.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from typing import Protocol
 
 from engine.contract.errors import ConfigProblem
-from engine.contract.paths import at_home
 from engine.contract.rl.sampling import SamplingConfig
 
 MAX_LORA_RANK = 512
@@ -78,14 +76,3 @@ def serving_problems(config: Knobs) -> Sequence[ConfigProblem]:
             )
         )
     return found
-
-
-def in_hub_cache(hub_id: str) -> bool:
-    """Whether a download of this model stands in the cache of Hugging Face's libraries."""
-    try:
-        home = at_home(os.environ.get("HF_HOME") or "~/.cache/huggingface")
-        cache = at_home(os.environ.get("HF_HUB_CACHE") or home / "hub")
-    except ValueError:
-        return False
-    snapshots = cache / f"models--{hub_id.replace('/', '--')}" / "snapshots"
-    return any(snapshots.glob("*/config.json"))

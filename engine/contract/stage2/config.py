@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import (
     BeforeValidator,
@@ -162,6 +162,7 @@ class TrainingConfig(StrictSection):
     """Batch sizes and packing, and any argument of Transformers' `TrainingArguments`."""
 
     model_config = ConfigDict(extra="allow")
+    further_settings: ClassVar = tuple(TRAINING_ARGUMENTS)
 
     per_device_train_batch_size: int = Field(1, ge=1)
     """Samples of one forward pass; 1 while packing."""

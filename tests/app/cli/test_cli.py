@@ -26,7 +26,7 @@ from sqlalchemy import update
 
 from app.cli.output import fitted, print_table
 from engine.contract.errors import ConfigError
-from engine.contract.rl.serving import in_hub_cache
+from engine.contract.hub import in_hub_cache
 from tests.app.conftest import Said
 from tests.app.night import CONFIG, night, queue
 from worker.db.connection import Database
