@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from engine.contract.documents import MAX_LINE, byte_lines, opened
+from engine.contract.documents import MAX_LINE, UnreadableError, byte_lines, opened, parse_json
 
 _OPEN = b"[\n"
 _END = b",\n"
@@ -140,8 +140,8 @@ def _event(line: bytes) -> dict[str, Any] | None:
     if not line.endswith(_END):
         return None
     try:
-        event = json.loads(line.removesuffix(_END))
-    except ValueError:
+        event = parse_json(line.removesuffix(_END))
+    except UnreadableError:
         return None
     return event if isinstance(event, dict) else None
 

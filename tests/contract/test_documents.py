@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -305,3 +306,51 @@ def test_refused_data_leaves_nothing_behind_in_the_process(
 
     assert done.returncode == 0, done.stderr
     assert float(done.stdout) < 60
+
+
+READ_ELSEWHERE = {
+    "app/cli/enqueue.py": "a descriptor that a shell opened, bounded",
+    "app/web/assets.py": "our own files",
+    "app/web/report_file.py": "our own files",
+    "app/web/detached.py": "a log of ours, from its end",
+    "app/web/event_log.py": "fields of a line, whose length is bounded",
+    "worker/lane/resident.py": "a log of ours, from its end",
+    "worker/lane/process_id.py": "the kernel's",
+    "worker/lane/strays.py": "the kernel's",
+    "worker/budget/energy.py": "the kernel's",
+    "worker/attempt/provenance.py": "our own pins",
+    "worker/db/backup.py": "a copy of the database",
+    "worker/db/dialects.py": "the database's",
+    "worker/read/board.py": "the database's",
+    "worker/read/machine.py": "a bounded line",
+    "worker/memory/trace.py": "a bounded line",
+    "worker/memory/guard.py": "our own child",
+    "worker/memory/sentry.py": "our own parent",
+    "worker/report/messenger.py": "our own parent",
+    "worker/report/digest.py": "our own child",
+}
+"""Files that read something without the one reader, and what it is."""
+
+
+def test_nobody_reads_a_file_around_the_reader() -> None:
+    """What a user, a model or a broken disk may have written is opened in one place."""
+    root = Path(__file__).parents[2]
+    around = re.compile(r"json\.loads?\(|\.read_(?:text|bytes)\(|\.open\(\"r|yaml\.load|open\(enc")
+    rooms = ("engine/contract", "engine/data", "worker", "app")
+    found = {
+        str(path.relative_to(root))
+        for room in rooms
+        for path in (root / room).rglob("*.py")
+        if around.search(path.read_text("utf-8"))
+    }
+
+    assert found - {"engine/contract/documents.py"} == set(READ_ELSEWHERE)
+
+
+@pytest.mark.parametrize("text", ["[" * 200_000, "{", "1e999"])
+def test_json_inside_a_setting_is_bounded_too(text: str) -> None:
+    """Transformers takes a mapping as text there."""
+    raw = STAGE2 | {"training": {"max_steps": 2, "lr_scheduler_kwargs": text}}
+
+    with pytest.raises(ConfigError, match=r"training\.lr_scheduler_kwargs"):
+        validate("stage2_ab", raw)

@@ -24,13 +24,16 @@ def recipe(name: str) -> RLRunConfig:
 @pytest.mark.requirement("EX-21")
 @pytest.mark.parametrize("path", RL_RUNS, ids=lambda path: path.name)
 def test_every_example_is_a_config_that_can_be_queued_here(path: Path) -> None:
-    """It passes the one validation path without a caution, and says what it is for."""
+    """It passes the one validation path without a caution, but that its model is not here yet, and
+    says what it is for.
+    """
     text = path.read_text("utf-8")
     raw = parse_yaml(text)
 
     validate("rl_run", raw)
 
-    assert cautions("rl_run", raw) == []
+    said = [one for one in cautions("rl_run", raw) if "with its download" not in one.problem]
+    assert said == []
     assert text.startswith("# ")
     assert path.stem == "demo" or "# What it is for: " in text
 

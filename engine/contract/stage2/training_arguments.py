@@ -6,11 +6,11 @@ with it. A test compares names, types and choices with the installed class.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from engine.contract.documents import UnreadableError, parse_json
 from engine.contract.problems import nearest
 
 _NAMES = """
@@ -246,8 +246,8 @@ def schedule_settings(given: Mapping[str, Any]) -> dict[str, Any] | None:
     settings = given.get("lr_scheduler_kwargs")
     if isinstance(settings, str):
         try:
-            settings = json.loads(settings)
-        except ValueError:
+            settings = parse_json(settings)
+        except UnreadableError:
             return None
     better = {"mode": "max"} if given.get("lr_scheduler_type") in FOLLOWS_SCORE else None
     if settings is None:
