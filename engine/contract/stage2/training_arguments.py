@@ -263,6 +263,9 @@ def objection(name: str, value: Any) -> str | None:
     """
     if value is None:
         return None
+    if name == "lr_scheduler_kwargs" and isinstance(value, str):
+        read = schedule_settings({name: value})
+        return "is no mapping; write one, or its JSON text" if read is None else None
     if name in FLAGS:
         return None if isinstance(value, bool) else "is no truth value; write true or false"
     if name in NUMBERS:
