@@ -550,3 +550,37 @@ def test_a_port_in_use_is_said_with_the_way_out(cockpit: Cockpit) -> None:
         f"cockpit: port: 127.0.0.1:{port} cannot be used: address already in use; "
         "choose another with --port\n"
     )
+
+
+@pytest.mark.requirement("AP-06")
+def test_a_job_file_is_refused_from_its_size_and_its_kind(cockpit: Cockpit, tmp_path: Path) -> None:
+    """Two gigabytes are not read to find that they are too many; nobody waits at a pipe."""
+    large, pipe, deep = (tmp_path / name for name in ("large.yaml", "pipe", "deep.yaml"))
+    large.touch()
+    os.truncate(large, 2 * 10**9)
+    os.mkfifo(pipe)
+    deep.write_text("base: " + "[" * 200_000)
+    words = {
+        large: "has 2 GB; at most 262 kB are read",
+        pipe: "is a pipe, and no regular file",
+        Path("/dev/zero"): "is a device, and no regular file",
+        deep: "is not valid YAML",
+    }
+
+    for path, problem in words.items():
+        said = cockpit("enqueue", "rl_run", str(path))
+        assert (said.code, problem in said.err) == (2, True), said.err
+    said = cockpit("enqueue", "rl_run", "-", stdin=b"#" * 300_000)
+    assert (said.code, "has more than 262 kB" in said.err) == (2, True)
+
+
+@pytest.mark.requirement("AP-06")
+def test_a_few_of_very_many_problems_are_told(cockpit: Cockpit) -> None:
+    """At this door as at the others, and how many more there are."""
+    text = "base: org/model\n" + "".join(f"unknown_setting_{n}: {n}\n" for n in range(8_000))
+
+    said = cockpit("enqueue", "rl_run", "-", stdin=text.encode())
+
+    assert said.code == 2
+    assert len(said.err.splitlines()) == 21
+    assert "and 7980 more problems; correct these first" in said.err
