@@ -10,7 +10,8 @@ import pytest
 
 from engine.contract.errors import ConfigError, RLLoopError
 from engine.contract.registry import validate
-from engine.contract.sources.ground_truth import GroundTruthError, read_objects
+from engine.contract.sources import ground_truth
+from engine.contract.sources.ground_truth import GroundTruthError, carries_shape, read_objects
 from engine.contract.sources.questions import DataConfig, read_rows
 from engine.contract.sources.records import read_records
 from engine.data.rows import Question
@@ -120,6 +121,16 @@ def test_a_shape_that_is_null_is_none(key: str) -> None:
         read_objects({"objects": [{"desc": "cup", "bbox_2d": [1, 2, 3, 4], key: [1, 2, 3]}]})
     with pytest.raises(GroundTruthError, match="not none"):
         read_objects({"objects": [{"desc": "cup", key: None}]})
+
+
+def test_a_key_of_any_length_is_not_kept() -> None:
+    """A file of such keys would stay in the web process."""
+    before = ground_truth._known.cache_info().currsize
+    keys = ["x" * 1_000_000 + str(n) for n in range(3)]
+
+    assert [carries_shape(key) for key in [*keys, "poly_" * 30 + "gon"]][:3] == [False] * 3
+    assert carries_shape("_".join(["polygon"] * 40))
+    assert ground_truth._known.cache_info().currsize == before
 
 
 @pytest.mark.parametrize(

@@ -37,7 +37,10 @@ _WORD = re.compile(r"[0-9]+d?|[A-Z]?[a-z]+|[A-Z]+")
 _ONLY_BOX = frozenset({"bbox_2d"})
 
 
-@functools.lru_cache(maxsize=4096)
+_LONG = 100
+"""Letters of a key that is too long to be kept: a line of 16 MB may be one key."""
+
+
 def carries_shape(key: str) -> bool:
     """Whether the name of a key says that it holds a shape; such a key beside or instead of
     `bbox_2d` is refused.
@@ -47,10 +50,17 @@ def carries_shape(key: str) -> bool:
     >>> [key for key in ("polygon_2d", "rotatedBoxes", "box_color", "lined") if carries_shape(key)]
     ['polygon_2d', 'rotatedBoxes']
     """
+    return _known(key) if len(key) <= _LONG else _carries_shape(key)
+
+
+def _carries_shape(key: str) -> bool:
     words = [word.lower() for word in _WORD.findall(key)]
     shapes = [not _SHAPE_WORDS.isdisjoint(_singulars(word)) for word in words]
     forms = (word.isdigit() or not _FORM_WORDS.isdisjoint(_singulars(word)) for word in words)
     return any(shapes) and all(map(operator.or_, shapes, forms))
+
+
+_known = functools.lru_cache(maxsize=4096)(_carries_shape)
 
 
 def _singulars(word: str) -> set[str]:

@@ -77,7 +77,7 @@ def survey(path: Path, data: DataConfig, verifiers: Sequence[str] = ()) -> Corpu
             first = first or asked(row["prompt"])
             alike = asked(row["prompt"]) == first
         for gold in golds:
-            gold.add(rows, row["id"], row["answer"])
+            gold.add(rows, row["id"][:_SHOWN], row["answer"])
     return Corpus(rows, tuple(unfit for gold in golds for unfit in gold.found()), alike)
 
 
@@ -257,6 +257,7 @@ def _text(row: Mapping[str, Any], key: str, setting: str) -> str:
     )
 
 
+_SHOWN = 200
 _LONG = 1e30
 """A whole number from here on keeps its text instead of all its zeros."""
 
