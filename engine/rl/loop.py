@@ -19,6 +19,8 @@ from engine.contract.errors import RLLoopError
 from engine.contract.kinds.rl_run import GRPOConfig, as_run, corpus_problems
 from engine.data.rows import Question, numbered, questions_of
 from engine.data.split import Split, carve
+from engine.evaluate.gate import GateResult
+from engine.evaluate.unread import unread
 from engine.rewards.adapter import RewardAdapter
 from engine.rewards.soundness import Soundness
 from engine.rl.advantages import has_signal
@@ -115,6 +117,8 @@ class RLLoop:
         self._aborted = False
         self._truncated = 0.0
         """Share of the last gate's completions that were cut off."""
+        self._gated: SupportsFloat | None = None
+        """The last gate's result."""
         self._failure: str | None = None
         """That the verifier broke on many rows of the last gate, and how."""
 
@@ -249,8 +253,7 @@ class RLLoop:
             self._checkpoint(gate=False)
         self._gate_if_due(split)
         if self.state.step == 0 and not self.config.force_headroom:
-            score = self.state.heldout_scores[0]
-            check_headroom(Baseline(score, self._truncated, self._failure), self.config)
+            check_headroom(self._baseline(), self.config)
         while self.state.step < self.config.max_steps and not self._out_of_patience():
             check_abort()
             started = time.monotonic()
@@ -259,6 +262,13 @@ class RLLoop:
             self._take_over(report, time.monotonic() - started)
             gated = self._gate_if_due(split)
             self._checkpoint(gate=gated)
+
+    def _baseline(self) -> Baseline:
+        """The gate before the first step, and where it is low what could not be read of it."""
+        score, found = self.state.heldout_scores[0], None
+        if score <= self.config.guard.headroom_floor and isinstance(self._gated, GateResult):
+            found = unread(self._gated, [name for name, _ in self.config.reward_parts])
+        return Baseline(score, self._truncated, self._failure, found)
 
     def _step_in_time(self, index: int, train: Sequence[Question]) -> StepReport:
         """Raises Collapsed where the step takes far longer than this run's steps do."""
@@ -338,7 +348,7 @@ class RLLoop:
         self._truncated = float(getattr(result, "truncated", 0.0))
         self.observer.gated(step, result, self.state)
         self._progress(last_heldout=float(result))
-        self._failure = getattr(result, "failure", None)
+        self._failure, self._gated = getattr(result, "failure", None), result
         found = getattr(result, "soundness", None)
         if found is not None:
             self._look_for_failures("held-out rows", found)

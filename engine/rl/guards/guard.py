@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from engine.contract.rl.guard import GuardConfig
-from engine.rewards.adapter import Verdict
+from engine.rewards.adapter import Reason, Verdict
 from engine.rl.buffer import JudgedGroup
 from engine.run.stop import Diagnosis
 from engine.sampling.base import Rollout
@@ -86,7 +86,8 @@ _REMEDIES: Mapping[Rule, str] = {
     "repeated text": "raise kl_coef, or look at what the verifier pays",
     "duplicates": "raise temp or kl_coef",
     "stuck step": "look at the verifier and at what else ran on the machine",
-    "all groups tie": "choose rows that are solved at times, another verifier, or a warm-up",
+    "all groups tie": "choose rows that are solved at times, a verifier that reads what the "
+    "policy writes, a larger max_new_tokens where it is cut off, or a warm-up",
 }
 
 
@@ -156,6 +157,7 @@ class CollapseGuard:
     def _ties(self, *, ranked: bool) -> _Finding:
         """Only a run that never ranked has no signal; one that solves everything is done."""
         text = "in every step so far all completions of a prompt earned the same"
+        text += _unread(self._shown)
         met = not ranked and not self.memory.trained
         return _Finding("all groups tie", met, 0.0, None, text, self.config.tied_steps)
 
@@ -262,6 +264,20 @@ def _not_finite(metrics: Mapping[str, float]) -> list[_Finding]:
         for series in _MUST_BE_FINITE
         if series in metrics and not math.isfinite(metrics[series])
     ]
+
+
+def _unread(groups: Sequence[JudgedGroup]) -> str:
+    """How many completions of the last step earned nothing because they were not read."""
+    verdicts = [(r, v) for group in groups for r, v, _ in group.rows()]
+    lost = [r.text for r, v in verdicts if v.reason is Reason.UNPARSED]
+    cut = sum(rollout.truncated for rollout, _ in verdicts)
+    said = ""
+    if lost and len(lost) >= len(verdicts) / 2:
+        shown = " ".join(lost[0].split())[:120]
+        said += f"; in {len(lost)} of {len(verdicts)} the verifier finds no answer, like {shown!r}"
+    if cut and cut >= len(verdicts) / 2:
+        said += f"; {cut} of {len(verdicts)} were cut off at their limit"
+    return said
 
 
 def _median(values: Sequence[float]) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from engine.contract.kinds.rl_run import RLRunConfig
+from engine.evaluate.unread import Unread
 from engine.run.stop import Declined
 
 FORCE = "or set force_headroom to train all the same"
@@ -21,13 +22,15 @@ class Baseline:
     """Share of the completions that were cut off at `max_new_tokens`."""
     failure: str | None = None
     """That the verifier broke on many rows, and how."""
+    unread: Unread | None = None
+    """What of them the verifier could not read."""
 
 
 def check_headroom(baseline: Baseline, config: RLRunConfig) -> None:
     """Raises Declined (NO_HEADROOM, NO_SIGNAL) for a baseline at or beyond the limits.
 
-    Where the verifier broke or the completions were cut off, that may be why so few were solved,
-    and is to be mended first: VERIFIER_FAILED, or NO_SIGNAL with the share that was cut off.
+    Where the verifier broke, found no answer, or the completions were cut off, that may be why so
+    few were solved, and is to be mended first: VERIFIER_FAILED, or NO_SIGNAL that says so.
     """
     score, guard = baseline.score, config.guard
     if score >= guard.headroom_ceiling:
@@ -47,6 +50,8 @@ def check_headroom(baseline: Baseline, config: RLRunConfig) -> None:
         )
     why = f"{few} (guard.headroom_floor={guard.headroom_floor:g}), so that few groups would rank"
     easier = "choose easier rows, a warm-up or a longer one"
+    if baseline.unread is not None:
+        why, easier = _read_first(baseline.unread, why, easier)
     if baseline.truncated >= _MOSTLY:
         why += (
             f", and {baseline.truncated:.1%} of its completions were cut off at "
@@ -54,3 +59,19 @@ def check_headroom(baseline: Baseline, config: RLRunConfig) -> None:
         )
         easier = f"raise max_new_tokens first; or {easier}"
     raise Declined("NO_SIGNAL", f"{why}; {easier}, {FORCE}")
+
+
+def _read_first(found: Unread, why: str, easier: str) -> tuple[str, str]:
+    """What is to be mended before easier rows are looked for."""
+    better = found.better
+    if found.share >= _MOSTLY:
+        why += f", and {found.text()}"
+        easier = (
+            "show the format that it reads (prompting.question_format, format.shots, "
+            "format.pretrain), or choose the verifier that reads what the policy writes"
+        )
+    if better is not None:
+        why += f"; verifier: {better.name} reads {better.read} of {better.of} of them, "
+        why += f"{better.right} right"
+        easier = f"set verifier: {better.name} where that is the format you want, or {easier}"
+    return why, easier

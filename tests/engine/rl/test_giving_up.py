@@ -15,6 +15,7 @@ from engine.contract.events import Event
 from engine.contract.kinds.rl_run import RLRunConfig
 from engine.contract.run_dir import ExitCode, RunDir, complete_checkpoints
 from engine.data.rows import Bench, Question
+from engine.evaluate.gate import Gate
 from engine.rewards.adapter import RewardAdapter, load_verifier
 from engine.rl.guards.guard import CollapseGuard
 from engine.rl.guards.headroom import Baseline, check_headroom
@@ -131,6 +132,75 @@ def test_a_declined_run_says_why_and_exits_76(
     assert finished["result"]["heldout_scores"].keys() == {"0"}
     assert finished["result"]["steps"] == 0
     assert not run.report.exists()
+
+
+def _saying(text: str, answer: str, verifier: str, *, truncated: bool = False) -> RLLoop:
+    """A loop whose policy always says the same."""
+    questions = [Question(f"q{i}", f"{i}=", answer) for i in range(120)]
+
+    def sample(tasks: Any, k: int) -> Groups:
+        return [
+            [Rollout(t.id, i, (1,), (2,), (-1.0,), text, truncated, 0) for i in range(k)]
+            for t in tasks
+        ]
+
+    reward = RewardAdapter(load_verifier(verifier))
+    return RLLoop(
+        RLRunConfig(base="org/model", max_steps=20, verifier=verifier, guard={"tied_steps": 2}),
+        reward,
+        Bench("b", questions),
+        sampler=sample,
+        trainer=lambda *_: {},
+        heldout_eval=Gate(sample, reward, 0.2),
+    )
+
+
+@pytest.mark.requirement("EX-14")
+@pytest.mark.parametrize(
+    ("verifier", "text", "answer", "words"),
+    [
+        (
+            "gsm8k",
+            "So it is \\boxed{18}",
+            "18",
+            ["12 of 12 completions are unreadable by gsm8k", "boxed{18}", "math reads 12 of 12"],
+        ),
+        ("minerva_math", "The answer is 18.", "18", ["unreadable by minerva_math", "12 right"]),
+        ("exact", "I think it is #### 18", "18", ["set verifier:", "12 right"]),
+        ("exact", "  ", "18", ["12 of 12 completions are unreadable by exact", "they are empty"]),
+    ],
+)
+def test_answers_that_are_not_read_are_no_policy_that_knows_nothing(
+    verifier: str, text: str, answer: str, words: list[str]
+) -> None:
+    """How many, one of them, and which verifier of ours would read them; easier rows would not."""
+    with pytest.raises(Declined) as caught:
+        _saying(text, answer, verifier).run()
+
+    assert caught.value.cause == "NO_SIGNAL"
+    for word in words:
+        assert word in str(caught.value)
+
+
+def test_a_policy_that_is_read_and_wrong_is_told_to_take_easier_rows() -> None:
+    """Nothing else would help."""
+    with pytest.raises(Declined) as caught:
+        _saying("The answer is 17.", "18", "gsm8k").run()
+
+    assert "choose easier rows" in str(caught.value)
+    assert "unreadable" not in str(caught.value)
+
+
+def test_a_run_in_which_all_groups_tie_says_what_was_not_read() -> None:
+    """Forced past the baseline it ends for the same reason a few steps later."""
+    loop = _saying("no idea", "18", "gsm8k", truncated=True)
+    loop.config = loop.config.model_copy(update={"force_headroom": True})
+
+    with pytest.raises(Collapsed) as caught:
+        loop.run()
+
+    assert caught.value.cause == "NO_SIGNAL"
+    assert "32 of 32 were cut off" in str(caught.value)
 
 
 def test_a_verifier_that_breaks_is_not_taken_for_a_policy_that_knows_nothing(
