@@ -11,6 +11,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 
 from apscheduler.schedulers.background import BackgroundScheduler
 
@@ -112,7 +113,7 @@ class Ticker:
     The policy may change at any time and by another process, so it is looked at again and again, by
     a clock that nobody sets: a timer of the wall clock stands still for an hour when that is put
     back by one. A look follows at once when the lane is armed, its terms change, its window opens,
-    or the clock was set.
+    or the clock was set. A board that starts goes on where the one before it left off.
     """
 
     def __init__(
@@ -138,6 +139,7 @@ class Ticker:
         """Follow the policy from now on."""
         self._timer = Timer(self._database.settings)
         self.scheduler.start()
+        self._go_on(self._timer.due_at)
         self.follow()
         threading.Thread(target=self._follow_on, name=FOLLOW, daemon=True).start()
 
@@ -153,6 +155,18 @@ class Ticker:
                 self.follow()
             except Exception:  # noqa: BLE001 - a look that failed must not end all that follow
                 _LOG.exception("the policy could not be followed; tried again in %g s", FOLLOW_S)
+
+    def _go_on(self, due_at: float | None) -> None:
+        """Take the standing policy up: the next look is when it was due, an interval at most."""
+        with suppress(DatabaseError):  # said by `follow`
+            found = standing(self._database)
+            if found is None or not found.armed:
+                return
+            now, interval_s = self._clock(), found.interval_min * 60
+            waits_s = interval_s if due_at is None else min(max(0.0, due_at - now), interval_s)
+            self._begin(interval_s, waits_s)
+            opens = found.opens_at(now)
+            self._obeyed, self._opens = found, opens if opens > now else None
 
     def follow(self) -> None:
         """Begin, change or end the tick as the policy says."""
@@ -186,14 +200,15 @@ class Ticker:
         at = float(timer.next_run_time.timestamp())
         return at if self._opens is None else min(at, self._opens)
 
-    def _begin(self, seconds: float) -> None:
-        """A tick now, and from then on one at the interval."""
+    def _begin(self, seconds: float, waits_s: float = 0.0) -> None:
+        """A tick now, or after a wait, and from then on one at the interval."""
+        now = datetime.datetime.now(self.scheduler.timezone)
         self.scheduler.add_job(
             self._drains.tick,
             "interval",
             id=TICK,
             seconds=seconds,
-            next_run_time=datetime.datetime.now(self.scheduler.timezone),
+            next_run_time=now + datetime.timedelta(seconds=waits_s),
             max_instances=1,
             coalesce=True,
             misfire_grace_time=MISFIRE_GRACE_S,

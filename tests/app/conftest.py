@@ -16,6 +16,7 @@ from app.cli.app import cli, main
 from app.cli.serve import commands_of
 from app.main import create_app
 from app.web.settings import AppSettings
+from app.web.ticker import Drains
 from worker.db.connection import Database, open_database
 from worker.settings import WorkerSettings
 
@@ -37,8 +38,11 @@ def db(settings: WorkerSettings) -> Iterator[Database]:
 
 
 @pytest.fixture
-def application(db: Database, settings: WorkerSettings) -> FastAPI:
-    """The whole application over that file."""
+def application(db: Database, settings: WorkerSettings, monkeypatch: pytest.MonkeyPatch) -> FastAPI:
+    """The whole application over that file. Its timer looks and starts nothing: a test that arms
+    the lane would leave a real drain behind it.
+    """
+    monkeypatch.setattr(Drains, "tick", lambda _: None)
     return create_app(AppSettings(), settings, commands_of(typer.main.get_command(cli)))
 
 

@@ -85,7 +85,7 @@ class History:
         found = [
             row.seconds
             for one in job_ids
-            if one is not None
+            if one  # 0 is no job's id
             for row in self._conn.execute(_LAST_ATTEMPT, {"of_job": one})
             if row.cause == FRUITLESS
         ]

@@ -15,6 +15,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict
 from sqlalchemy import select
 
+from engine.contract.documents import number_of
 from engine.contract.errors import ConfigError, ConfigProblem
 from engine.contract.problems import text_problems
 from worker.amounts import exact
@@ -144,7 +145,7 @@ def edit(db: Database, report: Report, key: str, given: Mapping[str, str], *, ac
     if proposal.changes and proposal.kind is None:
         terms = _checked_terms(proposal, given)
         _set_terms(db, terms, actor)
-        instead: dict[str, Any] = {name: float(text) for name, text in terms.items()}
+        instead: dict[str, Any] = {name: float(number) for name, number in terms.items()}
     else:
         instead = {"note": _checked_note(given.get("note", ""))}
     _write(db, report, proposal, EDITED, actor=actor, job_id=None, numbers=instead)
@@ -197,14 +198,17 @@ def _set_terms(db: Database, wanted: Mapping[str, Any], actor: str) -> None:
         autonomy.switch_on(db, terms, actor=actor, now=now)
 
 
-def _checked_terms(proposal: Proposal, given: Mapping[str, str]) -> dict[str, str]:
-    """One value for each proposed term: a cap is not taken away by an empty field."""
+def _checked_terms(proposal: Proposal, given: Mapping[str, str]) -> dict[str, Any]:
+    """One value for each proposed term: a cap is not taken away by an empty field. What is no
+    number stays text, and is refused as one.
+    """
     terms = {change.setting: given.get(change.setting, "").strip() for change in proposal.changes}
     remedy = "give a number, or drop the proposal"
     empty = [ConfigProblem(name, None, "is empty", remedy) for name in terms if not terms[name]]
     if empty:
         raise ConfigError(empty)
-    return terms
+    numbers = {name: number_of(text) for name, text in terms.items()}
+    return {name: terms[name] if numbers[name] is None else numbers[name] for name in terms}
 
 
 def _checked_note(text: str) -> str:

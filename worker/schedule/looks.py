@@ -53,7 +53,9 @@ class Timer:
     def __init__(self, settings: WorkerSettings) -> None:
         self._descriptor = os.open(_file(settings), os.O_RDWR | os.O_CREAT, 0o600)
         fcntl.flock(self._descriptor, fcntl.LOCK_SH)
-        self._said: float | None = None
+        self.due_at = _next_at(self._descriptor)
+        """When the board before this one would have looked next; None = it said nothing."""
+        self._said = self.due_at
 
     def __enter__(self) -> Self:
         return self
@@ -85,14 +87,18 @@ def _serve(settings: WorkerSettings) -> tuple[bool, float | None]:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        with suppress(ValueError, KeyError, TypeError):
-            at = json.loads(os.pread(descriptor, 60, 0))["next_at"]
-            return True, None if at is None else float(at)
-        return True, None
+        return True, _next_at(descriptor)
     else:
         return False, None
     finally:
         os.close(descriptor)
+
+
+def _next_at(descriptor: int) -> float | None:
+    with suppress(ValueError, KeyError, TypeError):
+        at = json.loads(os.pread(descriptor, 60, 0))["next_at"]
+        return None if at is None else float(at)
+    return None
 
 
 @lru_cache(maxsize=8)

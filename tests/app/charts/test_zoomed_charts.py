@@ -23,7 +23,7 @@ def _learn(db: Database, steps: int, gate_every: int) -> int:
     """A finished run that picked step 30, an event a second; its pool score goes up and down."""
     job_id = queue(db)
     seconds = count(time.time())
-    clock = SimpleNamespace(time=lambda: next(seconds))
+    clock = SimpleNamespace(time=lambda: next(seconds), monotonic=time.monotonic)
     with mock.patch.object(events, "time", clock), night(db) as lane:
         attempt = lane.start()
         for step in range(steps + 1):

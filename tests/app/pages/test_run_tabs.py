@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
+import time
 from contextlib import closing
 from itertools import accumulate, pairwise
 from pathlib import Path
@@ -394,7 +395,7 @@ def test_a_clock_that_was_put_back_folds_no_steps_together(
     """An hour back in the middle of a run: the minutes go on from where they stood."""
     job_id = queue(db)
     moments = iter([*range(0, 240, 60), *range(-3600 + 240, -3600 + 1000, 60)])
-    clock = SimpleNamespace(time=lambda: 1.8e9 + next(moments))
+    clock = SimpleNamespace(time=lambda: 1.8e9 + next(moments), monotonic=time.monotonic)
     with mock.patch.object(events, "time", clock), night(db) as lane:
         attempt = lane.start()
         for step in range(1, 9):

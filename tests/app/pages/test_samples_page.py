@@ -154,7 +154,7 @@ def test_boxes_tell_hit_and_miss_by_line_and_label(client: TestClient, run: RunD
 
 
 @pytest.mark.requirement("UI-08")
-@pytest.mark.parametrize("odd", [10**400, -(10**400), 1e308, 10**30, "text", [], -1])
+@pytest.mark.parametrize("odd", [10**99, -(10**99), 1e308, 10**30, "text", [], -1])
 def test_numbers_beyond_reason_hide_no_completion(
     client: TestClient, run: RunDir, odd: object
 ) -> None:
