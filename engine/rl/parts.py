@@ -11,6 +11,7 @@ from typing import Any, Literal, NamedTuple
 from engine.contract.errors import RLLoopError
 from engine.contract.events import ends
 from engine.contract.kinds.rl_run import RLRunConfig
+from engine.contract.rl.serving import stacks_problem
 from engine.contract.run_dir import RunDir, complete_checkpoints
 from engine.data.overlong import fitted
 from engine.data.rows import Question
@@ -32,6 +33,27 @@ from engine.sampling.vllm.sampler import VLLMServerSampler
 Purpose = Literal["train", "heldout"]
 
 
+def open_policy(attempt: Attempt, config: RLRunConfig) -> Policy:
+    """The policy of an attempt; how much of it an adapter reaches is said. Raises RLLoopError."""
+    policy = build_policy(config, attempt.now)
+    if lora.adapted(policy.model):
+        reach = lora.coverage(policy.model)
+        said = f"tuning: {config.tuning}: {reach}{_way_to_more(config)}"
+        # Which layers an adapter that is given has was decided elsewhere.
+        fresh = config.adapter_init is None
+        say = attempt.warn if fresh and reach.share < lora.LITTLE_REACH else attempt.note
+        say("ADAPTER_REACH", said)
+    return policy
+
+
+def _way_to_more(config: RLRunConfig) -> str:
+    if config.adapter_init is not None:
+        return ""
+    if config.tuning == "dora":
+        return ". PEFT has DoRA for linear layers alone; LoRA reaches stacked experts too"
+    return ". A server takes no adapter of stacked experts" if config.serves else ""
+
+
 def build_policy(config: RLRunConfig, clock: Clock = local_now) -> Policy:
     """The base, with an adapter when only that is tuned. Raises RLLoopError.
 
@@ -51,7 +73,10 @@ def build_policy(config: RLRunConfig, clock: Clock = local_now) -> Policy:
 
 def _adapted(config: RLRunConfig, policy: Policy) -> Any:
     if config.adapter_init is not None:
-        return lora.attach_folder(policy.model, config.adapter_init)
+        found = lora.attach_folder(policy.model, config.adapter_init)
+        if config.serves and lora.reaches_stacks(found):
+            raise RLLoopError([stacks_problem(config.adapter_init)])
+        return found
     return lora.attach_zero(
         policy.model,
         base=config.base,
@@ -59,6 +84,7 @@ def _adapted(config: RLRunConfig, policy: Policy) -> Any:
         alpha=config.lora_alpha,
         seed=config.seed,
         dora=config.tuning == "dora",
+        stacks=not config.serves,
     )
 
 
@@ -106,10 +132,15 @@ def build_run_prompts(
     return Prompts(split, heldout, training)
 
 
-def dated(policy: Policy) -> dict[str, str]:
-    """For the run card: the date that its prompts say, where they say one."""
+def of_policy(policy: Policy) -> dict[str, Any]:
+    """For the run card: the date that its prompts say, where they say one; the reach of its
+    adapter, where it has one.
+    """
     chat = policy.chat
-    return {"prompt_date": chat.clock().isoformat()} if chat and chat.is_dated else {}
+    dated = {"prompt_date": chat.clock().isoformat()} if chat and chat.is_dated else {}
+    if not lora.adapted(policy.model):
+        return dated
+    return {**dated, "adapter_reach": lora.coverage(policy.model).as_dict()}
 
 
 def what_is_read(

@@ -68,7 +68,7 @@ class _Run:
         )
         for caution in cautions(config):
             attempt.warn("CAUTION", caution.line())
-        self.policy = parts.build_policy(config, attempt.now)
+        self.policy = parts.open_policy(attempt, config)
         self.reward = parts.build_reward(config)
         self.prompts = parts.build_run_prompts(attempt, config, self.policy, split)
         self.lane = serving.build_lane(attempt, config, self.policy, self.prompts)
@@ -116,7 +116,7 @@ class _Run:
             resumed=self.resumed,
             keep=self.config.keep_checkpoints,
             facts={"warmup": self.warmup, "serving": self.served},
-            card={"serving": self.served, **parts.dated(self.policy)},
+            card={"serving": self.served, **parts.of_policy(self.policy)},
         )
         return LoopRecorder(common, self.trace, self.config, save=trainer.save)
 

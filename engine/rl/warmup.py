@@ -34,7 +34,7 @@ from engine.run.warmup import Listener, SFTSchedule, WarmupCache, teach
 from engine.sampling.base import Rollout
 from engine.sampling.prompts import demonstration
 
-_RECIPE_VERSION = 4
+_RECIPE_VERSION = 5
 """Raised when this file changes what it produces, so that old cache entries no longer match."""
 
 

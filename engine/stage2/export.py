@@ -44,7 +44,12 @@ def export(checkpoint: Path, target: Path) -> None:
     base = _base_of(checkpoint)
     vlm = load(str(base or checkpoint), dtype="auto", attn_implementation="sdpa")
     if base is not None:
-        vlm = replace(vlm, model=lora.merged(vlm.model, checkpoint))
+        try:
+            vlm = replace(vlm, model=lora.merged(vlm.model, checkpoint))
+        except lora.AdapterError as error:
+            raise ModelError(
+                f"{checkpoint} {error}: {base}; name its own base in {_ADAPTER}"
+            ) from None
     vlm.save(target)
 
 

@@ -28,8 +28,9 @@ from engine.stage2.rollout.prompts import PromptReader
 from engine.stage2.warmup import warm_up, warmup_cache
 from engine.verdict.verdicts import best_step
 
-LANGUAGE_LINEARS = r".*language_model.*\.(q_proj|k_proj|v_proj|o_proj|gate_proj|up_proj|down_proj)"
-"""Every linear layer of the text decoder; vision tower and embeddings stay as stage 1 left them."""
+LANGUAGE_MODEL = r".*\blanguage_model\b"
+"""The text decoder, which alone gets adapters; vision tower and embeddings stay as stage 1 left
+them."""
 
 
 def keeps_base(config: Stage2Config) -> bool:
@@ -84,8 +85,10 @@ def keep_base(
     return {"base": weights_of(attempt.run.base)}
 
 
-def adapted(vlm: VisionModel, config: Stage2Config) -> VisionModel:
-    """The model to train as `tuning` says, matrices drawn by the seed. Raises ModelError."""
+def adapted(attempt: Attempt, vlm: VisionModel, config: Stage2Config) -> VisionModel:
+    """The model to train as `tuning` says, matrices drawn by the seed; how much of it they reach
+    is said. Raises ModelError.
+    """
     settings = config.model
     if settings.tuning == "full":
         return vlm
@@ -96,13 +99,23 @@ def adapted(vlm: VisionModel, config: Stage2Config) -> VisionModel:
             alpha=settings.lora_alpha,
             seed=config.training.seed,
             dora=settings.tuning == "dora",
-            layers=LANGUAGE_LINEARS,
+            within=LANGUAGE_MODEL,
         )
     except ValueError as error:
         raise ModelError(
             f"model.tuning {settings.tuning!r}: {error}; set model.tuning: full"
         ) from error
+    reach = lora.coverage(model, within=LANGUAGE_MODEL)
+    say = attempt.warn if reach.share < lora.LITTLE_REACH else attempt.note
+    say("ADAPTER_REACH", f"model.tuning: {settings.tuning}: of the language model {reach}")
     return replace(vlm, model=model)
+
+
+def of_model(vlm: VisionModel) -> dict[str, Any]:
+    """For the run card: how much of the language model an adapter reaches, where it has one."""
+    if not lora.adapted(vlm.model):
+        return {}
+    return {"adapter_reach": lora.coverage(vlm.model, within=LANGUAGE_MODEL).as_dict()}
 
 
 def restore_step_zero(

@@ -113,7 +113,7 @@ class _Run:
         if config.warmup is not None and resumed is None:
             self.warmup = warm_up(self.attempt, config, self.reader, self.corpus, ranks)
         base = opening.keep_base(self.attempt, config, self.reader.vlm, ranks, is_new=not resumed)
-        vlm = opening.adapted(self.reader.vlm, config)
+        vlm = opening.adapted(self.attempt, self.reader.vlm, config)
         self.reader = replace(self.reader, vlm=vlm)
         if config.training.packing:
             prompt = self.reader(self.corpus.train[0])
@@ -124,7 +124,7 @@ class _Run:
             resumed=resumed,
             keep=config.keep_checkpoints,
             facts={"warmup": self.warmup, **base},
-            card=self.reader.dated(),
+            card=self.reader.dated() | opening.of_model(vlm),
             writes=ranks.is_first,
         )
         opening.restore_step_zero(recorder, config, self.reader, self.corpus, ranks)

@@ -76,3 +76,11 @@ def serving_problems(config: Knobs) -> Sequence[ConfigProblem]:
             )
         )
     return found
+
+
+def stacks_problem(folder: str) -> ConfigProblem:
+    """Of an adapter with `target_parameters`, or one that PEFT puts on stacked experts."""
+    problem = (
+        "is of stacked experts (target_parameters) too, which goes with no rollout_backend: vllm"
+    )
+    return ConfigProblem("adapter_init", folder, problem, "set rollout_backend: hf")

@@ -862,8 +862,8 @@ def test_an_adapter_as_the_model_is_refused_with_the_command_that_merges_it(
 ) -> None:
     """A stage 1 by LoRA leaves a folder without a model; the remedy is run as it is written."""
     base = load(str(vl_folder), dtype="auto", attn_implementation="sdpa")
-    layers = opening.LANGUAGE_LINEARS
-    adapted = attach_zero(base.model, rank=2, alpha=4, seed=3, base=str(vl_folder), layers=layers)
+    within = opening.LANGUAGE_MODEL
+    adapted = attach_zero(base.model, rank=2, alpha=4, seed=3, base=str(vl_folder), within=within)
     adapter, whole = tmp_path / "adapter", tmp_path / "whole"
     adapted.save_pretrained(adapter)
     raw = changed(ab_recipe, model__path=str(adapter), training__max_steps=1)
