@@ -42,7 +42,7 @@ def cancel(
     if (job_id is None) == (sweep is None):
         remedy = "give a job's number, or --sweep"
         raise ConfigError([ConfigProblem("cancel", None, "must know what", remedy)])
-    with opened(context, data_dir) as database:
+    with opened(context, data_dir, urgent=True) as database:
         if job_id is not None:
             done = {job_id: control.cancel(database, job_id, actor=who())}
         else:
@@ -62,7 +62,7 @@ def requeue(
     """Let a running job write a checkpoint and go back into the queue."""
     from worker.queue import control  # noqa: PLC0415 - keeps --help light
 
-    with opened(context, data_dir) as database:
+    with opened(context, data_dir, urgent=True) as database:
         done = control.requeue(database, job_id, actor=who())
         if as_json:
             _print_stopped(database, job_id, done)

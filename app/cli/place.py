@@ -44,14 +44,19 @@ def worker_settings(context: typer.Context, data_dir: Path | None) -> WorkerSett
 
 
 @contextmanager
-def opened(context: typer.Context, data_dir: Path | None) -> Iterator[Database]:
-    """The database there, created or migrated where needed; times are told in its lane's zone."""
+def opened(
+    context: typer.Context, data_dir: Path | None, *, urgent: bool = False
+) -> Iterator[Database]:
+    """The database there, created or migrated where needed; times are told in its lane's zone.
+
+    `urgent`: for what frees room on a full disk, or ends what takes it.
+    """
     from app.text import wording  # noqa: PLC0415 - keeps --help light
     from app.text.zones import Zones  # noqa: PLC0415
     from worker.budget.price import take_price  # noqa: PLC0415
     from worker.db.connection import open_database  # noqa: PLC0415
 
-    with open_database(worker_settings(context, data_dir)) as database:
+    with open_database(worker_settings(context, data_dir), urgent=urgent) as database:
         take_price(database)
         # Commands print what they read after this block too: until they end.
         context.with_resource(wording.times_in(Zones(database).now()))

@@ -79,7 +79,7 @@ def prune(
         problem = neither if job_id is None else "has both --job and --older-than"
         remedy = "give --older-than 30d, or --job JOB"
         raise ConfigError([ConfigProblem("prune", None, problem, remedy)])
-    with opened(context, data_dir) as database:
+    with opened(context, data_dir, urgent=not dry_run) as database:
         if job_id is not None:
             one = pruning.prune_one(
                 database, job_id, actor=who(), dry_run=dry_run, selected_too=selected_too

@@ -28,3 +28,16 @@ def located(path: str) -> Path:
     except RuntimeError:
         raise ValueError("is a link that leads back to itself") from None
     return found
+
+
+def broken_link(path: Path) -> str | None:
+    """`X links to Y, which is not there`: the first link on the way to a path that leads nowhere,
+    as one to a disk that is not mounted. None where there is none, or nobody may look.
+    """
+    try:
+        for part in (*reversed(path.parents), path):
+            if part.is_symlink() and not part.exists():
+                return f"{part} links to {part.readlink()}, which is not there"
+    except OSError:
+        return None
+    return None

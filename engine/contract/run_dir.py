@@ -19,6 +19,7 @@ It knows paths, file formats and atomic writes; not what trains and not who deci
 from __future__ import annotations
 
 import enum
+import errno
 import hashlib
 import json
 import os
@@ -232,22 +233,32 @@ class AttemptDir:
         try:
             return Abort.model_validate_json(text)
         except ValidationError:
-            return Abort()
+            named = (reason for reason in AbortReason if self._wordless(reason).exists())
+            return Abort(reason=next(named, AbortReason.OPERATOR))
 
     def request_abort(self, abort: Abort) -> bool:
         """Write the sentinel unless one stands already (the first reason wins).
 
-        Returns whether this call wrote it.
+        On a full disk it is an empty file, which may still have room, with another one beside it
+        whose name is the reason. Returns whether this call wrote it.
         """
         temporary = self.abort.with_name(f".abort.{os.getpid()}")
-        temporary.write_text(abort.model_dump_json() + "\n", "utf-8")
         try:
+            temporary.write_text(abort.model_dump_json() + "\n", "utf-8")
             os.link(temporary, self.abort)
         except FileExistsError:
             return False
+        except OSError as error:
+            if error.errno not in {errno.ENOSPC, errno.EDQUOT} or self.abort.exists():
+                raise
+            self._wordless(abort.reason).touch()
+            self.abort.touch()
         finally:
-            temporary.unlink()
+            temporary.unlink(missing_ok=True)
         return True
+
+    def _wordless(self, reason: AbortReason) -> Path:
+        return self.root / f"abort.{reason}"
 
     def file_away_abort(self) -> Path | None:
         """Move a stale sentinel aside before an attempt starts; the evidence stays."""
@@ -256,6 +267,8 @@ class AttemptDir:
         number = len(list(self.root.glob("abort.stale-*"))) + 1
         target = self.root / f"abort.stale-{number}"
         self.abort.rename(target)
+        for reason in AbortReason:
+            self._wordless(reason).unlink(missing_ok=True)
         return target
 
 

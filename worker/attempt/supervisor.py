@@ -26,6 +26,7 @@ from sqlalchemy import select, update
 from engine.contract.documents import opened
 from engine.contract.errors import ConfigError, ConfigProblem, NightlaneError
 from engine.contract.events import Event, usable
+from engine.contract.paths import broken_link
 from engine.contract.registry import get_kind, make_smaller, validate
 from engine.contract.run_dir import Abort, AbortReason, InputFile, JobFile, RunDir, write_json
 from worker.attempt.disk import full_disk
@@ -95,6 +96,7 @@ class Supervisor:
         """The stop request that the engine was told of, or would have been on a disk with room."""
         self._gave_up = False
         """The database was away for too long: the attempt ends at a checkpoint."""
+        self._request_due = 0.0
         self._overdue = False
         """The engine was killed: it did not end in time after a stop request."""
         self._silence = Silence(settings.silence_s, settings.silence_least_s)
@@ -114,9 +116,9 @@ class Supervisor:
             if not full_error(error) and self._others_can_begin():
                 return self._cannot_begin(_in_words(error, self._run.root))
             self._settle(no_run_directory(error, time.time()))
+            what = broken_link(self._attempt.root) or f"{self._attempt.root}: {error.strerror}"
             raise RunDirectoryError(
-                f"{self._attempt.root}: {error.strerror}; make room or set NIGHTLANE_DATA_DIR, "
-                f"job {self._claim.job_id} is queued"
+                f"{what}; make room or set NIGHTLANE_DATA_DIR, job {self._claim.job_id} is queued"
             ) from error
         except Exception as error:  # noqa: BLE001 - whatever a row or a kind holds, the queue goes on
             _LOG.exception("job %d", self._claim.job_id)
@@ -315,11 +317,26 @@ class Supervisor:
         try:
             ingest.pull()
             self._lease.keep()
+            self._ask_to_stop(engine, self._requested())
             self._ask_to_stop(engine, self._brake())
             self._end_silence(engine, ingest)
         except DatabaseError as error:
             _LOG.error("%s (job %d is asked to stop)", error, self._claim.job_id)
             self._gave_up = True
+
+    def _requested(self) -> Abort | None:
+        """What a person asked for in the database, looked at with each heartbeat: on a full disk
+        there is no sentinel.
+        """
+        now = time.monotonic()
+        if self._asked is not None or now < self._request_due:
+            return None
+        self._request_due = now + self._settings.heartbeat_s
+        asked = select(job.c.stop_requested).where(job.c.id == self._claim.job_id)
+        with contextlib.suppress(DatabaseError), self._db.read() as conn:
+            reason = conn.execute(asked).scalar_one()
+            return Abort(reason=AbortReason(reason)) if reason else None
+        return None
 
     def _end_silence(self, engine: Engine, ingest: Ingest) -> None:
         """Say that no event comes any more; later, ask an engine to stop that may not hear it."""

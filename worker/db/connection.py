@@ -9,20 +9,23 @@ import fcntl
 import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TypeVar
 
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from engine.contract.errors import NightlaneError
-from worker.db import dialects
+from engine.contract.paths import broken_link
+from worker.db import dialects, reserve
 from worker.db.migrations import known_versions, unknown_version, upgrade
-from worker.db.numbers import reserve
+from worker.db.numbers import reserve as reserve_numbers
 from worker.private import make_private, tighten
 from worker.settings import WorkerSettings
 
+_T = TypeVar("_T")
 _LOOK_S = 0.02
 """Seconds between two looks of who waits for a write."""
 
@@ -30,9 +33,12 @@ _LOOK_S = 0.02
 class DatabaseError(NightlaneError):
     """The database cannot be used: what it is, and what to do."""
 
-    def __init__(self, message: str, *, retryable: bool = False) -> None:
-        """`retryable`: the same call may succeed later (locked, full, server away)."""
+    def __init__(self, message: str, *, retryable: bool = False, full: bool = False) -> None:
+        """`retryable`: the same call may succeed later (locked, full, server away). `full`: its
+        disk has no room.
+        """
         self.retryable = retryable
+        self.full = full
         super().__init__(message)
 
 
@@ -92,7 +98,15 @@ class Database:
             f"{shown(self.settings)}: SQLite has ended the transaction by itself; "
             "nothing of this step was written; make room on its disk and try again",
             retryable=True,
+            full=True,
         )
+
+    def urgently(self, write: Callable[[], _T]) -> _T:
+        """A write that frees room, or ends what takes it: on a full disk, with the reserve.
+
+        Raises DatabaseError.
+        """
+        return _urgently(self.settings, write)
 
     @contextmanager
     def _in_words(self) -> Iterator[None]:
@@ -143,12 +157,38 @@ class Database:
         self.close()
 
 
-def open_database(settings: WorkerSettings) -> Database:
+def open_database(settings: WorkerSettings, *, urgent: bool = False) -> Database:
     """Open, and create or migrate forward where needed.
 
-    Raises DatabaseError when the file is no database, not ours, newer than this program, or the
-    place cannot be written.
+    `urgent`: for what frees room on a full disk; the reserve is given up for it. Raises
+    DatabaseError when the file is no database, not ours, newer than this program, or the place
+    cannot be written.
     """
+    if urgent:
+        return _urgently(settings, lambda: open_database(settings))
+    db = _opened(settings)
+    if (place := _place_of(settings)) is not None:
+        reserve.keep(place)
+    return db
+
+
+def _urgently(settings: WorkerSettings, act: Callable[[], _T]) -> _T:
+    try:
+        return act()
+    except DatabaseError as error:
+        place = _place_of(settings)
+        if not error.full or place is None or not reserve.release(place):
+            raise
+        return act()
+
+
+def _place_of(settings: WorkerSettings) -> Path | None:
+    """The directory of a SQLite file; None for a server's database."""
+    url = url_of(settings)
+    return Path(url.database).parent if dialects.is_sqlite(url) and url.database else None
+
+
+def _opened(settings: WorkerSettings) -> Database:
     db = Database(_connect(settings), settings)
     try:
         with db.read() as conn:
@@ -196,7 +236,8 @@ def _is_trouble(error: sa.exc.DBAPIError) -> bool:
 def _in_words(settings: WorkerSettings, error: sa.exc.DBAPIError) -> DatabaseError:
     means = dialects.meaning(error.orig or error)
     words = " ".join(str(error.orig).split())
-    return DatabaseError(f"{shown(settings)}: {words}; {means.remedy}", retryable=means.retryable)
+    text = f"{shown(settings)}: {words}; {means.remedy}"
+    return DatabaseError(text, retryable=means.retryable, full=means.full)
 
 
 def _connect(settings: WorkerSettings) -> dialects.Engines:
@@ -230,6 +271,12 @@ def _make_place(settings: WorkerSettings, url: sa.URL) -> None:
             for suffix in ("", "-wal", "-shm"):
                 tighten(Path(url.database + suffix))
     except OSError as error:
+        elsewhere = Path(url.database) if dialects.is_sqlite(url) and url.database else None
+        for place in filter(None, (settings.data_dir, elsewhere)):
+            if (broken := broken_link(place)) is not None:
+                raise DatabaseError(
+                    f"{broken}; mount its disk, or set NIGHTLANE_DATA_DIR to a writable place"
+                ) from error
         raise DatabaseError(
             f"{settings.data_dir} cannot be made: {error.strerror}; "
             "set NIGHTLANE_DATA_DIR to a writable place"
@@ -270,7 +317,7 @@ def _bring_forward(db: Database) -> None:
                 raise DatabaseError(f"{shown(db.settings)} {unknown_version(version)}")
             upgrade(conn)
             if version is None:
-                reserve(conn, db.settings.runs_dir)
+                reserve_numbers(conn, db.settings.runs_dir)
 
 
 @contextmanager

@@ -59,6 +59,8 @@ class Means(NamedTuple):
     remedy: str
     retryable: bool
     """Whether the same statement can succeed later without anybody repairing the data."""
+    full: bool = False
+    """Whether its disk has no room."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +75,7 @@ _WORDINGS = (
     _Wording(("database is locked", "lock timeout", "lock_timeout"), LOCKED),
     _Wording(
         ("is full", "no space left", "disk i/o error", "could not extend file"),
-        Means("nothing of this step was written; make room on its disk and try again", True),
+        Means("nothing of this step was written; make room on its disk and try again", True, True),
     ),
     _Wording(
         ("readonly", "read-only", "permission denied"),

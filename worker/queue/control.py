@@ -1,8 +1,8 @@
 """What people do to jobs that exist: cancel, put back, try again, change.
 
 A running job is never touched itself: its supervisor finds the request (the sentinel in the
-attempt's directory, and a column for the moment before that directory stands) and the engine
-checkpoints. Knows no process.
+attempt's directory, at once, and a column at its next heartbeat) and the engine checkpoints. Knows
+no process.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 from sqlalchemy import Connection, Row, delete, insert, select, update
 
-from engine.contract.errors import ConfigError, ConfigProblem, NightlaneError
+from engine.contract.errors import ConfigError, ConfigProblem
 from engine.contract.problems import problems_of, text_problems
 from engine.contract.run_dir import Abort, AbortReason, RunDir, complete_checkpoints
 from worker.clock.moments import start_time
@@ -45,43 +45,34 @@ class Done(StrEnum):
     """The same was asked before."""
 
 
-class StopRequestError(NightlaneError):
-    """The sentinel cannot be written; nothing was changed."""
-
-    retryable = True
-
-    def __init__(self, job_id: int, error: OSError) -> None:
-        self.job_id = job_id
-        super().__init__(
-            f"job {job_id} cannot be asked to stop: {error.filename}: {error.strerror}; "
-            "make the run directory writable for this user"
-        )
-
-
 def cancel(db: Database, job_id: int, *, actor: str) -> Done:
     """End a job for good: a queued one now, a running one at its next checkpoint.
 
-    Jobs that run after it are cancelled or freed as they asked for. Raises JobNotFoundError,
-    WrongStateError when it is over already, StopRequestError.
+    Jobs that run after it are cancelled or freed as they asked for. Works on a full disk. Raises
+    JobNotFoundError, WrongStateError when it is over already.
     """
-    with db.write_tx() as conn:
-        row = job_row(conn, job_id)
-        match State(row.state):
-            case State.QUEUED:
-                _cancel_queued(conn, job_id, actor=actor)
-                return Done.AT_ONCE
-            case State.RUNNING:
-                return _ask(db, conn, row, AbortReason.CANCEL, actor=actor)
-            case State.CANCELLED:
-                return Done.BEFORE
-            case over:
-                raise WrongStateError(job_id, over, "there is nothing left to cancel")
+
+    def write() -> Done:
+        with db.write_tx() as conn:
+            row = job_row(conn, job_id)
+            match State(row.state):
+                case State.QUEUED:
+                    _cancel_queued(conn, job_id, actor=actor)
+                    return Done.AT_ONCE
+                case State.RUNNING:
+                    return _ask(db, conn, row, AbortReason.CANCEL, actor=actor)
+                case State.CANCELLED:
+                    return Done.BEFORE
+                case over:
+                    raise WrongStateError(job_id, over, "there is nothing left to cancel")
+
+    return db.urgently(write)
 
 
 def cancel_sweep(db: Database, sweep_id: int, *, actor: str) -> dict[int, Done]:
     """Cancel every job of a sweep that is not over. Returns what came of each.
 
-    Raises SweepNotFoundError, StopRequestError.
+    Raises SweepNotFoundError.
     """
     done: dict[int, Done] = {}
     with db.read() as conn:
@@ -96,19 +87,23 @@ def cancel_sweep(db: Database, sweep_id: int, *, actor: str) -> dict[int, Done]:
 def requeue(db: Database, job_id: int, *, actor: str) -> Done:
     """Let a running job write a checkpoint and go back to its place in the queue.
 
-    Raises JobNotFoundError, WrongStateError, StopRequestError.
+    Works on a full disk. Raises JobNotFoundError, WrongStateError.
     """
-    with db.write_tx() as conn:
-        row = job_row(conn, job_id)
-        if row.state == State.QUEUED:
-            return Done.BEFORE
-        if row.state != State.RUNNING:
-            retryable = State(row.state).retryable
-            again = f"try it again with: cockpit retry {job_id}"
-            raise WrongStateError(job_id, row.state, again if retryable else _instead_of_retry(row))
-        if row.stop_requested == AbortReason.CANCEL:
-            raise WrongStateError(job_id, "being cancelled", "wait for its end, then retry it")
-        return _ask(db, conn, row, AbortReason.REQUEUE, actor=actor)
+
+    def write() -> Done:
+        with db.write_tx() as conn:
+            row = job_row(conn, job_id)
+            if row.state == State.QUEUED:
+                return Done.BEFORE
+            if row.state != State.RUNNING:
+                again = f"try it again with: cockpit retry {job_id}"
+                remedy = again if State(row.state).retryable else _instead_of_retry(row)
+                raise WrongStateError(job_id, row.state, remedy)
+            if row.stop_requested == AbortReason.CANCEL:
+                raise WrongStateError(job_id, "being cancelled", "wait for its end, then retry it")
+            return _ask(db, conn, row, AbortReason.REQUEUE, actor=actor)
+
+    return db.urgently(write)
 
 
 def retry(db: Database, job_id: int, *, actor: str) -> None:
@@ -250,17 +245,18 @@ def _cancel_queued(conn: Connection, job_id: int, *, actor: str) -> None:
 
 
 def _ask(db: Database, conn: Connection, row: Row[Any], reason: AbortReason, *, actor: str) -> Done:
-    """Column first, then the file: whichever the supervisor looks at next, it finds the request."""
+    """Column first, then the file: whichever the supervisor looks at next, it finds the request.
+
+    The file only hastens it: on a full disk, or in a directory of another user, the column does.
+    """
     if row.stop_requested == reason:
         return Done.BEFORE
     conn.execute(update(job).where(job.c.id == row.id).values(stop_requested=reason))
     note(conn, row.id, State.RUNNING, actor=actor, why=f"asked to stop: {reason}")
     attempt = RunDir(db.settings.runs_dir / str(row.id)).attempt(row.attempt)
-    try:
+    with contextlib.suppress(OSError):
         if attempt.job_file.exists():
             attempt.request_abort(Abort(reason=reason))
-    except OSError as error:
-        raise StopRequestError(row.id, error) from error
     return Done.ASKED
 
 

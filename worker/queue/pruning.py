@@ -146,18 +146,35 @@ def _prune(db: Database, row: Row[Any], *, actor: str, dry_run: bool, selected_t
     found = Pruned(row.id, sum(file.lstat().st_size for file in files), len(files))
     if dry_run:
         return found
-    with db.write_tx() as conn:
-        # First the word, then the deed: a job that somebody retries meanwhile is not touched.
-        mine = update(job).where(job.c.id == row.id, job.c.state == row.state)
-        if conn.execute(mine.values(pruned_at=time.time())).rowcount != 1:
-            raise WrongStateError(row.id, "not over any more", "it was left alone")
-        for table in (metric, metric_rollup):
-            numbers = table.c.series.not_like(HELDOUT_SERIES)
-            conn.execute(delete(table).where(table.c.job_id == row.id, numbers))
-        note(conn, row.id, State(row.state), actor=actor, why=_SAID + _told(found, kept))
-        _put_aside(row.id, run, heavy)
+    # First the deed, then the word: on a full disk there is no room for the word before.
+    db.urgently(partial(_take, db, row, run, heavy))
     shutil.rmtree(run.root / _ASIDE, ignore_errors=True)
+    db.urgently(partial(_tell, db, row, _told(found, kept), actor))
     return found
+
+
+def _take(db: Database, row: Row[Any], run: RunDir, heavy: Sequence[Path]) -> None:
+    """Put the files aside while nobody can try the job again. Raises WrongStateError."""
+    with db.write_tx() as conn:
+        found = conn.execute(select(job.c.state).where(job.c.id == row.id)).scalar_one()
+        if found != row.state:
+            raise WrongStateError(row.id, "not over any more", "it was left alone")
+        _put_aside(row.id, run, heavy)
+
+
+def _tell(db: Database, row: Row[Any], told: str, actor: str) -> None:
+    """Forget the numbers, and say what went; of a job that is tried again meanwhile say that alone.
+
+    Where this was not written, the next prune finds nothing heavy and says it.
+    """
+    with db.write_tx() as conn:
+        mine = update(job).where(job.c.id == row.id, job.c.state == row.state)
+        if conn.execute(mine.values(pruned_at=time.time())).rowcount == 1:
+            for table in (metric, metric_rollup):
+                numbers = table.c.series.not_like(HELDOUT_SERIES)
+                conn.execute(delete(table).where(table.c.job_id == row.id, numbers))
+        state = conn.execute(select(job.c.state).where(job.c.id == row.id)).scalar_one()
+        note(conn, row.id, State(state), actor=actor, why=_SAID + told)
 
 
 def _told(found: Pruned, kept: Collection[str]) -> str:

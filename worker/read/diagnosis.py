@@ -20,6 +20,7 @@ from pydantic import BaseModel, ConfigDict
 from sqlalchemy import select, text
 
 from engine.contract.known import real
+from engine.contract.paths import broken_link
 from worker.attempt.ingest import SILENT_SINCE
 from worker.db import dialects
 from worker.db.connection import Database, DatabaseError, open_database, shown, url_of
@@ -77,6 +78,8 @@ def _data_directory(settings: WorkerSettings) -> Finding:
     path = settings.data_dir
     elsewhere = "set NIGHTLANE_DATA_DIR to another place"
     try:
+        if (broken := broken_link(path)) is not None:
+            return _found("data directory", Level.RISK, f"{broken}; mount its disk, or {elsewhere}")
         if not path.exists():
             return _found("data directory", Level.OK, f"{path} (not made yet)")
         if not path.is_dir():
@@ -103,6 +106,9 @@ def _writable(path: Path) -> bool:
 def _disks(settings: WorkerSettings) -> Iterator[Finding]:
     """That of the data directory, and that of the run directories where it is another one."""
     yield _disk("disk", settings.data_dir)
+    if (broken := broken_link(settings.runs_dir)) and not broken_link(settings.data_dir):
+        remedy = "mount its disk, or set NIGHTLANE_WORK_DIR to another place"
+        yield _found("run directories", Level.RISK, f"{broken}; {remedy}")
     if _device(settings.runs_dir) != _device(settings.data_dir):
         yield _disk("disk of the runs", settings.runs_dir)
 

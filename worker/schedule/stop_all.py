@@ -32,8 +32,7 @@ class Stopped(NamedTuple):
 def stop_all(db: Database, *, actor: str, now: float) -> Stopped:
     """Pause, cancel what runs, disarm.
 
-    Raises StopRequestError when a run directory cannot be written, CrontabError when the crontab
-    line stays; the message says which.
+    Raises CrontabError when the crontab line stays.
     """
     paused = pausing.pause(db, actor=actor, why=WHY)
     asked = []

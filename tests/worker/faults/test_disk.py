@@ -258,3 +258,100 @@ with open_database(settings) as db:
 
     assert answer["waits"] == ["queued", "DISK_FULL"]
     assert answer["why"].startswith("the engine crashed (exit 1) on a full disk: 0.0 MB free")
+
+
+def test_what_frees_space_works_on_a_full_disk(on_small_disk: Run) -> None:
+    """The remedy that every error names: the command opens, prunes and says how much went."""
+    answer = on_small_disk("""
+import shutil
+with open_database(settings) as db:
+    number = enqueue(db, "tally", {}, actor="test")
+drain(settings)
+run = settings.runs_dir / str(number)
+(run / "rollouts").mkdir(exist_ok=True)
+ballast = run / "rollouts" / "1.jsonl"
+with open_database(settings) as db:
+    fill()
+    for _ in range(300):  # the journal too
+        if refused(lambda: enqueue(db, "tally", {}, actor="test", force=True)):
+            break
+fill()
+def prune(*options):
+    command = [sys.executable, "-m", "app.cli", "prune", *options]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return [done.returncode, done.stdout + done.stderr]
+answer["dry"] = prune("--older-than", "0d", "--dry-run")[0]
+answer["pruned"] = prune("--older-than", "0d")
+answer["left"] = ballast.exists()
+with open_database(settings) as db:
+    answer["enqueued"] = enqueue(db, "tally", {}, actor="test", force=True) > number
+    answer["pruned_at"] = jobs.get_job(db, number).pruned_at is not None
+    with db.read() as conn:
+        answer["check"] = conn.exec_driver_sql("PRAGMA integrity_check").scalar_one()
+answer["reserve"] = (settings.data_dir / ".reserve").exists()
+""")
+
+    assert answer["pruned"][0] == 0, answer["pruned"][1]
+    assert "job 1: " in answer["pruned"][1]
+    assert not answer["left"]
+    assert answer["enqueued"]
+    assert answer["pruned_at"]
+    assert answer["check"] == "ok"
+    assert answer["reserve"], "with room again it is made again"
+
+
+def test_a_cancel_on_a_full_disk_is_remembered_and_obeyed(on_small_disk: Run) -> None:
+    """The database takes it with the reserve's room; there is none for the sentinel's words."""
+    answer = on_small_disk("""
+from worker.queue.control import cancel
+go = settings.lock_dir.parent / "go"
+
+def trouble():
+    with open_database(settings) as db:
+        eventually(lambda: jobs.get_job(db, 1).result.get("step"), "the first step")
+        fill()
+        for _ in range(300):
+            if refused(lambda: enqueue(db, "tally", {}, actor="test", force=True)):
+                break
+        fill()
+        answer["asked"] = cancel(db, 1, actor="test")
+
+with open_database(settings) as db:
+    enqueue(db, "tally", {"pace": str(go)}, actor="test")
+other = threading.Thread(target=trouble)
+other.start()
+report = drain(settings, until=lambda: "asked" in answer)
+other.join()
+answer["ran"] = [(s.job_id, s.state) for s in report.ran[:1]]
+""")
+
+    assert answer["asked"] == "asked"
+    assert answer["ran"] == [[1, "cancelled"]]
+
+
+def test_a_cancel_of_a_run_whose_own_disk_is_full_is_obeyed(on_small_disk: Run) -> None:
+    """The database is elsewhere; the request comes by it, and the engine hears an empty file."""
+    answer = on_small_disk("""
+from worker.queue.control import cancel
+elsewhere = settings.lock_dir.parent
+apart = {"data_dir": elsewhere / "data2", "work_dir": disk / "runs"}
+settings = settings.model_copy(update=apart)
+go = elsewhere / "go"
+
+def trouble():
+    with open_database(settings) as db:
+        eventually(lambda: jobs.get_job(db, 1).result.get("step"), "the first step")
+        fill()
+        answer["asked"] = cancel(db, 1, actor="test")
+
+with open_database(settings) as db:
+    enqueue(db, "tally", {"pace": str(go)}, actor="test")
+other = threading.Thread(target=trouble)
+other.start()
+report = drain(settings)
+other.join()
+answer["ran"] = [(s.job_id, s.state) for s in report.ran]
+""")
+
+    assert answer["asked"] == "asked"
+    assert answer["ran"] == [[1, "cancelled"]]

@@ -17,9 +17,11 @@ import pytest
 from sqlalchemy import update
 
 from tests.worker.holding import hold_lane
+from worker.attempt.supervisor import RunDirectoryError
 from worker.db import dialects
-from worker.db.connection import Database, open_database
+from worker.db.connection import Database, DatabaseError, open_database
 from worker.db.tables import lane
+from worker.drain import drain
 from worker.lane.process_id import ProcessIdentity
 from worker.queue.submit import claim
 from worker.read import diagnosis
@@ -248,3 +250,39 @@ def test_the_command_prints_data_and_fails_at_a_risk(
     assert (sound.returncode, sound.stderr) == (0, "")
     assert {one["level"] for one in json.loads(sound.stdout)} <= {"ok", "note"}
     assert (risky.returncode, risky.stderr) == (1, "1 at risk\n")
+
+
+@pytest.mark.parametrize("inside", ["", "deeper/still"])
+def test_a_data_directory_on_a_disk_that_is_not_mounted_is_a_risk(
+    settings: WorkerSettings, tmp_path: Path, inside: str
+) -> None:
+    """The link is there and its target is not: no command makes a directory in its place."""
+    link = tmp_path / "link"
+    link.symlink_to("/mnt/not-there")
+    spoiled = settings.model_copy(update={"data_dir": link / inside})
+    said = f"{link} links to /mnt/not-there, which is not there; mount its disk, or"
+
+    found = {finding.name: finding for finding in diagnose(spoiled)}
+
+    assert found["data directory"].level is Level.RISK
+    assert found["data directory"].detail.startswith(said)
+    with pytest.raises(DatabaseError, match=said):
+        open_database(spoiled)
+
+
+def test_run_directories_on_a_disk_that_is_not_mounted_are_a_risk(
+    settings: WorkerSettings, tally: Callable[..., int], tmp_path: Path
+) -> None:
+    """Said by doctor and by the drain; the job is queued as before."""
+    link = tmp_path / "link"
+    link.symlink_to("/mnt/not-there")
+    tally()
+    spoiled = settings.model_copy(update={"work_dir": link})
+    said = f"{link} links to /mnt/not-there, which is not there"
+
+    found = {finding.name: finding for finding in diagnose(spoiled)}
+
+    assert found["run directories"].level is Level.RISK
+    assert found["run directories"].detail.startswith(said)
+    with pytest.raises(RunDirectoryError, match=said):
+        drain(spoiled)
