@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from starlette.responses import JSONResponse, Response
 
 from app.charts.drawings import View, curves_json
+from app.forms.check_report import CheckReport, dry_run
 from app.forms.requests import REST, json_object, key_of, optional_body, takes, wanted_job
 from app.web.dependencies import DatabaseDep, JobId
 from engine.contract.errors import ConfigError, ConfigProblem
@@ -101,6 +102,16 @@ async def create_job(request: Request, database: DatabaseDep) -> JSONResponse:
     """
     body = await json_object(request, '{"kind": …, "config": {…}}')
     return await anyio.to_thread.run_sync(_create, database, body, key_of(request))
+
+
+@router.post("/check", openapi_extra=takes(NewJob))
+async def check_job(request: Request, database: DatabaseDep) -> CheckReport:
+    """What a job, or a sweep, would need, cost and meet; it is refused as it would be. No job.
+
+    A finished result of the same job is no refusal here: it is told under `tried`.
+    """
+    body = await json_object(request, '{"kind": …, "config": {…}}')
+    return await anyio.to_thread.run_sync(_check, database, body)
 
 
 @router.get("/{job_id}")
@@ -202,6 +213,10 @@ def _create(database: Database, body: dict[str, Any], key: str | None) -> JSONRe
     body = job.model_dump(mode="json")
     body["cautions"] = [found.as_dict() for found in cautions(job.kind, wanted.config)]
     return JSONResponse(body, 200 if done.repeated else 201, headers=headers)
+
+
+def _check(database: Database, body: dict[str, Any]) -> CheckReport:
+    return CheckReport.of(dry_run(database, wanted_job(body)).check)
 
 
 def _retry(database: Database, job_id: int, fresh: bool) -> JobView:

@@ -73,7 +73,11 @@ def enqueue(
         bool, typer.Option("--force", help="Also when the same job has a finished result.")
     ] = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print the resolved config; write nothing.")
+        bool,
+        typer.Option(
+            "--dry-run",
+            help="Print the resolved config and what the job needs and costs; queue nothing.",
+        ),
     ] = False,
     as_json: AsJson = False,
     data_dir: DataDir = None,
@@ -101,11 +105,10 @@ def enqueue(
             "force": force,
         }
     )
-    if dry_run:
-        _print_resolved(wanted, as_json=as_json)
-        return
     with opened(context, data_dir) as database:
-        if sweep is None:
+        if dry_run:
+            _try_out(database, wanted, as_json=as_json)
+        elif sweep is None:
             _enqueue_one(database, wanted, key, as_json=as_json)
         else:
             _enqueue_sweep(database, wanted, key, as_json=as_json)
@@ -218,22 +221,22 @@ def who() -> str:
         return "cli"
 
 
-def _print_resolved(wanted: Submission, *, as_json: bool) -> None:
-    """The config, or each point of a sweep, with every default written out."""
-    from worker.queue.submit import candidate  # noqa: PLC0415 - keeps --help light
-    from worker.queue.sweeps import checked_candidates  # noqa: PLC0415 - keeps --help light
+def _try_out(database: Database, wanted: Submission, *, as_json: bool) -> None:
+    """The config, or each point of a sweep, and in notes what the form would say of it."""
+    from app.forms.check_report import CheckReport, dry_run  # noqa: PLC0415 - keeps --help light
+    from engine.contract.documents import dump_yaml  # noqa: PLC0415
 
-    if wanted.sweep is None:
-        _print_config(candidate(wanted.kind, wanted.config, None).config, as_json=as_json)
-        return
-    found = [dict(one.sweep_point or {}) for one in checked_candidates(wanted)]
-    _print_config({"jobs": len(found), "points": found}, as_json=as_json)
-
-
-def _print_config(config: dict[str, Any], *, as_json: bool) -> None:
-    from engine.contract.documents import dump_yaml  # noqa: PLC0415 - keeps --help light
-
+    found = dry_run(database, wanted)
+    report = CheckReport.of(found.check)
+    resolved: dict[str, Any] = {"config": found.candidates[0].config}
+    if wanted.sweep is not None:
+        points = [dict(one.sweep_point or {}) for one in found.candidates]
+        resolved = {"jobs": len(points), "points": points}
     if as_json:
-        print_json(config)
-    else:
-        typer.echo(dump_yaml(config).rstrip())
+        print_json(resolved | report.model_dump(mode="json"))
+        return
+    typer.echo(dump_yaml(resolved.get("config", resolved)).rstrip())
+    for line in report.lines():
+        note(line)
+    for caution in found.check.cautions:
+        note(f"caution: {caution.line()}")

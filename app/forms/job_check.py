@@ -119,6 +119,17 @@ class Check:
 
 BASES = ("guess", "tried", "kind", "same")
 """What a time is known from, the vaguest first."""
+TIME_WORDS = {
+    "same": "as the same job did",
+    "kind": "as its kind did",
+    "tried": "at least: it got to no checkpoint in less",
+}
+MEMORY_WORDS = {
+    "own": "as it did before",
+    "same": "as the same job did",
+    "kind": "estimate, corrected by its kind",
+    "estimate": "estimate",
+}
 
 
 def _known(need_gb: float | None) -> float:

@@ -17,7 +17,7 @@ from fastapi import APIRouter, Query, Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from app.forms.forms import PREFIX, build, raw_config, retyped
-from app.forms.job_check import Check, check
+from app.forms.job_check import MEMORY_WORDS, TIME_WORDS, Check, check
 from app.forms.requests import BROWSER, form_fields
 from app.forms.schema import chosen, schema_of
 from app.web.dependencies import DatabaseDep
@@ -311,6 +311,8 @@ def _context(kind: Kind, typed: Mapping[str, str], *, form: Any, found: Check) -
         "kind": kind,
         "typed": typed,
         "check": found,
+        "memory_words": MEMORY_WORDS,
+        "time_words": TIME_WORDS,
         "by_place": {name: by_field.get(name, []) for name in PLACE},
         "as_yaml": "yaml" in typed,
         "told": " ".join(problem.field for problem in found.wrong),

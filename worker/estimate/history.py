@@ -81,7 +81,10 @@ class History:
         return self._same[config_hash]
 
     def fruitless_s(self, job_ids: Sequence[int | None]) -> float | None:
-        """How long the last attempt of one of these jobs was given in vain; None: none was."""
+        """How long the last attempt of one of these jobs was given in vain; None: none was.
+
+        None and 0 are no job: nothing is asked about one that nobody has queued.
+        """
         found = [
             row.seconds
             for one in job_ids

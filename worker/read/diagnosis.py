@@ -76,26 +76,34 @@ def diagnose(settings: WorkerSettings) -> list[Finding]:
 
 def _data_directory(settings: WorkerSettings) -> Finding:
     path = settings.data_dir
-    elsewhere = "set NIGHTLANE_DATA_DIR to another place"
     try:
-        if (broken := broken_link(path)) is not None:
-            return _found("data directory", Level.RISK, f"{broken}; mount its disk, or {elsewhere}")
-        if not path.exists():
-            return _found("data directory", Level.OK, f"{path} (not made yet)")
-        if not path.is_dir():
-            detail = f"{path} is no directory; {elsewhere}"
-            return _found("data directory", Level.RISK, detail)
+        risk = _risk_of(path)
+        there = path.exists()
     except OSError as error:
-        detail = f"{path} cannot be looked at: {error.strerror}; {elsewhere}"
-        return _found("data directory", Level.RISK, detail)
+        risk = f"{path} cannot be looked at: {error.strerror}; {_ELSEWHERE}"
+        there = False
+    if risk is not None:
+        return _found("data directory", Level.RISK, risk)
+    return _found("data directory", Level.OK, str(path) if there else f"{path} (not made yet)")
+
+
+_ELSEWHERE = "set NIGHTLANE_DATA_DIR to another place"
+
+
+def _risk_of(path: Path) -> str | None:
+    """What is wrong with a data directory, and the way out. Raises OSError."""
+    if (broken := broken_link(path)) is not None:
+        return f"{broken}; mount its disk, or {_ELSEWHERE}"
+    if not path.exists():
+        return None
+    if not path.is_dir():
+        return f"{path} is no directory; {_ELSEWHERE}"
     if not _writable(path):
-        detail = f"{path} cannot be written by this user; give it write access, or {elsewhere}"
-        return _found("data directory", Level.RISK, detail)
+        return f"{path} cannot be written by this user; give it write access, or {_ELSEWHERE}"
     mode = open_to_others(path)
     if mode is not None:
-        detail = f"{path} is open to other users of this machine ({mode}); run: chmod 700 {path}"
-        return _found("data directory", Level.RISK, detail)
-    return _found("data directory", Level.OK, str(path))
+        return f"{path} is open to other users of this machine ({mode}); run: chmod 700 {path}"
+    return None
 
 
 def _writable(path: Path) -> bool:
