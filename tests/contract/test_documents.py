@@ -323,6 +323,7 @@ READ_ELSEWHERE = {
     "worker/db/dialects.py": "the database's",
     "worker/read/board.py": "the database's",
     "worker/read/machine.py": "a bounded line",
+    "worker/read/samples/index.py": "a bounded line, whatever its numbers",
     "worker/memory/trace.py": "a bounded line",
     "worker/memory/guard.py": "our own child",
     "worker/memory/sentry.py": "our own parent",

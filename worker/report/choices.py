@@ -145,7 +145,7 @@ def edit(db: Database, report: Report, key: str, given: Mapping[str, str], *, ac
     if proposal.changes and proposal.kind is None:
         terms = _checked_terms(proposal, given)
         _set_terms(db, terms, actor)
-        instead: dict[str, Any] = {name: float(number) for name, number in terms.items()}
+        instead: dict[str, Any] = {name: float(value) for name, value in terms.items()}
     else:
         instead = {"note": _checked_note(given.get("note", ""))}
     _write(db, report, proposal, EDITED, actor=actor, job_id=None, numbers=instead)
@@ -198,9 +198,10 @@ def _set_terms(db: Database, wanted: Mapping[str, Any], actor: str) -> None:
         autonomy.switch_on(db, terms, actor=actor, now=now)
 
 
-def _checked_terms(proposal: Proposal, given: Mapping[str, str]) -> dict[str, Any]:
-    """One value for each proposed term: a cap is not taken away by an empty field. What is no
-    number stays text, and is refused as one.
+def _checked_terms(proposal: Proposal, given: Mapping[str, str]) -> dict[str, float | str]:
+    """One value for each proposed term: a cap is not taken away by an empty field.
+
+    What is no number stays text, and is refused as one.
     """
     terms = {change.setting: given.get(change.setting, "").strip() for change in proposal.changes}
     remedy = "give a number, or drop the proposal"
@@ -208,7 +209,7 @@ def _checked_terms(proposal: Proposal, given: Mapping[str, str]) -> dict[str, An
     if empty:
         raise ConfigError(empty)
     numbers = {name: number_of(text) for name, text in terms.items()}
-    return {name: terms[name] if numbers[name] is None else numbers[name] for name in terms}
+    return {name: terms[name] if found is None else found for name, found in numbers.items()}
 
 
 def _checked_note(text: str) -> str:

@@ -7,13 +7,14 @@ left for the next look. Keeps a bounded number of rows in memory. Knows no quest
 
 from __future__ import annotations
 
+import json
 import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from engine.contract.documents import opened, parse_json
+from engine.contract.documents import opened
 from worker.read.samples.files import Split
 from worker.read.samples.rows import NOT_LEARNT, Outcome, Sample, outcome_of, read_sample
 
@@ -182,7 +183,7 @@ SHELF = Shelf()
 
 def _loaded(line: bytes) -> Mapping[str, Any] | None:
     try:
-        row = parse_json(line)
+        row = json.loads(line)
     except (ValueError, RecursionError):
         return None
     return row if isinstance(row, dict) else None
