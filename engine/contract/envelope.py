@@ -9,20 +9,21 @@ what earlier runs really used. GB are 10⁹ bytes.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+import struct
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict
 
-from engine.contract.documents import read_json_object
-from engine.contract.tensors import tensors
+from engine.contract.documents import opened, parse_json, read_json_object
 
 FP32 = 4
 ADAM_MOMENTS = 2
 RUNTIME_GB = 0.45
 """Interpreter, torch and transformers with nothing loaded yet."""
+_MAX_HEADER = 100 * 1024 * 1024
 _LARGEST = 2**63
 """Of a size or a count: arithmetic with more of it overflows."""
 
@@ -152,6 +153,19 @@ def _parameters(folder: Path) -> int | None:
 
 
 def _in_file(path: Path) -> int | None:
-    """Sum of the tensors' sizes, from the header."""
-    found = tensors(path)
-    return None if found is None else sum(math.prod(one.shape) for one in found.values())
+    """Sum of the tensors' sizes from the JSON header: 8 bytes of length, then the header."""
+    try:
+        with opened(path) as stream:
+            (length,) = struct.unpack("<Q", stream.read(8))
+            if length > _MAX_HEADER:
+                return None
+            header = parse_json(stream.read(length))
+        return sum(math.prod(shape) for shape in _shapes(header))
+    except (OSError, ValueError, struct.error, TypeError, AttributeError, LookupError):
+        return None
+
+
+def _shapes(header: Mapping[str, Any]) -> Iterator[list[int]]:
+    for name, tensor in header.items():
+        if name != "__metadata__":
+            yield tensor["shape"]

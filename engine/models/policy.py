@@ -24,13 +24,6 @@ from engine.contract.hub import unreachable
 from engine.models import lora, tiny
 from engine.models import precision as precisions
 from engine.models.chat import ChatTemplate
-from engine.models.loading import (
-    UnfitWeightsError,
-    Unread,
-    require_complete,
-    require_finite,
-    require_whole_numbers,
-)
 from engine.models.precision import Precision
 from engine.models.text import TextCodec
 from engine.models.vocabulary import readable
@@ -171,11 +164,10 @@ class Snapshot:
                 parameter.data = current[name]
 
 
-def build(base: str, seed: int, say: Unread = lambda _, __: None) -> Policy:
+def build(base: str, seed: int) -> Policy:
     """fp32 policy of an embedded name, a folder or a hub id, on the GPU when there is one.
 
-    `say(code, text)` hears of weights that nothing reads. Raises RLLoopError when it cannot be
-    loaded, or with numbers that are none.
+    Raises RLLoopError when it cannot be loaded.
     """
     # A bar that was drawn last would stand in the log as what the run said last.
     transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
@@ -186,23 +178,20 @@ def build(base: str, seed: int, say: Unread = lambda _, __: None) -> Policy:
         raise _unloadable(base, away)
     try:
         tokenizer = AutoTokenizer.from_pretrained(base)
-        require_whole_numbers(base)
         # Never device_map="auto": on unified memory it leaves weights behind on "meta".
         loaded: Any = AutoModelForCausalLM.from_pretrained(
             base, dtype=torch.float32, output_loading_info=True
         )
-        model, loading = loaded
-        require_complete(model, loading, say)
-        require_finite(model)
-    except UnfitWeightsError as error:
-        problem = f"cannot be loaded: {error.problem}"
-        raise RLLoopError.of("base", base, problem, error.remedy) from error
     except _LOADING_ERRORS as error:
         reason = next(iter(str(error).splitlines()), type(error).__name__)
         raise _unloadable(base, reason) from error
+    model, loading = loaded
     if getattr(model.config, "output_router_logits", False):
         # Of use to the balancing loss of a pretraining alone; the pass breaks on parts of a text.
         model.config.output_router_logits = False
+    if loading["missing_keys"]:
+        # transformers would go on with random numbers in their place
+        raise _unloadable(base, f"it has no weights for {min(loading['missing_keys'])}")
     if len(tokenizer) <= len(set(tokenizer.all_special_ids)):
         # without its file transformers makes an empty tokenizer up
         raise _unloadable(base, "its tokenizer knows no word")

@@ -20,13 +20,6 @@ from torch import Tensor
 
 from engine.contract.errors import UnfitError
 from engine.contract.hub import unreachable
-from engine.models.loading import (
-    UnfitWeightsError,
-    Unread,
-    require_complete,
-    require_finite,
-    require_whole_numbers,
-)
 
 FORWARD_KEYS = frozenset(
     {
@@ -99,12 +92,10 @@ def load(
     dtype: str,
     attn_implementation: str,
     pixels: tuple[int | None, int | None] = (None, None),
-    say: Unread = lambda _, __: None,
 ) -> VisionModel:
     """A checkpoint folder or hub id. Raises ModelError when it is none of a Qwen3-VL.
 
     `pixels`: fewest and most that a picture is resized to; None where the checkpoint says it.
-    `say(code, text)` hears of weights that nothing reads.
     """
     _require_attention(attn_implementation)
     from transformers import (  # noqa: PLC0415 - seconds to import
@@ -127,24 +118,25 @@ def load(
         tokenizer = AutoTokenizer.from_pretrained(path)
         processor = images.from_pretrained(path)
         _bound_pixels(processor, pixels)
-        require_whole_numbers(path)
         loaded = AutoModelForImageTextToText.from_pretrained(
             path,
             dtype=dtype if dtype == "auto" else getattr(torch, dtype),
             attn_implementation=attn_implementation,
             output_loading_info=True,
         )
-        model, loading = loaded
-        require_complete(model, loading, say)
-        require_finite(model)
-    except UnfitWeightsError as error:
-        raise ModelError(f"model.path {path!r} cannot be loaded: {error}") from error
     except _LOADING_ERRORS as error:
         reason = next(iter(str(error).splitlines()), type(error).__name__)
         raise ModelError(
             f"model.path {path!r} cannot be loaded: {reason}; "
             "name a folder with a Qwen3-VL model, its tokenizer and its image processor"
         ) from error
+    model, loading = loaded
+    if loading["missing_keys"]:
+        # transformers would go on with random numbers in their place
+        raise ModelError(
+            f"model.path {path!r} has no weights for {min(loading['missing_keys'])}; "
+            "save the checkpoint again"
+        )
     if not hasattr(getattr(model, "model", None), "get_rope_index"):
         raise ModelError(
             f"model.path {path!r} is a {type(model).__name__}, which has no multimodal positions; "

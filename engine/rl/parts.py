@@ -19,7 +19,6 @@ from engine.data.split import Split, freeze
 from engine.evaluate.gate import Gate
 from engine.models import lora, precision
 from engine.models.chat import ChatTemplate, Clock, local_now
-from engine.models.loading import UnfitWeightsError, Unread, require_finite
 from engine.models.policy import Policy, Snapshot, build
 from engine.rewards.adapter import RewardAdapter, load_rewards, scheduled_reward
 from engine.rl.trainer import Trainer
@@ -36,7 +35,7 @@ Purpose = Literal["train", "heldout"]
 
 def open_policy(attempt: Attempt, config: RLRunConfig) -> Policy:
     """The policy of an attempt; how much of it an adapter reaches is said. Raises RLLoopError."""
-    policy = build_policy(config, attempt.now, attempt.warn)
+    policy = build_policy(config, attempt.now)
     if lora.adapted(policy.model):
         reach = lora.coverage(policy.model)
         said = f"tuning: {config.tuning}: {reach}{_way_to_more(config)}"
@@ -55,15 +54,12 @@ def _way_to_more(config: RLRunConfig) -> str:
     return ". A server takes no adapter of stacked experts" if config.serves else ""
 
 
-def build_policy(
-    config: RLRunConfig, clock: Clock = local_now, say: Unread = lambda _, __: None
-) -> Policy:
+def build_policy(config: RLRunConfig, clock: Clock = local_now) -> Policy:
     """The base, with an adapter when only that is tuned. Raises RLLoopError.
 
     With a chat template asked for, the end of its turns is an end of the policy's completions.
-    `say(code, text)` hears of weights that nothing reads.
     """
-    policy = build(config.base, config.seed, say)
+    policy = build(config.base, config.seed)
     prompting = config.prompting
     if not prompting.skip_chat_template and policy.tokenizer.chat_template:
         chat = ChatTemplate(policy.tokenizer, prompting.template_variables, clock)
@@ -77,16 +73,10 @@ def build_policy(
 
 def _adapted(config: RLRunConfig, policy: Policy) -> Any:
     if config.adapter_init is not None:
-        model = lora.attach_folder(policy.model, config.adapter_init)
-        try:
-            require_finite(model)
-        except UnfitWeightsError as error:
-            raise RLLoopError.of(
-                "adapter_init", config.adapter_init, error.problem, "name another adapter"
-            ) from error
-        if config.serves and lora.reaches_stacks(model):
+        found = lora.attach_folder(policy.model, config.adapter_init)
+        if config.serves and lora.reaches_stacks(found):
             raise RLLoopError([stacks_problem(config.adapter_init)])
-        return model
+        return found
     return lora.attach_zero(
         policy.model,
         base=config.base,

@@ -16,7 +16,7 @@ from engine.contract.errors import ConfigError, ConfigProblem
 from engine.contract.stage2.config import EMBEDDED_MODELS, Stage2Config
 from engine.models import lora
 from engine.models.qwen3_vl import ModelError, VisionModel, add_coord_tokens_command, load
-from engine.run.checkpoint import Checkpoint, Warn, weights_of
+from engine.run.checkpoint import Checkpoint, weights_of
 from engine.run.recorder import Recorder
 from engine.run.session import Attempt
 from engine.stage2 import warmed_base
@@ -47,7 +47,7 @@ def open_model(
 ) -> VisionModel:
     """On the GPU when there is one. Raises ModelError, and ConfigError for a base that is gone."""
     if resumed is None or not keeps_base(config):
-        return _load(config, _named_folder(attempt, config, ranks), attempt.warn)
+        return _load(config, _named_folder(attempt, config, ranks))
     weights: Mapping[str, str] = resumed.state.get("base", {})
 
     def stands() -> bool:
@@ -56,7 +56,7 @@ def open_model(
         return bool(weights) and ranks.is_first and _rebuilt(attempt, config, corpus, weights)
 
     if ranks.first_alone(stands):
-        return _load(config, str(attempt.run.base), attempt.warn)
+        return _load(config, str(attempt.run.base))
     problem = "does not hold the warmed-up model that this run's adapter was trained on"
     remedy = (
         "bring it back from a copy, or run it again from the beginning: "
@@ -154,13 +154,12 @@ def token_pieces(vlm: VisionModel, config: Stage2Config) -> TokenPieces:
         raise TokenizerError(f"model.path: {error}: {command}") from None
 
 
-def _load(config: Stage2Config, path: str, warn: Warn) -> VisionModel:
+def _load(config: Stage2Config, path: str) -> VisionModel:
     found = load(
         path,
         dtype=config.model.dtype,
         attn_implementation=config.model.attn_implementation,
         pixels=(config.model.min_pixels, config.model.max_pixels),
-        say=warn,
     )
     found.model.to("cuda" if torch.cuda.is_available() else "cpu")
     return found
@@ -179,7 +178,7 @@ def _rebuilt(
     attempt: Attempt, config: Stage2Config, corpus: Corpus, weights: Mapping[str, str]
 ) -> bool:
     """Whether the cache of warm-ups still had these weights; then they are kept again."""
-    vlm = _load(config, _named_folder(attempt, config, Ranks()), attempt.warn)
+    vlm = _load(config, _named_folder(attempt, config, Ranks()))
     if warmup_cache(attempt, config, vlm, corpus).load_kept() is None:
         return False
     if warmed_base.keep(attempt.run, vlm) != weights:

@@ -23,7 +23,6 @@ from engine.contract.model_folder import folder_problems, is_bare_adapter
 from engine.contract.paths import located
 from engine.contract.problems import problems_of
 from engine.contract.provenance import BEGINS, earlier_runs
-from engine.contract.quantized import quantized_problems
 from engine.contract.rl.buffer import BufferConfig
 from engine.contract.rl.cautions import cautions
 from engine.contract.rl.envelope import rl_envelope
@@ -377,10 +376,9 @@ def _check(config: RLRunConfig) -> Sequence[ConfigProblem]:
                 ConfigProblem("base", str(folder), "is an adapter, no whole model", remedy)
             )
         else:
-            wrong = folder_problems(
+            found += folder_problems(
                 "base", folder, marker="config.json", what="model", weights=_WEIGHTS
             )
-            found += wrong or quantized_problems("base", folder)
     elif config.base not in EMBEDDED_BASES:
         found += hub_problems("base", config.base)
     if config.adapter_init:

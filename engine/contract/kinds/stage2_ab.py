@@ -16,7 +16,6 @@ from engine.contract.errors import ConfigProblem
 from engine.contract.hub import hub_cautions, hub_problems
 from engine.contract.kind import Kind
 from engine.contract.model_folder import folder_problems, is_bare_adapter
-from engine.contract.quantized import quantized_problems
 from engine.contract.sources.file_looks import once_a_file
 from engine.contract.sources.ground_truth import GroundTruthError
 from engine.contract.sources.heldout import first_of
@@ -197,8 +196,7 @@ def _check_folder(folder: Path) -> Sequence[ConfigProblem]:
         problem = "is an adapter, and no whole model"
         remedy = f"merge it into its base: python -m engine.stage2.export {folder} OUT; name OUT"
         return [ConfigProblem("model.path", str(folder), problem, remedy)]
-    wrong = folder_problems("model.path", folder, marker="config.json", what="model")
-    return wrong or quantized_problems("model.path", folder)
+    return folder_problems("model.path", folder, marker="config.json", what="model")
 
 
 def _check_embedded(config: Stage2Config) -> Sequence[ConfigProblem]:
