@@ -7,11 +7,20 @@ no architecture.
 
 from __future__ import annotations
 
+import re
 import stat
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
-from engine.contract.documents import read_json_object, why
+from engine.contract.documents import (
+    MAX_JSON_BYTES,
+    UnreadableError,
+    opened,
+    parse_json,
+    read_json_object,
+    why,
+)
 from engine.contract.errors import ConfigProblem
 from engine.contract.sources.file_looks import once_a_file
 
@@ -50,7 +59,86 @@ def folder_problems(
     if not any(any(folder.glob(pattern)) for pattern in weights):
         problem = f"is no {what} folder: it holds no weights"
         return [ConfigProblem(field, str(folder), problem, f"name a folder with {weights[0]}")]
-    return []
+    packed = quantization(read_json_object(folder / marker))
+    return [] if packed is None else [few_bits_problem(field, str(folder), packed)]
+
+
+def few_bits_problem(field: str, name: str, method: str) -> ConfigProblem:
+    """Weights that no run here trains."""
+    problem = f"has weights quantized by {method} (config.json: quantization_config)"
+    remedy = "name the 16-bit model that it was made from, or dequantize it and save that"
+    return ConfigProblem(field, name, problem, remedy)
+
+
+def quantization(config: Mapping[str, Any]) -> str | None:
+    """The method by which a model's config says its weights are packed; None for plain ones.
+
+    >>> quantization({"text_config": {"quantization_config": {"quant_method": "fp8"}}})
+    'fp8'
+    """
+    for part in (config, config.get("text_config")):
+        for name in ("quantization_config", "compression_config"):
+            told = part.get(name) if isinstance(part, Mapping) else None
+            if isinstance(told, Mapping) and told:
+                # An older bitsandbytes says its bits and no method.
+                by_bits = "bitsandbytes" if {"load_in_4bit", "load_in_8bit"} & {*told} else name
+                method = told.get("quant_method", by_bits)
+                return str(getattr(method, "value", method))
+    return None
+
+
+def counts_fewer_layers(folder: Path) -> bool:
+    """Whether a model's files hold layers beyond those that its config counts, as far as names
+    tell: worth a look by whoever knows the architecture.
+    """
+    try:
+        config = read_json_object(folder / "config.json")
+        indexes = sorted(folder.glob("*.safetensors.index.json"))
+        files = [] if indexes else sorted(folder.glob("*.safetensors"))
+        last = max((_last_layer(path) for path in (*indexes, *files)), default=-1)
+    except OSError:
+        return False  # said elsewhere
+    counted = _counted_layers(config)
+    return counted is not None and last >= counted and last not in predicted_layers(config)
+
+
+def _counted_layers(config: Mapping[str, Any]) -> int | None:
+    for part in (config, config.get("text_config")):
+        for name in ("num_hidden_layers", "n_layer", "n_layers", "num_layers"):
+            found = part.get(name) if isinstance(part, Mapping) else None
+            if isinstance(found, int):
+                return found
+    return None
+
+
+def predicted_layers(config: Mapping[str, Any]) -> range:
+    """Layers that some models keep behind their own ones, to predict further tokens."""
+    counted = _counted_layers(config) or 0
+    ahead = config.get("num_nextn_predict_layers")
+    return range(counted, counted + (ahead if isinstance(ahead, int) else 0))
+
+
+@once_a_file
+def _last_layer(path: Path) -> int:
+    """Of an index or a file of weights. Raises OSError."""
+    found = _LAYER.findall("\n".join(_tensors(path)))
+    return max(map(int, found), default=-1)
+
+
+_LAYER = re.compile(r"^(?:\w+\.){0,3}(?:layers|h|blocks)\.(\d+)\.", re.MULTILINE)
+
+
+def _tensors(path: Path) -> Collection[str]:
+    """Names, of a file of weights from its header alone. Raises OSError."""
+    if path.suffix == ".json":
+        told = read_json_object(path).get("weight_map")
+    else:
+        with opened(path) as stream:
+            length = int.from_bytes(stream.read(8), "little")
+            if length > MAX_JSON_BYTES:
+                raise UnreadableError("has a header of a size that is not read")
+            told = parse_json(stream.read(length))
+    return told.keys() if isinstance(told, dict) else ()
 
 
 def is_bare_adapter(folder: Path) -> bool:

@@ -234,17 +234,19 @@ def attach(model: Any, folder: str | Path) -> Any:
         if not isinstance(config, LoraConfig):
             raise AdapterError(f"is a {config.peft_type} adapter, and no LoRA or DoRA")
         config.inference_mode = False
+        if next(model.parameters()).is_meta:
+            config.init_lora_weights = False  # some compute it from weights, which are not there
         adapted_model = _put_on(model, config, config.base_model_name_or_path)
         _take(adapted_model, load_peft_weights(str(folder), device="cpu"))
     except _UNFIT as error:
-        reason = next(iter(str(error).splitlines()), type(error).__name__)
-        raise AdapterError(f"does not fit the base: {reason}") from error
+        raise AdapterError(f"does not fit the base: {_reason(error)}") from error
     return adapted_model
 
 
 def _take(model: Any, weights: dict[str, torch.Tensor]) -> None:
     """Raises AdapterError unless there is a tensor for each layer and a layer for each tensor."""
-    loaded: Any = set_peft_model_state_dict(model, weights)
+    on_meta = next(model.parameters()).is_meta
+    loaded: Any = set_peft_model_state_dict(model, weights, low_cpu_mem_usage=on_meta)
     unexpected = [key.replace(".default", "") for key in loaded.unexpected_keys]
     missing = [key.replace(".default", "") for key in loaded.missing_keys if "lora_" in key]
     problems = []
@@ -254,6 +256,13 @@ def _take(model: Any, weights: dict[str, torch.Tensor]) -> None:
         problems.append(f"no tensor for {len(missing)} that the base asks for ({_first(missing)})")
     if problems:
         raise AdapterError(f"does not fit the base: {', and '.join(problems)}")
+
+
+def _reason(error: Exception) -> str:
+    """In one line; torch has a heading above the tensors that do not fit."""
+    lines = [line.strip() for line in str(error).splitlines()]
+    found = lines[1:2] if lines and lines[0].startswith("Error(s) in loading") else lines[:1]
+    return next(iter(found), type(error).__name__)
 
 
 def _first(names: list[str]) -> str:
@@ -297,7 +306,7 @@ def load(model: Any, folder: Path) -> None:
     try:
         _take(model, load_file(folder / WEIGHTS))
     except (AdapterError, *_UNFIT) as error:
-        reason = next(iter(str(error).splitlines()), type(error).__name__)
+        reason = _reason(error)
         raise RLLoopError.of(
             "lora_rank",
             None,

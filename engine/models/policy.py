@@ -21,9 +21,11 @@ from transformers.utils import logging as transformers_logging
 
 from engine.contract.errors import RLLoopError
 from engine.contract.hub import unreachable
+from engine.contract.model_folder import few_bits_problem
 from engine.models import lora, tiny
 from engine.models import precision as precisions
 from engine.models.chat import ChatTemplate
+from engine.models.loading import few_bits, misfit
 from engine.models.precision import Precision
 from engine.models.text import TextCodec
 from engine.models.vocabulary import readable
@@ -178,20 +180,9 @@ def build(base: str, seed: int) -> Policy:
         raise _unloadable(base, away)
     try:
         tokenizer = AutoTokenizer.from_pretrained(base)
-        # Never device_map="auto": on unified memory it leaves weights behind on "meta".
-        loaded: Any = AutoModelForCausalLM.from_pretrained(
-            base, dtype=torch.float32, output_loading_info=True
-        )
     except _LOADING_ERRORS as error:
-        reason = next(iter(str(error).splitlines()), type(error).__name__)
-        raise _unloadable(base, reason) from error
-    model, loading = loaded
-    if getattr(model.config, "output_router_logits", False):
-        # Of use to the balancing loss of a pretraining alone; the pass breaks on parts of a text.
-        model.config.output_router_logits = False
-    if loading["missing_keys"]:
-        # transformers would go on with random numbers in their place
-        raise _unloadable(base, f"it has no weights for {min(loading['missing_keys'])}")
+        raise _unloadable(base, _reason(error)) from error
+    model = causal_model(base)
     if len(tokenizer) <= len(set(tokenizer.all_special_ids)):
         # without its file transformers makes an empty tokenizer up
         raise _unloadable(base, "its tokenizer knows no word")
@@ -199,6 +190,39 @@ def build(base: str, seed: int) -> Policy:
     if not policy.eos_ids:
         raise _unloadable(base, "neither its generation config nor its tokenizer has an end token")
     return policy
+
+
+def causal_model(base: str, *, device: str | None = None) -> Any:
+    """The fp32 model of a folder or a hub id. On the device "meta" no weight is read, and all that
+    can be told from their names and shapes is. Raises RLLoopError.
+    """
+    try:
+        packed = few_bits(base)
+        if packed is not None:
+            raise RLLoopError([few_bits_problem("base", base, packed)])
+        # Never device_map="auto": on unified memory it leaves weights behind on "meta".
+        loaded: Any = AutoModelForCausalLM.from_pretrained(
+            base,
+            dtype=torch.float32,
+            output_loading_info=True,
+            ignore_mismatched_sizes=True,  # it would name none of them
+            device_map=device,
+        )
+    except _LOADING_ERRORS as error:
+        raise _unloadable(base, _reason(error)) from error
+    model, loading = loaded
+    wrong = misfit(model, loading)
+    if wrong is not None:
+        remedy = "correct its config.json, or name a folder that was saved whole"
+        raise RLLoopError.of("base", base, f"is no whole model: {wrong}", remedy)
+    if getattr(model.config, "output_router_logits", False):
+        # Of use to the balancing loss of a pretraining alone; the pass breaks on parts of a text.
+        model.config.output_router_logits = False
+    return model
+
+
+def _reason(error: Exception) -> str:
+    return next(iter(str(error).splitlines()), type(error).__name__)
 
 
 _LOADING_ERRORS = (

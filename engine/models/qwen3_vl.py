@@ -20,6 +20,8 @@ from torch import Tensor
 
 from engine.contract.errors import UnfitError
 from engine.contract.hub import unreachable
+from engine.contract.model_folder import few_bits_problem
+from engine.models.loading import few_bits, misfit
 
 FORWARD_KEYS = frozenset(
     {
@@ -115,6 +117,9 @@ def load(
     loaded: Any
     images: Any = AutoImageProcessor
     try:
+        packed = few_bits(path)
+        if packed is not None:
+            raise ModelError(few_bits_problem("model.path", path, packed).line())
         tokenizer = AutoTokenizer.from_pretrained(path)
         processor = images.from_pretrained(path)
         _bound_pixels(processor, pixels)
@@ -123,6 +128,7 @@ def load(
             dtype=dtype if dtype == "auto" else getattr(torch, dtype),
             attn_implementation=attn_implementation,
             output_loading_info=True,
+            ignore_mismatched_sizes=True,  # it would name none of them
         )
     except _LOADING_ERRORS as error:
         reason = next(iter(str(error).splitlines()), type(error).__name__)
@@ -131,11 +137,11 @@ def load(
             "name a folder with a Qwen3-VL model, its tokenizer and its image processor"
         ) from error
     model, loading = loaded
-    if loading["missing_keys"]:
-        # transformers would go on with random numbers in their place
+    wrong = misfit(model, loading)
+    if wrong is not None:
         raise ModelError(
-            f"model.path {path!r} has no weights for {min(loading['missing_keys'])}; "
-            "save the checkpoint again"
+            f"model.path {path!r} is no whole model: {wrong}; correct config.json, or save the "
+            "checkpoint again"
         )
     if not hasattr(getattr(model, "model", None), "get_rope_index"):
         raise ModelError(

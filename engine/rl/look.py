@@ -1,4 +1,5 @@
-"""What an `rl_run` is asked before it is queued: can its reward functions be imported and called?
+"""What an `rl_run` is asked before it is queued: can its reward functions be imported and called,
+and do an adapter and weights that look odd fit their model?
 
 Runs in the child process of `python -m engine look`. Whatever else of a config needs torch or a
 user's module is one more part here, and its settings one more line of the kind's `asks`.
@@ -9,10 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from itertools import islice
+from pathlib import Path
 
-from engine.contract.errors import ConfigProblem
-from engine.contract.kinds.rl_run import RLRunConfig
+from engine.contract.errors import ConfigProblem, RLLoopError
+from engine.contract.hub import in_hub_cache
+from engine.contract.kinds.rl_run import RLRunConfig, asks_for_weights
 from engine.contract.look import Looked
+from engine.contract.rl.serving import stacks_problem
 from engine.data.rows import Question, load
 from engine.rewards.case import Case
 from engine.rewards.functions import FunctionError, Functions, Said, columns_of
@@ -26,7 +30,7 @@ _TRIAL_S = 20.0
 
 def look(config: RLRunConfig) -> Looked:
     """Every part's findings."""
-    return _rewards(config)
+    return _rewards(config) + _weights(config)
 
 
 def _rewards(config: RLRunConfig) -> Looked:
@@ -95,3 +99,26 @@ def case_of(row: Question, completion: str) -> Case:
     prompt = row.prompt if row.messages is None else row.messages
     ids = (*islice(completion.encode(), 4096), 0)
     return Case(completion, row.answer, prompt, ids, row.columns)
+
+
+def _weights(config: RLRunConfig) -> Looked:
+    """By names and shapes; no weight of the base is read. A hub id that is not on this machine can
+    be told nothing of.
+    """
+    asked = config.adapter_init is not None or asks_for_weights(config.base)
+    if not asked or not (Path(config.base).is_absolute() or in_hub_cache(config.base)):
+        return Looked()
+    # Seconds to import, and nothing that a reward needs.
+    from engine.models import lora  # noqa: PLC0415
+    from engine.models.policy import causal_model  # noqa: PLC0415
+
+    try:
+        model = causal_model(config.base, device="meta")
+        if config.adapter_init is None:
+            return Looked()
+        adapted = lora.attach_folder(model, config.adapter_init)
+    except RLLoopError as error:
+        return Looked(error.problems)
+    if config.serves and lora.reaches_stacks(adapted):
+        return Looked([stacks_problem(config.adapter_init)])
+    return Looked()

@@ -13,13 +13,18 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 
-from engine.contract.documents import number_of, read_json_object
+from engine.contract.adapter_folder import adapter_problems, is_of_stacks
+from engine.contract.documents import number_of
 from engine.contract.errors import ConfigProblem, RLLoopError
 from engine.contract.golds.survey import unfit_for
 from engine.contract.hub import hub_cautions, hub_problems, in_hub_cache
 from engine.contract.kind import Kind
 from engine.contract.look import Look
-from engine.contract.model_folder import folder_problems, is_bare_adapter
+from engine.contract.model_folder import (
+    counts_fewer_layers,
+    folder_problems,
+    is_bare_adapter,
+)
 from engine.contract.paths import located
 from engine.contract.problems import problems_of
 from engine.contract.provenance import BEGINS, earlier_runs
@@ -36,7 +41,7 @@ from engine.contract.rl.prompting import (
     template_problems,
 )
 from engine.contract.rl.sampling import SamplingConfig
-from engine.contract.rl.serving import serving_problems
+from engine.contract.rl.serving import serving_problems, stacks_problem
 from engine.contract.rl.shares import heldout_frac_for, rows_for, sizes
 from engine.contract.section import Section, refusal
 from engine.contract.sources.questions import (
@@ -390,7 +395,7 @@ def _check(config: RLRunConfig) -> Sequence[ConfigProblem]:
             what="PEFT adapter",
             weights=_WEIGHTS,
         )
-        found += wrong or _check_tuning(config, folder)
+        found += wrong or _check_adapter(config, folder)
     found += template_problems(config.prompting, config.base)
     found += format_problems(
         config.format, max_steps=config.max_steps, success_threshold=config.success_threshold
@@ -402,10 +407,17 @@ def _check(config: RLRunConfig) -> Sequence[ConfigProblem]:
 
 def _asks(config: RLRunConfig) -> Mapping[str, Any]:
     """What `engine.rl.look` looks at, and nothing where it would find nothing to do."""
-    if not config.reward_functions:
-        return {}
-    asked = {"verifier", "rewards", "data", "reward_timeout_s", "success_threshold"}
-    return config.model_dump(mode="json", include=asked)
+    asked = set()
+    if config.reward_functions:
+        asked |= {"verifier", "rewards", "data", "reward_timeout_s", "success_threshold"}
+    if config.adapter_init is not None or asks_for_weights(config.base):
+        asked |= {"base", "adapter_init", "rollout_backend"}
+    return config.model_dump(mode="json", include=asked) if asked else {}
+
+
+def asks_for_weights(base: str) -> bool:
+    """Whether the names of a folder's weights are more than its config asks for, as it seems."""
+    return Path(base).is_absolute() and counts_fewer_layers(Path(base))
 
 
 def _cautions(config: RLRunConfig) -> Sequence[ConfigProblem]:
@@ -527,15 +539,11 @@ def _yaml(value: Any) -> str:
     return "null" if value is None else str(value)
 
 
-def _check_tuning(config: RLRunConfig, folder: Path) -> Sequence[ConfigProblem]:
-    """An adapter stays what it is: LoRA does not become DoRA by being read as one."""
-    is_dora = read_json_object(folder / "adapter_config.json").get("use_dora") is True
-    tuning = "dora" if is_dora else "lora"
-    if config.tuning == tuning:
-        return []
-    problem = f"does not fit adapter_init, which holds a {'DoRA' if is_dora else 'LoRA'} adapter"
-    remedy = f"set tuning: {tuning}, or adapter_init to another adapter (null for none)"
-    return [ConfigProblem("tuning", config.tuning, problem, remedy)]
+def _check_adapter(config: RLRunConfig, folder: Path) -> Sequence[ConfigProblem]:
+    found = adapter_problems("adapter_init", folder, tuning=config.tuning)
+    if not found and config.serves and is_of_stacks(folder):
+        return [stacks_problem(str(folder))]
+    return found
 
 
 def _check_overlong(config: RLRunConfig) -> Sequence[ConfigProblem]:

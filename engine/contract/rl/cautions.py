@@ -1,13 +1,16 @@
 """What a config may say but has gone wrong before: said when it is enqueued, never refused.
 
-Knows settings only; whether the run collapses is the collapse guard's to see.
+Knows settings, and what an adapter's folder says of itself; whether the run collapses is the
+collapse guard's to see.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Protocol
 
+from engine.contract.adapter_folder import base_cautions
 from engine.contract.errors import ConfigProblem
 from engine.contract.rl.objective import ObjectiveConfig
 from engine.contract.rl.optim import OptimConfig
@@ -26,6 +29,8 @@ _REASONS = READS_TEXT | {"apps", "humaneval", "ifeval", "mbpp", "reasoning_gym"}
 class Knobs(Protocol):
     """What of an `rl_run` config decides here."""
 
+    @property
+    def base(self) -> str: ...
     @property
     def lr(self) -> float: ...
     @property
@@ -48,6 +53,8 @@ class Knobs(Protocol):
 
 def cautions(config: Knobs) -> Iterator[ConfigProblem]:
     """One entry a caution, in the form of a config problem."""
+    if config.adapter_init is not None:
+        yield from base_cautions("adapter_init", Path(config.adapter_init), config.base)
     if config.lr >= COLLAPSED_LR and config.kl_coef <= COLLAPSED_KL_COEF:
         yield ConfigProblem(
             "lr",
