@@ -20,6 +20,8 @@ from worker.db.tables import lane_event
 DEFER = "defer"
 STOP = "stop"
 DRAIN = "drain"
+NOTHING_MORE = "the drain ended: nothing more could be started"
+"""Of a drain that no reason of its own ended."""
 
 
 class DecisionView(BaseModel):

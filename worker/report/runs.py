@@ -236,7 +236,7 @@ def _line(row: RowMapping, attempts: Sequence[AttemptLine], run_dir: Path) -> Ru
         cause=row["cause"],
         error=row["error"],
         remedy=_remedy(result.get("diagnosis")) if row["cause"] == COLLAPSED else None,
-        last_lines=_tail(run_dir, attempts[-1].n) if failed else [],
+        last_lines=_tail(run_dir, attempts[-1].n, row["error"] or "") if failed else [],
     )
 
 
@@ -265,8 +265,8 @@ def _known_sum(values: Iterable[float | None]) -> float | None:
     return sum(known) if known else None
 
 
-def _tail(run_dir: Path, number: int) -> list[str]:
-    """What the failed attempt's engine said last."""
+def _tail(run_dir: Path, number: int, error: str) -> list[str]:
+    """What the failed attempt's engine said last, without what the job's error says already."""
     log = run_dir / "attempts" / f"{number:03d}" / "engine.log"
     try:
         with opened(log) as stream:
@@ -274,4 +274,5 @@ def _tail(run_dir: Path, number: int) -> list[str]:
             text = stream.read().decode("utf-8", errors="replace")
     except OSError:
         return []
-    return [line[:300] for line in lines_on_screen(text)][-_LOG_LINES:]
+    shown = [line[:300] for line in lines_on_screen(text)]
+    return [line for line in shown if line.strip() not in error][-_LOG_LINES:]

@@ -15,6 +15,7 @@ import time
 from collections.abc import Sequence
 
 from pydantic import BaseModel, ConfigDict
+from sqlalchemy import select
 
 from worker.amounts import dollars
 from worker.budget import ledger
@@ -23,8 +24,9 @@ from worker.clock.night import Night
 from worker.db import decisions
 from worker.db.connection import Database
 from worker.db.decisions import DEFER, DecisionView
+from worker.db.tables import job
 from worker.report.gains import asked, doubtful, standing
-from worker.report.gaps import Gap, busy_in, gaps_of
+from worker.report.gaps import Gap, Known, busy_in, gaps_of
 from worker.report.going import GoingLine, going_on
 from worker.report.proposals import Proposal, proposals_of
 from worker.report.runs import MEMORY, RunLine, configs_of, runs_of
@@ -94,7 +96,7 @@ def build(db: Database, night: Night, now: float | None = None) -> Report:
     found = decisions.between(db, lane, night.begin, night.end)
     armed = policy.in_force(db, night.begin, min(night.end, now))
     terms = armed[-1].terms if armed else None
-    gaps = gaps_of(night, now, busy_in(runs, going), found, armed)
+    gaps = gaps_of(night, now, Known(found, busy_in(runs, going), _over(db, found)), armed)
     days = _days(db, night, terms)
     # Also by day: money of another day counts for that one's cap, not for the one told here.
     told = [view.day for view in days]
@@ -218,6 +220,16 @@ def _deferred(found: Sequence[DecisionView]) -> dict[str, list[int]]:
             if entry.job_id not in jobs:
                 jobs.append(entry.job_id)
     return reasons
+
+
+def _over(db: Database, found: Sequence[DecisionView]) -> dict[int, float]:
+    """When those of the jobs that were put off ended that are over."""
+    ids = {entry.job_id for entry in found if entry.what == DEFER and entry.job_id is not None}
+    ended = select(job.c.id, job.c.finished_at).where(
+        job.c.id.in_(ids), job.c.finished_at.is_not(None)
+    )
+    with db.read() as conn:
+        return {row.id: row.finished_at for row in conn.execute(ended)}
 
 
 def _days(db: Database, night: Night, terms: Policy | None) -> list[DayMoney]:

@@ -194,9 +194,11 @@ class Admission:
         self, *, ran: Sequence[Settled], rescued: Sequence[Settled], interrupted: bool
     ) -> None:
         """What the drain came to, for the report; the same again is written once."""
-        detail = "it was asked to end, or the queue is paused"
+        detail = "the drain ended: it was asked to end, or the queue is paused"
         if not interrupted:
-            detail = self.ended_by.detail if self.ended_by else "nothing more could be started"
+            detail = decisions.NOTHING_MORE
+            if self.ended_by:
+                detail = f"the drain ended: {self.ended_by.detail}"
         began = len(ran) + len(rescued) > 0
         note = decisions.record if began else decisions.record_once
         with self._db.write_tx() as conn:
@@ -204,7 +206,7 @@ class Admission:
                 conn,
                 self._lease.lane,
                 decisions.DRAIN,
-                f"the drain ended: {detail}",
+                detail,
                 actor=actor(),
                 rule=self.ended_by.reason if self.ended_by else None,
                 numbers={

@@ -22,7 +22,7 @@ from worker.clock.night import night_at, night_of
 from worker.clock.window import zone_named
 from worker.db import decisions
 from worker.db.connection import Database
-from worker.db.tables import metric, report_snapshot
+from worker.db.tables import job, metric, report_snapshot
 from worker.report import digest
 from worker.report.gains import doubtful
 from worker.report.snapshot import SnapshotError, report_of
@@ -245,6 +245,21 @@ def test_a_failure_shows_its_cause_and_last_lines(
     )
 
 
+def test_what_the_error_says_is_not_said_again_by_the_log(
+    db: Database, ran: Ran, settings: WorkerSettings
+) -> None:
+    """An engine writes its refusal, line by line, into its log too."""
+    problems = "lr: must be positive (got -1); use 1e-6\ngroup_k: is 1; use 2"
+    number = ran("22:00", "23:00", state="failed", cause="CONFIG", error=problems)
+    log = settings.runs_dir / str(number) / "attempts/001/engine.log"
+    log.parent.mkdir(parents=True)
+    log.write_text(f"reading\n{problems}\n")
+
+    [line] = report(db).runs
+
+    assert (line.error, line.last_lines) == (problems, ["reading"])
+
+
 @pytest.mark.requirement("LN-11")
 def test_what_was_put_off_stands_in_the_report_with_rule_and_numbers(
     db: Database, tally: Callable[..., int], ran: Ran
@@ -401,6 +416,85 @@ def test_a_deferral_that_ended_explains_no_later_gap(
     assert [why for *_, why in gaps(db)] == [
         "job 1: OOM_ENVELOPE",
         "the drain ended: nothing more could be started",
+    ]
+
+
+NOTHING = "the drain ended: nothing more could be started"
+NOBODY = "nobody looked at the queue: no tick, no cron, no drain"
+
+
+def test_a_cause_explains_the_hours_in_which_it_held(
+    db: Database, armed: Armed, ran: Ran, tally: Callable[..., int]
+) -> None:
+    """A pause, then a cap; nobody had looked before, and what was paused is no cap."""
+    armed()
+    paused = "the drain ended: it was asked to end, or the queue is paused"
+    decided(db, "23:00", "drain", paused)
+    number = tally()
+    decided(db, "01:00", "defer", "capped", number, rule="OVER_DAILY_CAP", numbers={})
+    decided(db, "01:00", "drain", NOTHING)
+    ran("04:00", "07:00", number=number)
+
+    assert gaps(db) == [
+        (at("22:00"), at("23:00"), NOBODY),
+        (at("23:00"), at("01:00"), paused),
+        (at("01:00"), at("04:00"), f"job {number}: OVER_DAILY_CAP"),
+    ]
+
+
+def test_a_job_that_ran_after_all_keeps_no_later_hour_idle(
+    db: Database, armed: Armed, ran: Ran, tally: Callable[..., int]
+) -> None:
+    """Put off until tomorrow, the price was lowered, it ran: what came then was an empty queue."""
+    armed()
+    number = tally()
+    until = {"until": at("06:00")}
+    decided(db, "22:00", "defer", "capped", number, rule="OVER_DAILY_CAP", numbers=until)
+    decided(db, "22:00", "drain", NOTHING)
+    ran("23:00", "23:30", number=number)
+    decided(db, "23:30", "drain", NOTHING)
+
+    assert gaps(db) == [
+        (at("22:00"), at("23:00"), f"job {number}: OVER_DAILY_CAP"),
+        (at("23:30"), at("07:00"), NOTHING),
+    ]
+
+
+def test_a_job_that_was_cancelled_keeps_no_later_hour_idle(
+    db: Database, armed: Armed, tally: Callable[..., int]
+) -> None:
+    """The other one that waited still does."""
+    armed()
+    first, second = tally(), tally()
+    for number, reason in ((first, "OVER_DAILY_CAP"), (second, "OOM_ENVELOPE")):
+        decided(db, "22:00", "defer", "held", number, rule=reason, numbers={})
+    decided(db, "22:00", "drain", NOTHING)
+    with db.write_tx() as conn:
+        gone = {"state": "cancelled", "finished_at": at("02:00")}
+        conn.execute(update(job).where(job.c.id == first).values(gone))
+
+    assert gaps(db) == [
+        (at("22:00"), at("02:00"), f"job {first}: OVER_DAILY_CAP, job {second}: OOM_ENVELOPE"),
+        (at("02:00"), at("07:00"), f"job {second}: OOM_ENVELOPE"),
+    ]
+
+
+def test_an_hour_after_a_death_is_explained_by_the_next_decision(
+    db: Database, armed: Armed, ran: Ran, tally: Callable[..., int]
+) -> None:
+    """The death explains the time until somebody looked."""
+    armed()
+    ran("22:00", "23:00", cause="LOST", outcome="queued", state="queued")
+    number = tally()
+    decided(db, "00:00", "defer", "held", number, rule="OOM_ENVELOPE", numbers={})
+
+    assert gaps(db) == [
+        (
+            at("23:00"),
+            at("00:00"),
+            "the supervisor or the machine died; the next look at the queue came then",
+        ),
+        (at("00:00"), at("07:00"), f"job {number}: OOM_ENVELOPE"),
     ]
 
 
