@@ -35,6 +35,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     commands = parser.add_subparsers(dest="command", required=True)
     run = commands.add_parser("run", help="run the newest attempt of a run directory")
     run.add_argument("run_dir", type=Path, metavar="RUN_DIR")
+    run.add_argument(
+        "--by-hand", action="store_true", help="without the drain that job.json names, if any"
+    )
     commands.add_parser("selftest", help="overfit ten samples; the reward must rise")
     look = commands.add_parser("look", help="try a config: JSON on stdin, JSON on stdout")
     look.add_argument("limit_s", type=int, metavar="SECONDS")
@@ -45,7 +48,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if arguments.command == "look":
         look_from_stdin(arguments.limit_s, arguments.memory_gb)
         return ExitCode.DONE
-    return run_newest_attempt(RunDir(arguments.run_dir.resolve()))
+    return run_newest_attempt(RunDir(arguments.run_dir.resolve()), by_hand=arguments.by_hand)
 
 
 def _selftest() -> int:
@@ -57,10 +60,12 @@ def _selftest() -> int:
     return ExitCode.DONE if result.passed else CRASHED
 
 
-def run_newest_attempt(run: RunDir) -> int:
-    """Open the attempt, run it, close its books."""
+def run_newest_attempt(run: RunDir, *, by_hand: bool = False) -> int:
+    """Open the attempt, run it, close its books. `by_hand`: nobody supervises it."""
     try:
         directory, job = read_newest_job(run)
+        if by_hand:
+            job = job.model_copy(update={"supervisor_pid": None})
     except RunDirError as error:
         print(error, file=sys.stderr)  # noqa: T201 - stderr is the engine's log
         return ExitCode.CONFIG
@@ -87,7 +92,8 @@ def run_newest_attempt(run: RunDir) -> int:
 def _run(attempt: Attempt) -> int:
     """Call the kind's entry. A dict it returns is the final result; None: it wrote its own."""
     if attempt.orphaned():
-        _explain(attempt.events, "ORPHANED", "the supervisor is gone; nothing was started")
+        text = "the supervisor is gone; nothing was started; --by-hand starts it without one"
+        _explain(attempt.events, "ORPHANED", text)
         return ExitCode.ABORTED
     attempt.events.write("progress", phase="lane-bringup")
     try:

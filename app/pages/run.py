@@ -28,7 +28,7 @@ from app.text.findings import Findings, trace_of
 from app.text.headline import Headline, title
 from app.web.dependencies import NO_NUL, DatabaseDep, JobId, SettingsDep, StepRange
 from app.web.event_log import TYPES, read_events
-from app.web.log_reader import read_log
+from app.web.log_reader import may_hold_an_error, read_log
 from app.web.repro import repro_of
 from app.web.templating import page
 from engine.contract.errors import ConfigError
@@ -129,10 +129,17 @@ def run(
         ),
         "lease_s": settings.lease_s,
         "State": State,
+        "first_error": _first_error(job),
         "pruned_by": pruned_by(database, job_id) if job.pruned_at else None,
         **_LOADERS[wanted.tab](Asked(database, settings, job, wanted)),
     }
     return page(request, "run.html", context)
+
+
+def _first_error(job: JobView) -> bool:
+    """Of a job that ended otherwise than wished, whether its log has one to go to."""
+    ended_badly = job.state.final and (job.cause or job.error) and job.attempt
+    return bool(ended_badly) and may_hold_an_error(RunDir(job.run_dir).attempt(job.attempt).log)
 
 
 def _address(job_id: int, tab: Tab) -> str:
@@ -186,6 +193,7 @@ def _log(asked: Asked) -> dict[str, Any]:
         "log": log,
         "file": RunDir(asked.job.run_dir).attempt(asked.wanted.attempt or asked.job.attempt).log,
         "search": urlencode({"tab": "log", "attempt": number, **search}),
+        "any_error": log is not None and may_hold_an_error(log.path),
     }
 
 

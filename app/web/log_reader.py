@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import zip_longest
 from pathlib import Path
 from typing import BinaryIO
@@ -133,6 +134,25 @@ def read_log(
     shown = [line for line, _ in lines]
     searched_to = None if found is not None else stopped
     return LogPage(path, number, numbers, size, shown, written_over, start, end, searched_to)
+
+
+def may_hold_an_error(path: Path) -> bool:
+    """Whether a search for the first error is worth a click; yes for more than one search reads."""
+    try:
+        known = path.stat()
+    except OSError:
+        return False
+    return known.st_size > SEARCHED or _holds_an_error(path, known.st_size, known.st_mtime_ns)
+
+
+@lru_cache(maxsize=64)
+def _holds_an_error(path: Path, size: int, _written_ns: int) -> bool:
+    """Kept while the file stays as it is."""
+    try:
+        with opened(path) as stream:
+            return _search(stream, ERROR, 0, size)[0] is not None
+    except OSError:
+        return False
 
 
 def _literal(words: str) -> Wanted | None:

@@ -6,6 +6,7 @@ Read from the run directory; a file that is missing or of another version says n
 from __future__ import annotations
 
 import shlex
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -24,8 +25,8 @@ class Repro:
     inputs: Sequence[tuple[str, str, int]]
     """(path, SHA-256, bytes) of each input file at the start of the newest attempt."""
     unknown: Sequence[str]
-    again: str
-    """Queues the same config anew."""
+    again: str | None
+    """Queues the same config anew; None while the job is not over."""
     without: str | None
     """Runs the same attempt without the cockpit, in a directory of its own."""
 
@@ -55,11 +56,11 @@ def repro_of(job: JobView) -> Repro:
             *(name for name, value in facts.items() if value is None),
             *([] if noted.get("packages") else ["package versions"]),
         ],
-        again=f"cockpit retry {job.id} --fresh",
+        again=f"cockpit retry {job.id} --fresh" if job.state.final else None,
         without=None
         if job_file is None
         else f"mkdir -p again/attempts/001 && cp {source} again/attempts/001/job.json && "
-        "python -m engine run again",
+        f"{shlex.quote(sys.executable)} -m engine run again --by-hand",
     )
 
 

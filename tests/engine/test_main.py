@@ -67,9 +67,9 @@ def start(tmp_path: Path) -> Iterator[Start]:
     (kinds / "try_out.py").write_text(KIND.replace("{module}", module))
     started: list[subprocess.Popen[str]] = []
 
-    def start_(run: RunDir) -> subprocess.Popen[str]:
+    def start_(run: RunDir, *options: str) -> subprocess.Popen[str]:
         process = subprocess.Popen(
-            [sys.executable, "-m", "engine", "run", str(run.root)],
+            [sys.executable, "-m", "engine", "run", str(run.root), *options],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -182,6 +182,21 @@ def test_an_orphan_starts_nothing(start: Start, new_attempt: NewAttempt, events:
 
     assert process.returncode == ExitCode.ABORTED
     assert events(run, "finished") == []
+
+
+def test_by_hand_an_attempt_of_a_drain_runs_without_it(
+    start: Start, new_attempt: NewAttempt, events: Events
+) -> None:
+    """As the run page's command starts it; what starts nothing names the option."""
+    run = new_attempt({"do": "finish"}, kind="try_out", valid=False, supervisor_pid=1)
+    _, log = start(run).communicate(timeout=DEADLINE_S)
+
+    by_hand = start(run, "--by-hand")
+    by_hand.communicate(timeout=DEADLINE_S)
+
+    assert "--by-hand starts it without one" in log
+    assert by_hand.returncode == ExitCode.DONE
+    assert [entry["status"] for entry in events(run, "finished")] == ["done"]
 
 
 def test_a_signal_becomes_the_sentinel_with_its_reason(

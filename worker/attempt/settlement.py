@@ -135,7 +135,9 @@ def cannot_begin(what: str, before: int, now: float) -> Verdict:
     why = f"it could not begin: {what}"
     if before + 1 >= TRIES:
         error = f"{what}; it was tried {before + 1} times; mend that, then try the job again"
-        return Verdict(State.FAILED, why, CANNOT_BEGIN, error)
+        return Verdict(
+            State.FAILED, f"it could not begin, {TRIES} times in a row", CANNOT_BEGIN, error
+        )
     detail = f"{what}; try {before + 1} of {TRIES}"
     again = Deferral(Reason.CANNOT_BEGIN, detail, now + BEGIN_PAUSE_S)
     return Verdict(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
+import sys
 import time
 from contextlib import closing
 from itertools import accumulate, pairwise
@@ -336,7 +337,7 @@ def test_the_repro_tab_says_what_is_known_and_what_is_not(client: TestClient, db
 
     assert "Not known, because nobody wrote it down (it has not run yet)" in before
     assert "cockpit retry 1 --fresh" in text
-    assert "python -m engine run again" in text
+    assert f"{sys.executable} -m engine run again" in text
     assert "seed 0" in text
     assert "pinned versions (constraints.txt), SHA-256" in text
     assert "torch 2." in text
