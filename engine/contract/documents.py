@@ -191,12 +191,13 @@ def parse_json(
     *,
     pairs: Callable[[list[tuple[str, Any]]], Any] | None = None,
     real: Callable[[str], Any] = float,
+    constant: Callable[[str], Any] | None = None,
 ) -> Any:
     """A JSON document. Raises UnreadableError, also for the constants that only Python writes, for
     numbers that no machine holds, and for what is nested too deeply.
 
     `pairs` makes an object of its keys and values, `real` a number of what stands for one with a
-    point or an exponent.
+    point or an exponent, `constant` something of NaN and Infinity where they may stand.
 
     >>> parse_json('{"answer": NaN}')
     Traceback (most recent call last):
@@ -206,7 +207,7 @@ def parse_json(
         text = text if isinstance(text, str) else text.decode("utf-8-sig")
         value = json.loads(
             text,
-            parse_constant=_no_constant,
+            parse_constant=constant or _no_constant,
             parse_int=_whole,
             parse_float=partial(_finite, real=real),
             object_pairs_hook=pairs,

@@ -32,7 +32,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from engine.contract.documents import UnreadableError, opened, read_file
+from engine.contract.documents import UnreadableError, opened, read_file, read_json_object
 from engine.contract.errors import NightlaneError
 from engine.contract.serving import Serving
 
@@ -290,15 +290,23 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def write_once(path: Path, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """What the JSON document at `path` says, made by whoever asks first; of several, by one."""
-    if not path.exists():
-        temporary = path.with_name(f".{path.name}.{os.getpid()}")
-        write_json(temporary, make())
-        with suppress(FileExistsError):
-            os.link(temporary, path)
-        temporary.unlink()
-    found: dict[str, Any] = json.loads(path.read_bytes())
-    return found
+    """What the JSON document at `path` says, made by whoever asks first; of several, by one.
+
+    One that a broken disk has left unreadable is made anew.
+    """
+    with suppress(OSError):
+        return read_json_object(path)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    write_json(temporary, make())
+    try:
+        os.link(temporary, path)
+    except FileExistsError:
+        with suppress(OSError):
+            return read_json_object(path)  # somebody was faster
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+    return read_json_object(path)
 
 
 def fsync_directory(path: Path) -> None:

@@ -140,7 +140,7 @@ def _event(line: bytes) -> dict[str, Any] | None:
     if not line.endswith(_END):
         return None
     try:
-        event = parse_json(line.removesuffix(_END))
+        event = parse_json(line.removesuffix(_END), constant=float)
     except UnreadableError:
         return None
     return event if isinstance(event, dict) else None

@@ -309,6 +309,9 @@ def test_refused_data_leaves_nothing_behind_in_the_process(
 
 
 READ_ELSEWHERE = {
+    "engine/contract/golds/rows.py": "the text of a row, which is bounded",
+    "engine/contract/look.py": "our own child, bounded",
+    "worker/schedule/looks.py": "sixty bytes of our own",
     "app/cli/enqueue.py": "a descriptor that a shell opened, bounded",
     "app/web/assets.py": "our own files",
     "app/web/report_file.py": "our own files",

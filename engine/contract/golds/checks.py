@@ -7,12 +7,12 @@ verifiers themselves are the engine's, and tests hold these rules to them. Knows
 from __future__ import annotations
 
 import enum
-import json
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, get_args
 
+from engine.contract.documents import UnreadableError, parse_json
 from engine.contract.golds.boxes import gold_text
 from engine.contract.golds.harness import ALLENAI_NUMBER, BARE_NUMBER, bare
 from engine.contract.golds.instructions import RLVR_FUNCTIONS, instruction_problem
@@ -71,8 +71,8 @@ def is_object(gold: str) -> bool:
     if not gold.startswith("{"):
         return False
     try:
-        return isinstance(json.loads(gold), dict)
-    except (ValueError, RecursionError):
+        return isinstance(parse_json(gold), dict)
+    except UnreadableError:
         return False
 
 

@@ -9,13 +9,15 @@ import struct
 from pathlib import Path
 from typing import BinaryIO
 
+from engine.contract.documents import opened
+
 _NO_FRAME = frozenset({0xC4, 0xC8, 0xCC})
 """Of the JPEG markers 0xC0 to 0xCF: tables, and one that is reserved."""
 
 
 def picture_size(path: Path) -> tuple[int, int] | None:
     """In pixels, as stored; None for another format or a broken file. Raises OSError."""
-    with path.open("rb") as stream:
+    with opened(path) as stream:
         head = stream.read(32)
         try:
             found = _size(head, stream)
