@@ -177,11 +177,18 @@ class RLRunConfig(GRPOConfig):
     force_headroom: bool = False
     """Train whatever the baseline is, also above `guard.headroom_ceiling` or under the floor."""
     tuning: Literal["lora", "dora", "full"] = "lora"
-    """Train LoRA matrices on every linear layer, DoRA's (their magnitudes too), or all weights."""
+    """Train LoRA matrices on every linear layer and on stacked experts, DoRA's on linear layers
+    alone (their magnitudes too), or all weights.
+
+    Embeddings, head and routers stay as they are; the note ADAPTER_REACH says what share of the
+    weights has an adapter.
+    """
     lora_alpha: int = Field(32, ge=1)
     """LoRA's scale is lora_alpha / lora_rank."""
     adapter_init: str | None = None
-    """A PEFT adapter folder to start from (with `tuning: lora`); its rank and alpha count then.
+    """A PEFT folder of LoRA or DoRA to start from; its rank, alpha and layers count then.
+
+    Each of its tensors must find its layer in `base`, and each layer its tensor.
 
     Without one the adapter starts at zero, or at FK_RL_ADAPTER_INIT where the operator set that.
     """

@@ -84,7 +84,8 @@ class ModelConfig(StrictSection):
     attn_implementation: Literal["sdpa", "eager", "flash_attention_2"] = "sdpa"
     """Attention kernel."""
     tuning: Literal["full", "lora", "dora"] = "dora"
-    """All weights, or low-rank matrices on every linear layer."""
+    """All weights, or low-rank matrices on every linear layer of the language model (with `lora`
+    on stacked experts too); the note ADAPTER_REACH says what share of it."""
     lora_rank: int = Field(16, ge=1)
     """Rank of the low-rank matrices."""
     lora_alpha: int = Field(32, ge=1)

@@ -15,14 +15,21 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM
 
 from engine.contract.errors import ConfigError, ConfigProblem, RLLoopError
+from engine.contract.events import Event
 from engine.contract.kinds.rl_run import RLRunConfig
 from engine.contract.registry import cautions, validate
+from engine.contract.run_dir import RunDir
 from engine.models import lora, tiny
 from engine.models.policy import build
 from engine.rl.look import look
 from engine.rl.parts import build_policy
+from engine.rl.rl_run import run as rl_run
+from engine.run.session import Attempt
 from tests.engine.models import zoo
 
+NewAttempt = Callable[..., RunDir]
+OpenNewest = Callable[[RunDir], Attempt]
+Events = Callable[..., list[Event]]
 Weights = dict[str, Tensor]
 
 IDS = torch.arange(3, 15)[None]
@@ -292,3 +299,70 @@ def test_what_is_adapted_of_a_model_can_be_bounded_by_its_names() -> None:
     assert lora.coverage(model).share < 0.5
     with pytest.raises(ValueError, match="no linear layer"):
         lora.attach_zero(zoo.build("llama"), rank=2, alpha=2, seed=0, within="nothing")
+
+
+@pytest.mark.filterwarnings("ignore:The following .*_pattern keys:RuntimeWarning")  # PEFT's own
+@pytest.mark.parametrize("name", ["mixtral", "glm4_moe", "gpt_oss", "qwen3"])
+def test_an_adapter_that_another_trainer_put_on_all_linear_layers_loads_whole(
+    tmp_path: Path, name: str
+) -> None:
+    """PEFT rewrites such targets by the family; what it saved must still find its layers."""
+    base = zoo.saved(name, tmp_path / "base", tiny.build_tokenizer())
+    loaded: Any = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32)
+    config = LoraConfig(r=2, target_modules="all-linear", task_type="CAUSAL_LM")
+    with lora.without_deprecations():
+        theirs: Any = moved(get_peft_model(loaded, config))
+    theirs.eval().save_pretrained(tmp_path / "adapter", save_embedding_layers=False)
+
+    policy = build_policy(RLRunConfig(base=str(base), adapter_init=str(tmp_path / "adapter")))
+
+    torch.testing.assert_close(logits(policy.model), logits(theirs), atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize(
+    ("tuning", "share", "level", "said"),
+    [
+        ("lora", 0.99, "info", "% of the weights in matrices"),
+        ("dora", 0.1, "warning", "gate_up_proj and the like. PEFT has DoRA for linear layers"),
+    ],
+)
+def test_a_run_says_what_its_adapter_reaches(
+    base_recipe: dict[str, Any],
+    new_attempt: NewAttempt,
+    open_newest: OpenNewest,
+    events: Events,
+    tmp_path: Path,
+    tuning: str,
+    share: float,
+    level: str,
+    said: str,
+) -> None:
+    """A note, a warning where it is little, and a figure on the run card."""
+    base = zoo.saved("olmoe", tmp_path / "base", tiny.build_tokenizer())
+    run = new_attempt(base_recipe | {"base": str(base), "tuning": tuning, "max_steps": 1})
+
+    result = rl_run(open_newest(run))
+
+    [note] = [event for event in events(run, "note") if event["code"] == "ADAPTER_REACH"]
+    assert (note["level"], said in note["text"]) == (level, True)
+    reach = result["lineage_card"]["adapter_reach"]
+    assert share < reach["share"] < share + 0.02
+
+
+def test_a_run_repeats_that_its_adapter_names_another_base(
+    base_recipe: dict[str, Any],
+    new_attempt: NewAttempt,
+    open_newest: OpenNewest,
+    events: Events,
+    tmp_path: Path,
+) -> None:
+    adapter = fitting(Path(base_recipe["base"]), tmp_path)
+    rewrite(adapter / "adapter_config.json", base_model_name_or_path="someone/Other-7B")
+    run = new_attempt(
+        base_recipe | {"tuning": "lora", "adapter_init": str(adapter), "max_steps": 1}
+    )
+
+    rl_run(open_newest(run))
+
+    said = [event["text"] for event in events(run, "note") if event["code"] == "CAUTION"]
+    assert any("was trained on someone/Other-7B" in text for text in said)

@@ -457,8 +457,9 @@ def test_an_adapter_trains_the_language_tower_alone(
     run = new_run(raw)
 
     with opened(run) as attempt:
-        stage2_run(attempt)
+        result = stage2_run(attempt)
 
+    assert result["lineage_card"]["adapter_reach"] == {"share": 1.0, "missed": None}
     first, last = (load_file(folder_of(run, step) / "adapter_model.safetensors") for step in (0, 2))
     assert all("language_model" in name for name in last)
     assert any(not torch.equal(first[name], last[name]) for name in last)
