@@ -78,10 +78,15 @@ def _said(one: Against, first: Side, side: Side) -> str:
             f"{text}; no row in common, so nothing is paired and nothing is tested "
             "(runs of one corpus share theirs where data.split_seed is the same)"
         )
-    text += f"; {last.n} same rows, {last.gained} gained, {last.lost} lost, p {_p(last)}"
+    text += f"; {_rows(last)}, {last.gained} gained, {last.lost} lost, p {_p(last)}"
     if one.at_base is not None and one.at_base.word in {"better", "worse"}:
         text += f"; they began apart: {wording.points(one.at_base.lift)} at step 0"
     return text
+
+
+def _rows(last: Difference) -> str:
+    same = f"{last.n} same rows"
+    return same if last.different == last.n else f"{same}, {last.different} different"
 
 
 def _p(last: Difference) -> str:

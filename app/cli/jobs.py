@@ -287,7 +287,12 @@ def _heldout(headline: Headline) -> str | None:
         return None if headline.heldout is None else wording.percent(headline.heldout)
     ends = f"{wording.percent(headline.before)} → {wording.percent(headline.after)}"
     lift = wording.interval(headline.lift_low, headline.lift_high)
-    return f"{ends} ({wording.points(headline.lift)}, 95 % interval {lift})"
+    size = f"{ends} ({wording.points(headline.lift)}, 95 % interval {lift}"
+    if headline.report_n:
+        size += f", {wording.rows(headline.report_n, headline.different)}"
+    if headline.at_least is not None:
+        size += f"; at least {wording.points(headline.at_least)} on all held-out rows"
+    return f"{size})"
 
 
 def _comes(until: float | None) -> TypeGuard[float]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from app.text import wording
 from app.text.headline import Headline
 from engine.contract.known import real, whole
 from engine.contract.run_dir import RunDir
@@ -70,12 +71,19 @@ class Findings:
 
 
 def _meaning(headline: Headline, reason: Any = None) -> str | None:
-    """Of the verdict; of a gain also why its interval may include 0, of none why there is none."""
+    """Of the verdict; of a gain also how much of it is sure, and why its interval may include 0; of
+    none why there is none.
+    """
     if headline.verdict == "no verdict" and isinstance(reason, str):
         return f"{reason}; the base is published"
     told = MEANINGS.get(str(headline.verdict))
-    if headline.verdict == "gain" and headline.lift_low is not None and headline.lift_low <= 0:
-        return f"{told}; its size is that on the report rows alone, whose interval includes 0"
+    if headline.verdict != "gain":
+        return told
+    if headline.at_least is not None:
+        sure = wording.points(headline.at_least)
+        told = f"{told}: at least {sure} on all of them, chance and picking taken off"
+    if headline.lift_low is not None and headline.lift_low <= 0:
+        told = f"{told}; its size is that on the report rows alone, whose interval includes 0"
     return told
 
 

@@ -16,6 +16,7 @@ from worker.attempt.ingest import SILENT_SINCE
 from worker.estimate.time_left import left_s
 from worker.queue.states import State
 from worker.read.jobs import JobView
+from worker.report.runs import GAIN
 
 
 class HasResult(Protocol):
@@ -55,6 +56,10 @@ class Headline:
     lift_high: float | None = None
     verdict: str | None = None
     report_n: int | None = None
+    different: int | None = None
+    """Different questions among those rows."""
+    at_least: float | None = None
+    """Of a gain: what is left of the lift on all held-out rows, the picking counted."""
     selected_step: int | None = None
     steps: int | None = None
     seconds: float | None = None
@@ -80,8 +85,10 @@ class Headline:
             lift=real(result.get("lift")),
             lift_low=low,
             lift_high=high,
-            verdict=_text(result.get("verdict")),
+            verdict=_verdict(result),
             report_n=whole(result.get("report_n")),
+            different=whole(result.get("report_different")),
+            at_least=real(result.get("lift_at_least")),
             selected_step=whole(result.get("selected_step")),
             steps=whole(result.get("steps")),
             seconds=_lasted(job),
@@ -133,6 +140,12 @@ def _lasted(job: HasResult) -> float | None:
     if job.started_at is None or job.finished_at is None:
         return None
     return job.finished_at - job.started_at
+
+
+def _verdict(result: Mapping[str, Any]) -> str | None:
+    """A gain of unknown size is none."""
+    verdict = _text(result.get("verdict"))
+    return None if verdict == GAIN and real(result.get("lift")) is None else verdict
 
 
 def _text(value: Any) -> str | None:

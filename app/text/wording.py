@@ -52,6 +52,18 @@ def points(difference: float | None) -> str:
     return f"{sign}{_fixed(abs(value), digits)} points"
 
 
+def rows(n: int | None, different: int | None = None) -> str:
+    """How many rows, and how many different questions among them where some come back.
+
+    >>> rows(45, 37), rows(45, 45), rows(1), rows(None)
+    ('45 rows, 37 different', '45 rows', '1 row', '–')
+    """
+    if n is None:
+        return UNKNOWN
+    told = "1 row" if n == 1 else f"{n} rows"
+    return told if different is None or different >= n else f"{told}, {different} different"
+
+
 def interval(low: float | None, high: float | None) -> str:
     """The two ends of a 95 % interval of a difference.
 
@@ -262,6 +274,7 @@ FILTERS: Mapping[str, Callable[..., str]] = {
     for function in (
         percent,
         points,
+        rows,
         interval,
         duration,
         time_left,

@@ -14,6 +14,7 @@ from typing import Any
 from markupsafe import Markup
 
 from app.charts.sparkline import sparkline
+from app.text import wording
 from app.text.autonomy_words import numbers_in_words
 from app.web.assets import STATIC_FOLDER, TOKENS
 from app.web.templating import environment
@@ -82,9 +83,14 @@ def trust_in_words(judged: Sequence[RunLine]) -> str | None:
     # In the order of the words; then what nights kept long ago called theirs.
     words = [word for word in dict.fromkeys((*VERDICTS, *counts)) if counts[word]]
     said = ", ".join(f"{counts[word]} {word}" for word in words)
-    smallest = min((run.n for run in judged if run.n), default=None)
-    rows = f" The smallest verdict stands on {smallest} rows." if smallest else ""
+    smallest = min((run for run in judged if run.n), key=_observations, default=None)
+    stands = wording.rows(smallest.n, smallest.different) if smallest else None
+    rows = f" The smallest verdict stands on {stands}." if stands else ""
     return f"{said}.{rows}{_many_in_words(judged)}{_zeros_in_words(judged)}"
+
+
+def _observations(run: RunLine) -> int:
+    return run.n or 0 if run.different is None else run.different
 
 
 def _many_in_words(judged: Sequence[RunLine]) -> str:

@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from app.text.headline import Headline
+from engine.contract.embedded import is_demo
 from engine.contract.known import real
 from worker.read.jobs import JobView, SweepView
 
+_RANKS = ("heldout", "lift", "verdict")
 OWN_COLUMNS = ("job", "state", "heldout", "lift", "verdict")
 
 
@@ -35,7 +37,10 @@ def sweep_rows(sweep: SweepView, jobs: Sequence[JobView], order: str) -> list[Sw
         for job in sorted(jobs, key=lambda one: one.id)
     ]
     name = order.removeprefix("-")
-    return sorted(rows, key=lambda row: _key(sweep, row, name), reverse=order.startswith("-"))
+    found = sorted(rows, key=lambda row: _key(sweep, row, name), reverse=order.startswith("-"))
+    if name not in _RANKS:
+        return found
+    return sorted(found, key=lambda row: is_demo(row.job.config))  # a demo never leads
 
 
 def _key(sweep: SweepView, row: SweepRow, name: str) -> tuple[int, float, str]:

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field, fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
+from engine.contract.asked import asked
 from engine.contract.errors import RLLoopError
-from engine.contract.sources.questions import DataConfig, asked, read_rows
+from engine.contract.sources.questions import DataConfig, read_rows
 from engine.data import addition, word_problems
 
 

@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from engine.contract.asked import asked
 from engine.contract.documents import read_json_object
 from engine.contract.errors import RLLoopError
 from engine.contract.kinds.rl_run import RLRunConfig, alike_problem
 from engine.contract.rl.shares import sizes
 from engine.contract.run_dir import write_json
-from engine.contract.sources.questions import asked
 from engine.data.rows import Question
 
 

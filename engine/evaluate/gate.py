@@ -10,8 +10,8 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from engine.contract.asked import asked
 from engine.contract.intervals import evidence, wilson
-from engine.contract.sources.questions import asked
 from engine.data.rows import Question
 from engine.rewards.adapter import Reason, RewardAdapter, Verdict
 from engine.rewards.case import Case

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from engine.contract.asked import asked
 from engine.contract.intervals import PairedComparison, compare
 from engine.contract.kinds.rl_run import RLRunConfig
-from engine.contract.sources.questions import asked
 from engine.data.split import Split
 from engine.evaluate.gate import Gate, GateResult
 from engine.models.policy import Policy

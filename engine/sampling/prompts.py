@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from engine.contract.asked import asked
 from engine.contract.errors import RLLoopError
 from engine.contract.rl.format import ANSWER, FormatConfig
 from engine.contract.rl.prompting import PLACEHOLDER, PromptingConfig, no_template
-from engine.contract.sources.questions import asked
 from engine.data.rows import Question
 from engine.models.chat import ChatTemplate, ChatTemplateError, Clock, Message, local_now
 from engine.models.text import ControlTokenError, Hide, TextCodec, as_it_is

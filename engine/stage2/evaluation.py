@@ -40,6 +40,8 @@ class Evaluation:
     """In the order of the records."""
     texts: tuple[str, ...]
     """What was answered, for people."""
+    pictures: tuple[str, ...] = ()
+    """The first picture of each record: records of one picture are not independent."""
 
     @property
     def counts(self) -> list[Counts]:
@@ -54,6 +56,11 @@ class Evaluation:
     @property
     def f1(self) -> float:
         return self.metrics["f1"]
+
+    @property
+    def asks(self) -> list[str] | None:
+        """The picture of each record; None where nobody said, so that all differ."""
+        return list(self.pictures) or None
 
 
 @dataclass(frozen=True)
@@ -77,14 +84,16 @@ class RolloutEval:
         ]
         judged = self.ranks.gather(judge(answered, self.pieces, self.config, self.gate))
         texts = self.ranks.gather([self._text(response.ids) for response in responses])
-        return summarise(judged, texts)
+        return summarise(judged, texts, [str(record.images[0]) for record in records])
 
     def _text(self, ids: Sequence[int]) -> str:
         return b"".join(self.pieces.of_all(ids)).decode(errors="replace")
 
 
-def summarise(judged: Sequence[JudgedRollout], texts: Sequence[str]) -> Evaluation:
-    """Pool the rollouts of an evaluation."""
+def summarise(
+    judged: Sequence[JudgedRollout], texts: Sequence[str], pictures: Sequence[str] = ()
+) -> Evaluation:
+    """Pool the rollouts of an evaluation; `pictures`: of each record, its first one."""
     counts = [_counts(one.found) for one in judged]
     hits, said, there = (sum(one[column] for one in counts) for column in range(3))
     ious = [iou for one in judged for iou in _ious(one)]
@@ -98,7 +107,23 @@ def summarise(judged: Sequence[JudgedRollout], texts: Sequence[str]) -> Evaluati
         "objects": float(there),
         "pictures": float(len(judged)),
     }
-    return Evaluation(metrics, f1_interval(counts), tuple(judged), tuple(texts))
+    interval = f1_interval(by_picture(counts, pictures))
+    return Evaluation(metrics, interval, tuple(judged), tuple(texts), tuple(pictures))
+
+
+def by_picture(counts: Sequence[Counts], pictures: Sequence[str] | None) -> list[Counts]:
+    """Sums of the records that show the same picture, for they are drawn together.
+
+    >>> by_picture([(1, 1, 2), (0, 1, 0), (1, 1, 1)], ["a", "b", "a"])
+    [(2, 2, 3), (0, 1, 0)]
+    """
+    if not pictures:
+        return list(counts)
+    sums: dict[str, Counts] = {}
+    for picture, (hits, said, there) in zip(pictures, counts, strict=True):
+        a, b, c = sums.get(picture, (0, 0, 0))
+        sums[picture] = (a + hits, b + said, c + there)
+    return list(sums.values())
 
 
 def f1_interval(counts: Sequence[Counts]) -> tuple[float, float]:

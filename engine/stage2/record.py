@@ -69,9 +69,10 @@ class RolloutFiles:
         return [_sample(*one) for one in list(seen)[:_SAMPLES]]
 
     def _drawn(self, one: JudgedRollout, record: Record, *, sparingly: bool) -> dict[str, Any]:
-        """Which record it answers, and the boxes over its first picture."""
+        """Which record it answers, its first picture, and the boxes over its first picture."""
         return {
             "record": record.where,
+            "image": str(record.images[0]),
             "picture": self._thumbnails.of(record.images[0], sparingly=sparingly),
             "objects": shown.objects(one),
             "entries": shown.entries(one),

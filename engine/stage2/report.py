@@ -8,7 +8,7 @@ from engine.contract.intervals import compare
 from engine.run.report import report_once, to_score
 from engine.stage2.callback import RunCallback
 from engine.stage2.corpus import Corpus
-from engine.stage2.evaluation import Evaluation, lift_interval
+from engine.stage2.evaluation import Evaluation, by_picture, lift_interval
 from engine.stage2.trainer import Stage2Trainer
 from engine.verdict.verdicts import Verdict, published_step
 
@@ -45,12 +45,13 @@ def report_fields(
     before: Evaluation, after: Evaluation, report_min: int, picked: int
 ) -> dict[str, Any]:
     """F1 of step 0 and of the picked step, the interval of their difference, whether pictures
-    agree with it, and what is published.
+    agree with it, and what is published. Records of one picture count as one.
     """
-    solved = compare(before.solved, after.solved)
-    low, high = lift_interval(before.counts, after.counts)
+    asks = before.asks
+    solved = compare(before.solved, after.solved, asks)
+    low, high = lift_interval(by_picture(before.counts, asks), by_picture(after.counts, asks))
     verdict: Verdict
-    if solved.n < report_min:
+    if solved.different < report_min:
         verdict = "no verdict"
     elif low > 0 and solved.p_value < 0.05 and solved.lift > 0:
         verdict = "gain"
@@ -67,6 +68,7 @@ def report_fields(
         "gained": solved.gained,
         "lost": solved.lost,
         "report_n": solved.n,
+        "report_different": solved.different,
         "verdict": verdict,
         "published_step": published_step(verdict, picked),
     }

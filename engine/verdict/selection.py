@@ -121,7 +121,7 @@ def _flipped(draw: np.random.Generator, size: int, differences: Ints) -> Ints:
     """(size, steps): sums over questions whose signs were drawn anew, eight a byte."""
     bits = draw.integers(0, 256, (size, -(-len(differences) // 8)), dtype=np.uint8)
     kept = np.unpackbits(bits, axis=1, count=len(differences))
-    # Sums of so few whole numbers are exact in fp32, and its product is the fast one.
-    kept_twice = kept.astype(np.float32) @ (2 * differences).astype(np.float32)
-    sums: Ints = kept_twice.astype(np.int64) - differences.sum(axis=0)
+    # Whole numbers, also because no BLAS starts threads for them on a busy box.
+    kept_twice = kept.astype(np.int32) @ (2 * differences).astype(np.int32)
+    sums: Ints = kept_twice - differences.sum(axis=0)
     return sums

@@ -177,7 +177,7 @@ def _measured(event: Event) -> tuple[int, Mapping[str, Any]]:
 
 def _unfit(series: str, step: int, value: Any) -> str | None:
     """Why a value is in no chart, in words."""
-    if not isinstance(value, int | float):
+    if isinstance(value, bool) or not isinstance(value, int | float):
         return "is no number (NaN, infinite or of another type)"
     if not abs(value) <= LARGEST:
         return f"is beyond {LARGEST:g}"

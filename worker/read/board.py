@@ -56,6 +56,8 @@ FIGURES = (
     "lift_ci95",
     "verdict",
     "report_n",
+    "report_different",
+    "lift_at_least",
     "selected_step",
     "steps",
     "seconds",

@@ -23,6 +23,7 @@ from sqlalchemy import (
     text,
 )
 
+from engine.contract.embedded import is_demo
 from worker.db.connection import Database
 from worker.db.tables import (
     CLAIMABLE,
@@ -101,6 +102,11 @@ class JobView(_View):
     waits_for: Waiting | None
     """Why a queued job does not run yet; None in any other state."""
     run_dir: Path
+
+    @property
+    def demo(self) -> bool:
+        """Whether its model or its data are embedded ones."""
+        return is_demo(self.config)
 
 
 class AttemptView(_View):

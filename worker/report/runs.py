@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict
 from sqlalchemy import Connection, RowMapping, case, func, select
 
 from engine.contract.documents import opened
+from engine.contract.embedded import is_demo
 from engine.contract.known import pair, real, whole
 from worker.budget.ledger import USED
 from worker.clock.night import Night
@@ -87,6 +88,12 @@ class RunLine(BaseModel):
     """Its 95 % interval."""
     n: int | None
     """Rows behind it."""
+    different: int | None = None
+    """Different questions among them; None where the engine did not say."""
+    at_least: float | None = None
+    """Of a gain: what is left of the lift on all held-out rows, the picking counted."""
+    demo: bool = False
+    """Its model or its data are embedded ones: it never leads."""
     p: float | None = None
     """Of the test for a gain; None where it is not known."""
     peak_gb: float | None
@@ -225,11 +232,14 @@ def _line(row: RowMapping, attempts: Sequence[AttemptLine], run_dir: Path) -> Ru
         seconds=sum(entry.seconds for entry in attempts),
         usd=sum(entry.usd for entry in attempts),
         joules=_known_sum(entry.joules for entry in attempts),
-        verdict=_verdict(said.get("verdict")),
+        verdict=_verdict(said.get("verdict"), real(said.get("lift"))),
         lift=real(said.get("lift")),
         low=low,
         high=high,
         n=whole(said.get("report_n")),
+        different=whole(said.get("report_different")),
+        at_least=real(said.get("lift_at_least")),
+        demo=is_demo(row["config"]),
         p=_p(said),
         peak_gb=real(trace.get("peak_used_gb")) if isinstance(trace, Mapping) else None,
         mem_trace=dict(trace) if isinstance(trace, Mapping) else None,
@@ -254,9 +264,10 @@ def _remedy(diagnosis: Any) -> str | None:
     return remedy if isinstance(remedy, str) else None
 
 
-def _verdict(word: Any) -> str | None:
-    """None for what no engine of ours says."""
-    return word if word in VERDICTS else None
+def _verdict(word: Any, lift: float | None) -> str | None:
+    """None for what no engine of ours says: another word, or a gain of unknown size."""
+    known = isinstance(word, str) and word in VERDICTS
+    return word if known and (word != GAIN or lift is not None) else None
 
 
 def _known_sum(values: Iterable[float | None]) -> float | None:

@@ -161,13 +161,16 @@ def _of_cap(spent: float, cap: float | None, days: Sequence[DayMoney]) -> str:
 
 
 def _heldout(runs: Sequence[RunLine]) -> str | None:
-    """The best gain in points, if it stands among all that were judged; else words alone."""
+    """The best gain in points, if it stands among all that were judged; else words alone. That of a
+    demo where there is no other.
+    """
     judged = [run for run in runs if run.verdict is not None]
     among = len(asked(runs))
     found = [run for run in standing(runs) if run.lift is not None]
     if found:
-        best = max(found, key=lambda run: run.lift or 0.0)
-        return f"{_points(best)} held-out" + (f", best of {among}" if among > 1 else "")
+        best = max(found, key=lambda run: (not run.demo, run.lift or 0.0))
+        of = f", best of {among}" if among > 1 else ""
+        return f"{_points(best)} held-out{of}{' · only a demo' if best.demo else ''}"
     if gained := doubtful(runs):
         said = "1 gain" if len(gained) == 1 else f"{len(gained)} gains"
         return f"held-out: {said} of {among} runs, which may be chance"

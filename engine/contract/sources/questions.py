@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Any, NamedTuple, Self
 
 from pydantic import Field, field_validator
 
+from engine.contract.asked import asked
 from engine.contract.documents import MAX_ROWS_BYTES, UnreadableError, lines, parse_json, why
 from engine.contract.errors import RLLoopError
 from engine.contract.golds.survey import GoldSurvey, Unfit
@@ -79,22 +79,6 @@ def survey(path: Path, data: DataConfig, verifiers: Sequence[str] = ()) -> Corpu
         for gold in golds:
             gold.add(rows, row["id"][:_SHOWN], row["answer"])
     return Corpus(rows, tuple(unfit for gold in golds for unfit in gold.found()), alike)
-
-
-def asked(prompt: str) -> str:
-    """What a prompt asks, however it is written: equal for twins of one question.
-
-    Unicode's compatibility forms (NFKC), case, white space and the marks at the end do not count.
-
-    >>> asked("What  is ２ + 2 ?") == asked("what is 2 + 2")
-    True
-    """
-    plain = " ".join(unicodedata.normalize("NFKC", prompt).casefold().split())
-    return plain.rstrip(_MARKS) or plain
-
-
-_MARKS = " .?!。"
-"""Of the end of a sentence; full-width ones are these after NFKC."""
 
 
 def read_rows(path: Path, data: DataConfig) -> list[dict[str, Any]]:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import update
 from starlette.testclient import TestClient
 
 from engine.contract.intervals import compare, independent
@@ -20,6 +21,7 @@ from tests.app.night import CONFIG, night, queue
 from tests.app.pages.test_pages import words
 from tests.app.rollouts import heldout, picture_row, row, write
 from worker.db.connection import Database
+from worker.db.tables import job
 from worker.queue import sweeps
 from worker.queue.submission import submission
 from worker.read import jobs
@@ -419,3 +421,34 @@ def test_the_command_says_the_same_as_rest(
     assert cockpit("compare", "1", "9").code == 3
     rows = client.get("/api/v1/compare/rows?a=1&b=2&which=gained&limit=3").json()
     assert [one["id"] for one in rows["rows"]] == ["q20", "q21", "q22"]
+
+
+def test_copies_of_a_question_count_once_between_runs_too(db: Database) -> None:
+    """60 rows that ask 20 things: the interval and the test of 20, and both numbers are said."""
+    first, second = ([i % 20 < solved for i in range(60)] for solved in (6, 14))
+    rows = [heldout(first), heldout(second)]
+    for one in rows:
+        for place, each in enumerate(one):
+            each["prompt"] = f"What is {place % 20}{'?' * (place // 20)}"
+        ran(db, one)
+
+    (found,) = against(db, 1, 2)
+
+    alone = compare([i < 6 for i in range(20)], [i < 14 for i in range(20)])
+    assert (found.n, found.different, found.word) == (60, 20, "too few rows")
+    assert (found.low, found.high) == pytest.approx(alone.ci95)
+    assert found.p_value == alone.p_value
+
+
+def test_a_demo_is_named_beside_a_real_run(db: Database) -> None:
+    """What a tiny embedded model gained is nobody's result."""
+    ran(db, heldout(WEAK))
+    ran(db, heldout(STRONG))
+    alike = compare_jobs(db, [1, 2]).cautions
+    with db.write_tx() as conn:
+        theirs = {"base": "/models/theirs", "data": {"source": "/rows.jsonl"}}
+        conn.execute(update(job).where(job.c.id == 2).values(config=theirs))
+
+    said = "Job 1 is a demo: its model or its data are embedded ones."
+    assert said not in alike
+    assert said in compare_jobs(db, [1, 2]).cautions

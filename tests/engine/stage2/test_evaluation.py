@@ -126,3 +126,25 @@ def test_a_verdict_needs_interval_and_exact_test(before: int, after: int, verdic
     assert math.isclose(fields["lift"], (after - before) / 40)
     small = report_fields(run(before), run(after), report_min=41, picked=80)
     assert (small["verdict"], small["published_step"]) == ("no verdict", 0)
+
+
+def test_records_of_one_picture_are_one_observation() -> None:
+    """Twenty pictures with two questions each: as wide an interval as twenty, and twenty of them
+    are what a verdict counts.
+    """
+    names = [f"{i}.png" for i in range(20)]
+
+    def run(hits: int, copies: int) -> Evaluation:
+        once = [([NEAR if i < hits else FAR], [NEAR]) for i in range(20)]
+        found = evaluated(*once * copies)
+        return summarise(found.judged, found.texts, names * copies)
+
+    once = report_fields(run(5, 1), run(12, 1), report_min=20, picked=80)
+    twice = report_fields(run(5, 2), run(12, 2), report_min=20, picked=80)
+    too_few = report_fields(run(5, 2), run(12, 2), report_min=21, picked=80)
+
+    assert (twice["report_n"], twice["report_different"]) == (40, 20)
+    assert twice["lift_ci95"] == pytest.approx(once["lift_ci95"])
+    assert twice["p_value"] == once["p_value"]
+    assert run(5, 2).ci95 == pytest.approx(run(5, 1).ci95)
+    assert too_few["verdict"] == "no verdict"

@@ -165,6 +165,10 @@ def test_a_resumed_attempt_remembers_what_was_left_out() -> None:
     [
         ({"a": None}, 3, "a at step 3 is no number (NaN, infinite or of another type)"),
         ({"a": "high"}, 3, "a at step 3 is no number (NaN, infinite or of another type)"),
+        ({"a": True}, 3, "a at step 3 is no number (NaN, infinite or of another type)"),
+        ({"a": False}, 3, "a at step 3 is no number (NaN, infinite or of another type)"),
+        ({"a": [0.5]}, 3, "a at step 3 is no number (NaN, infinite or of another type)"),
+        ({"a": {"mean": 0.5}}, 3, "a at step 3 is no number (NaN, infinite or of another type)"),
         ({"a": 1e301}, 3, "a at step 3 is beyond 1e+300"),
         ({"a": -(10**400)}, 3, "a at step 3 is beyond 1e+300"),
         ({"a": 1.0}, 2**31, "a at step 2147483648 is not at a step from 0 to 2147483647"),
@@ -191,11 +195,11 @@ def test_a_gate_of_another_version_does_not_end_a_resumption() -> None:
 
 
 def test_what_is_no_finite_number_is_no_metric() -> None:
-    """A chart has no place for it; the event keeps it as null."""
+    """A chart has no place for it; the event keeps it as null. `true` is no 100 %."""
     values = {"a": 1, "b": None, "c": "x", "d": True, "e": 10**400}
     event = {"type": "metric", "step": 1, "values": values}
 
-    assert [(row.series, row.value) for row in metric_rows(event)] == [("a", 1.0), ("d", 1.0)]
+    assert [(row.series, row.value) for row in metric_rows(event)] == [("a", 1.0)]
 
 
 @pytest.mark.requirement("LN-10")

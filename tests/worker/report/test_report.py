@@ -14,6 +14,7 @@ from typing import Any, get_args
 import pytest
 from sqlalchemy import insert, update
 
+from engine.contract.embedded import is_demo
 from engine.verdict.verdicts import Verdict
 from tests.worker.lane_rows import BERLIN, berlin, charge, ended
 from tests.worker.report.conftest import MORNING, NIGHT, at, decided
@@ -23,10 +24,12 @@ from worker.clock.window import zone_named
 from worker.db import decisions
 from worker.db.connection import Database
 from worker.db.tables import job, metric, report_snapshot
+from worker.queue.states import State
 from worker.report import digest
 from worker.report.gains import doubtful
+from worker.report.runs import RunLine
 from worker.report.snapshot import SnapshotError, report_of
-from worker.report.standup import Report, build
+from worker.report.standup import Report, build, sentence
 from worker.settings import WorkerSettings
 
 Ran = Callable[..., int]
@@ -798,3 +801,60 @@ def test_a_trial_message_without_an_address_says_what_to_do(
 
     assert str(file) in str(refused.value)
     assert "\n" not in str(refused.value)
+
+
+# --- demos, copies, and gains of unknown size ---
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"base": "embedded:qwen3-tiny", "data": {"source": "/rows.jsonl"}},
+        {"base": "/models/real", "data": {"source": "embedded:word_problems"}},
+        {"model": {"path": "embedded:qwen3-vl-tiny"}},
+        {"model": {"path": "/models/vl"}, "data": {"train": "embedded:shapes", "val": None}},
+    ],
+)
+def test_a_demo_never_leads(config: dict[str, Any]) -> None:
+    """Its +26.6 stands behind a real model's +2.4, whatever of it is embedded and of which kind."""
+    assert is_demo(config)
+    demo, real = line(1, lift=0.266, demo=True), line(2, lift=0.024, demo=False)
+
+    assert sentence([demo, real], [], 0.0, "").startswith("RAN 2 · +2.4 held-out, best of 2")
+    assert sentence([demo], [], 0.0, "").startswith("RAN 1 · +26.6 held-out · only a demo")
+
+
+def line(number: int, *, lift: float, demo: bool) -> RunLine:
+    """A gain in a night."""
+    known: dict[str, Any] = {"seconds": 1.0, "usd": 0.0, "n": 500, "attempts": [], "last_lines": []}
+    unknown = ("joules", "low", "high", "peak_gb", "mem_trace", "cause", "error")
+    return RunLine(
+        job_id=number,
+        name="x",
+        kind="rl_run",
+        state=State.SUCCEEDED,
+        verdict="gain",
+        lift=lift,
+        demo=demo,
+        **known,
+        **dict.fromkeys(unknown),
+    )
+
+
+@pytest.mark.parametrize("lift", [None, True, "0.1", {"mean": 0.1}, float("nan")])
+def test_a_gain_of_unknown_size_is_no_verdict_of_ours(db: Database, ran: Ran, lift: Any) -> None:
+    """The word alone says nothing."""
+    ran("22:00", "23:00", result={**verdict("gain"), "lift": lift})
+
+    [found] = report(db).runs
+
+    assert found.verdict is None
+
+
+def test_a_line_says_how_many_different_questions_stand_behind_it(db: Database, ran: Ran) -> None:
+    """45 rows that ask 37 things."""
+    ran("22:00", "23:00", result=verdict("no gain proven", n=45) | {"report_different": 37})
+
+    [found] = report(db).runs
+
+    assert (found.n, found.different) == (45, 37)

@@ -13,12 +13,18 @@ from typing import NamedTuple
 from pydantic import BaseModel, ConfigDict
 
 from engine.contract.errors import NightlaneError
-from engine.contract.intervals import wilson
+from engine.contract.intervals import evidence, wilson
 from worker.db.connection import Database
 from worker.queue.states import State
 from worker.read import jobs
 from worker.read.comparison.config_diff import SettingRow, settings_of
-from worker.read.comparison.difference import Difference, difference, judged, pooled_f1
+from worker.read.comparison.difference import (
+    Difference,
+    difference,
+    judged,
+    pooled_f1,
+    questions_of,
+)
 from worker.read.comparison.heldout import Heldout, gates_of, picked_step, read_gate, same_question
 from worker.read.jobs import JobView
 from worker.read.samples.files import Split
@@ -241,7 +247,8 @@ def _score(found: Heldout | None) -> Score | None:
         f1 = pooled_f1([one.hits or (0, 0, 0) for one in outcomes])
         return Score(step=found.step, score=f1, low=None, high=None, n=n)
     solved = sum(bool(one.success) for one in outcomes)
-    low, high = wilson(solved, n)
+    rows = evidence(questions_of(list(found.rows.values())))
+    low, high = wilson(solved / n * rows, rows)
     return Score(step=found.step, score=solved / n, low=low, high=high, n=n)
 
 
@@ -288,7 +295,10 @@ def _cautions(
         if row.name in _MUST_BE_SAME and row.differs:
             values = " and ".join(dict.fromkeys(map(str, row.values)))
             yield f"{_MUST_BE_SAME[row.name]}: {values}."
+    real = any(not job.demo for job in compared)
     for one in found:
+        if one.job.demo and real:
+            yield f"Job {one.job.id} is a demo: its model or its data are embedded ones."
         if not one.job.state.final:
             yield f"Job {one.job.id} is {one.job.state}: its numbers may still change."
         for gate in (one.base, one.picked):

@@ -11,12 +11,12 @@ correction. Knows no file and no job.
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from engine.contract.intervals import compare, independent
+from engine.contract.intervals import compare, evidence, independent
 from worker.read.comparison.heldout import Heldout, Scored, same_question
 
 ALPHA = 0.05
@@ -42,6 +42,9 @@ class Difference(BaseModel):
     """success or f1."""
     n: int
     """Rows that stand in both; without pairing 0."""
+    different: int
+    """Questions, or pictures, among them: fewer where some stand there more than once, which count
+    as one observation."""
     only_a: int
     only_b: int
     """Rows that stand in one of them alone."""
@@ -107,18 +110,21 @@ def holm(p_values: Sequence[float | None]) -> list[float | None]:
 def _paired(
     a: Sequence[Scored], b: Sequence[Scored], measure: str, left: Mapping[str, int]
 ) -> Difference:
+    asks = questions_of(a)
     solved = compare(
-        [bool(one.outcome.success) for one in a], [bool(one.outcome.success) for one in b]
+        [bool(one.outcome.success) for one in a], [bool(one.outcome.success) for one in b], asks
     )
     before, after, lift, ci95 = solved.before, solved.after, solved.lift, solved.ci95
     if measure == "f1":
-        counts = list(zip(_counts(a), _counts(b), strict=True))
-        before, after = pooled_f1([one for one, _ in counts]), pooled_f1([two for _, two in counts])
+        first, second = _by_question(_counts(a), asks), _by_question(_counts(b), asks)
+        counts = list(zip(first, second, strict=True))
+        before, after = pooled_f1(first), pooled_f1(second)
         lift, ci95 = after - before, _bootstrap(counts)
     return Difference(
         paired=True,
         measure=measure,
         n=len(a),
+        different=solved.different,
         **left,
         a=before,
         b=after,
@@ -134,16 +140,19 @@ def _paired(
 def _unpaired(a: Heldout, b: Heldout, left: Mapping[str, int]) -> Difference:
     first, second = list(a.rows.values()), list(b.rows.values())
     if a.measure == "f1":
-        before, after = pooled_f1(_counts(first)), pooled_f1(_counts(second))
-        low, high = _bootstrap_apart(_counts(first), _counts(second))
+        counts = [_by_question(_counts(rows), questions_of(rows)) for rows in (first, second)]
+        before, after = pooled_f1(counts[0]), pooled_f1(counts[1])
+        low, high = _bootstrap_apart(*counts)
     else:
         solved = [sum(bool(one.outcome.success) for one in rows) for rows in (first, second)]
         before, after = solved[0] / len(first), solved[1] / len(second)
-        low, high = independent(solved[0], len(first), solved[1], len(second))
+        n_a, n_b = (evidence(questions_of(rows)) for rows in (first, second))
+        low, high = independent(before * n_a, n_a, after * n_b, n_b)
     return Difference(
         paired=False,
         measure=a.measure,
         n=0,
+        different=0,
         **left,
         a=before,
         b=after,
@@ -161,13 +170,29 @@ def _word(one: Difference, p: float | None) -> Word:
     """Only where interval and exact test both show it, as for a run's own loss: they may differ."""
     if not one.paired or p is None:
         return "not the same rows"
-    if one.n < LEAST_ROWS:
+    if one.different < LEAST_ROWS:
         return "too few rows"
     if p < ALPHA and one.low > 0 and one.gained > one.lost:
         return "better"
     if p < ALPHA and one.high < 0 and one.lost > one.gained:
         return "worse"
     return "no difference proven"
+
+
+def questions_of(rows: Sequence[Scored]) -> list[Hashable]:
+    """What each row asks; one that does not say is a question of its own."""
+    return [
+        ("row", one.place) if one.outcome.question is None else one.outcome.question for one in rows
+    ]
+
+
+def _by_question(counts: Sequence[Counts], asks: Sequence[Hashable]) -> list[Counts]:
+    """Sums of the rows that ask the same, for they are drawn together."""
+    sums: dict[Hashable, Counts] = {}
+    for question, (hits, said, there) in zip(asks, counts, strict=True):
+        a, b, c = sums.get(question, (0, 0, 0))
+        sums[question] = (a + hits, b + said, c + there)
+    return list(sums.values())
 
 
 def pooled_f1(counts: Sequence[Counts]) -> float:

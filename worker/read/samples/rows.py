@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from pydantic import BaseModel, ConfigDict
 
+from engine.contract.asked import asked as same_text
 from engine.contract.known import real, whole
 
 NOT_LEARNT = frozenset({"crash", "timeout", "unjudged"})
@@ -32,8 +33,10 @@ class Outcome(NamedTuple):
     """(hits, predictions, objects) of a stage-2 row."""
     asked: int | None
     """Stands for what was asked, as text or as boxes: equal in this process where that is equal."""
+    question: int | None
+    """What counts as one observation: the question however it is written, or the picture."""
     asked_ids: int | None
-    """The same of the prompt's token ids: a row of an older engine has nothing else."""
+    """What was asked, by the prompt's token ids: a row of an older engine has nothing else."""
 
 
 class Box(BaseModel):
@@ -154,15 +157,19 @@ def outcome_of(row: Mapping[str, Any], place: int) -> Outcome:
         # Nothing there and nothing said is a right answer; its quotient is 0 / 0.
         f1 = 1.0 if solved and not dropped else 2 * found / max(said + there, 1)
         fate = _fate(hits, invalid=invalid, dropped=dropped)
-        return Outcome(name, f1, fate, truncated, invalid, solved, hits, asked, None)
+        shown = _shown(row)
+        return Outcome(name, f1, fate, truncated, invalid, solved, hits, asked, shown, None)
     name = _text(row.get("id")) or f"row {place + 1}"
     reason = _text(row.get("reason")) or "unknown"
     success = row["success"] if isinstance(row.get("success"), bool) else None
     reward = real(row.get("reward"))
-    asked = hash(prompt) if isinstance(prompt, str) else None
+    asked = question = None
+    if isinstance(prompt, str):
+        asked, question = hash(prompt), hash(same_text(prompt))
     ids = hash(str(prompt_ids)) if isinstance(prompt_ids, list) else None
     unparsed = reason == "unparsed"
-    return Outcome(name, reward, reason, truncated, unparsed, success, None, asked, ids)
+    seen = ids if question is None else question
+    return Outcome(name, reward, reason, truncated, unparsed, success, None, asked, seen, ids)
 
 
 def read_sample(row: Mapping[str, Any], *, split: str, step: int, place: int) -> Sample:
@@ -234,6 +241,12 @@ def _fingerprint(objects: Any) -> int | None:
     if not isinstance(objects, list):
         return None
     return hash(str([(one.get("desc"), one.get("bbox_2d")) for one in _mappings(objects)]))
+
+
+def _shown(row: Mapping[str, Any]) -> int | None:
+    """The picture that a stage-2 row answers, by its file."""
+    image = _text(row.get("image"))
+    return None if image is None else hash(image)
 
 
 def _fate(counts: tuple[int, int, int], *, invalid: bool, dropped: bool) -> str:
