@@ -18,13 +18,13 @@ from engine.contract.problems import problems_of
 from worker.db.connection import Database
 from worker.queue import control, order
 from worker.queue.control import Done, Edit
-from worker.queue.looking import cautions
 from worker.queue.order import Move
 from worker.queue.states import State
 from worker.queue.submission import Submission
 from worker.queue.submit import submit
 from worker.read import jobs
 from worker.read.jobs import AttemptView, AuditView, JobView
+from worker.read.room import cautions_here
 from worker.read.series import MOST_POINTS, Steps, values
 
 router = APIRouter(prefix="/api/v1/jobs", tags=["jobs"])
@@ -211,7 +211,7 @@ def _create(database: Database, body: dict[str, Any], key: str | None) -> JSONRe
     job = jobs.get_job(database, done.job_id)
     headers = {"Location": f"/api/v1/jobs/{job.id}"}
     body = job.model_dump(mode="json")
-    body["cautions"] = [found.as_dict() for found in cautions(job.kind, wanted.config)]
+    body["cautions"] = [found.as_dict() for found in cautions_here(database, wanted)]
     return JSONResponse(body, 200 if done.repeated else 201, headers=headers)
 
 

@@ -14,6 +14,7 @@ from app.web.dependencies import DatabaseDep, JobId
 from worker.db.connection import Database
 from worker.queue import control, sweeps
 from worker.read import jobs
+from worker.read.room import cautions_here
 
 router = APIRouter(prefix="/api/v1/sweeps", tags=["sweeps"])
 
@@ -46,5 +47,5 @@ def _create(database: Database, body: dict[str, Any], key: str | None) -> JSONRe
     done = sweeps.submit_sweep(database, wanted, actor=REST, key=key)
     headers = {"Location": f"/api/v1/sweeps/{done.sweep_id}"}
     found = jobs.get_sweep(database, done.sweep_id).model_dump(mode="json")
-    found["cautions"] = [one.as_dict() for one in sweeps.cautions_of(wanted)]
+    found["cautions"] = [one.as_dict() for one in cautions_here(database, wanted)]
     return JSONResponse(found, 200 if done.repeated else 201, headers=headers)

@@ -115,8 +115,8 @@ def enqueue(
 
 
 def _enqueue_one(database: Database, wanted: Submission, key: str | None, *, as_json: bool) -> None:
-    from worker.queue.looking import cautions  # noqa: PLC0415 - keeps --help light
     from worker.queue.submit import submit  # noqa: PLC0415 - keeps --help light
+    from worker.read.room import cautions_here  # noqa: PLC0415 - keeps --help light
 
     done = submit(database, wanted, actor=who(), key=key)
     if as_json:
@@ -127,14 +127,15 @@ def _enqueue_one(database: Database, wanted: Submission, key: str | None, *, as_
         note(f"the key was used for this before: it is job {done.job_id}")
     else:
         note(f"job {done.job_id} is queued; run it with: cockpit drain")
-    for caution in cautions(wanted.kind, wanted.config):
+    for caution in cautions_here(database, wanted):
         note(f"caution: {caution.line()}")
 
 
 def _enqueue_sweep(
     database: Database, wanted: Submission, key: str | None, *, as_json: bool
 ) -> None:
-    from worker.queue.sweeps import cautions_of, submit_sweep  # noqa: PLC0415 - keeps --help light
+    from worker.queue.sweeps import submit_sweep  # noqa: PLC0415 - keeps --help light
+    from worker.read.room import cautions_here  # noqa: PLC0415 - keeps --help light
 
     done = submit_sweep(database, wanted, actor=who(), key=key)
     if as_json:
@@ -147,7 +148,7 @@ def _enqueue_sweep(
         note(f"the key was used for this before: it is sweep {done.sweep_id}, {count}")
     else:
         note(f"sweep {done.sweep_id}: {count} are queued; run them with: cockpit drain")
-    for caution in cautions_of(wanted):
+    for caution in cautions_here(database, wanted):
         note(f"caution: {caution.line()}")
 
 

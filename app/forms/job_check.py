@@ -25,6 +25,7 @@ from worker.queue.submission import Submission
 from worker.queue.sweeps import cautions_of, checked_axes, config_at, in_order, points, spread
 from worker.read.check import Prospect, Prospects, prospects
 from worker.read.jobs import JobView
+from worker.read.room import room_cautions
 from worker.schedule.admission import memory_of
 
 Axes = Mapping[str, Sequence[Any]]
@@ -172,7 +173,10 @@ def check(database: Database, wanted: Submission, original: JobView | None = Non
         jobs=jobs,
         looked=looked,
         sample=jobs if len(looked) == jobs else sample,
-        cautions=cautions_of(wanted) if axes else cautions(wanted.kind, wanted.config),
+        cautions=[
+            *(cautions_of(wanted) if axes else cautions(wanted.kind, wanted.config)),
+            *room_cautions(database, wanted.kind, models, looked),
+        ],
         differences=differences,
     )
 

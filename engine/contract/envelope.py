@@ -13,7 +13,7 @@ import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from pydantic import BaseModel, ConfigDict
 
@@ -138,6 +138,26 @@ class ModelShape:
         if checkpointing:
             return tokens * width * (self.layers * self.hidden + a_layer)
         return tokens * width * self.layers * a_layer
+
+
+class Checkpoints(NamedTuple):
+    """What a run writes to the disk of its run directory, in GB."""
+
+    each: float
+    kept: int
+    """At most at once, the one that is being written among them."""
+    written: int
+    """Over the whole run."""
+
+    @property
+    def most(self) -> float:
+        """On the disk at once."""
+        return self.each * min(self.kept, self.written)
+
+    @property
+    def total(self) -> float:
+        """Written over the whole run."""
+        return self.each * self.written
 
 
 def gigabytes(count: float) -> float:

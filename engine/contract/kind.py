@@ -4,14 +4,14 @@ name that only the engine process imports.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel
 
-from engine.contract.envelope import Envelope
+from engine.contract.envelope import Checkpoints, Envelope
 from engine.contract.errors import ConfigProblem
 from engine.contract.look import Look
 
@@ -29,6 +29,10 @@ def _no_axes(_: Any, __: Collection[str]) -> Sequence[ConfigProblem]:
 
 
 def _no_envelope(_: Any) -> Envelope | None:
+    return None
+
+
+def _no_checkpoints(_: Any) -> Checkpoints | None:
     return None
 
 
@@ -74,5 +78,9 @@ class Kind:
     smaller: Sequence[str] = ()
     """Settings, by dotted name, of which a smaller value needs less memory, the most helpful
     first: what a remedy names to a run that did not fit."""
+    lowers: Mapping[str, str] = field(default_factory=dict)
+    """By part of its envelope, the setting, by dotted name, that makes it smaller."""
+    checkpoints: Callable[[Any], Checkpoints | None] = _no_checkpoints
+    """The disk that it will take; None when that cannot be told beforehand."""
     serves: Callable[[Any], bool] = _serves_nothing
     """Whether it starts the program that serves models (`NIGHTLANE_VLLM_BIN`)."""

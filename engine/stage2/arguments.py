@@ -18,13 +18,12 @@ from transformers.integrations.integration_utils import get_reporting_integratio
 from engine.contract.documents import read_json_object
 from engine.contract.errors import ConfigError, ConfigProblem
 from engine.contract.stage2.config import Stage2Config
+from engine.contract.stage2.envelope import SAVE_STEPS
 from engine.contract.stage2.training_arguments import DECIDED, schedule_settings
 from engine.run.checkpoint import Checkpoint
 
 TRAINER_STATE = "trainer_state.json"
 """What the Trainer leaves in a checkpoint that training can go on from."""
-SAVE_STEPS = 100
-"""Steps between two checkpoints, and evaluations, where the config says nothing."""
 _REFUSALS = (ImportError, KeyError, OSError, RuntimeError, TypeError, ValueError)
 """What Transformers raises for an argument, according to who reads it."""
 

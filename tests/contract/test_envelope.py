@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from engine.contract.envelope import Envelope, ModelShape
+from engine.contract.kinds.rl_run import GRPOConfig
 from engine.contract.registry import get_kind, validate
 
 QWEN_7B: dict[str, Any] = {
@@ -116,7 +117,8 @@ def test_the_embedded_run_needs_what_it_was_measured_to_use() -> None:
     [
         ({"tuning": "full"}, "optimizer"),
         ({"rollout_batch": 512}, "kv_cache"),
-        ({"micro_batch": 128}, "activations"),
+        ({"tasks_per_step": 16}, "activations"),
+        ({"group_k": 8}, "activations"),
         ({"max_new_tokens": 4096}, "kv_cache"),
         ({"optim": {"logit_chunk_mib": 4096}}, "logits"),
         ({"kl_coef": 0.1}, "reference"),
@@ -138,6 +140,102 @@ def test_every_knob_that_costs_memory_is_seen(
     assert changed is not None
     assert getattr(changed, part) > getattr(plain, part)
     assert changed.total >= plain.total
+
+
+SMOLLM2: dict[str, Any] = {
+    "hidden_size": 576,
+    "num_hidden_layers": 30,
+    "num_attention_heads": 9,
+    "num_key_value_heads": 3,
+    "intermediate_size": 1536,
+    "vocab_size": 49152,
+    "tie_word_embeddings": True,
+}
+"""SmolLM2-135M."""
+
+
+def rl_envelope_of(folder: Path, prompts: list[str], **settings: Any) -> Envelope:
+    data = folder.parent / "rows.jsonl"
+    data.write_text("".join(json.dumps({"prompt": p, "answer": "1"}) + "\n" for p in prompts))
+    kind = get_kind("rl_run")
+    raw = {"base": str(folder), "tuning": "full", "data": {"source": str(data)}, **settings}
+    found = kind.envelope(kind.config.model_validate(raw))
+    assert found is not None
+    return found
+
+
+@pytest.mark.requirement("LN-04")
+def test_rollouts_and_prompts_are_counted_that_there_are(tmp_path: Path) -> None:
+    """Four rollouts of forty-byte prompts, whatever a batch could hold: 2.2 GB were measured."""
+    folder = model_folder(tmp_path / "m", SMOLLM2, {"all": [134_515_008]})
+    prompts = [f"What is {i:03d} plus {i:03d}, and half of it?" for i in range(200)]
+    step = {"tasks_per_step": 1, "group_k": 4}
+
+    found = rl_envelope_of(folder, prompts, **step)
+
+    assert 2 < found.total < 5
+    assert found == rl_envelope_of(folder, prompts, **step, micro_batch=4)
+    assert found.total < rl_envelope_of(folder, prompts, micro_batch=32).total
+    assert found.activations < rl_envelope_of(folder, ["x" * 6000] * 200, **step).activations
+
+
+def test_a_packed_batch_is_no_longer_than_all_of_a_step(tmp_path: Path) -> None:
+    """Four short rollouts do not fill a pack of 65,536 tokens."""
+    folder = model_folder(tmp_path / "m", SMOLLM2, {"all": [134_515_008]})
+    optim = {"batching": "packed", "pack_tokens": 65_536}
+
+    found = rl_envelope_of(folder, ["Why?"] * 100, tasks_per_step=1, optim=optim)
+
+    assert found.total < 5
+
+
+def test_a_gate_decodes_no_more_than_its_rows(tmp_path: Path) -> None:
+    """Forty held-out rows are forty sequences, not `rollout_batch`."""
+    folder = model_folder(tmp_path / "m", SMOLLM2, {"all": [134_515_008]})
+
+    few, many = (rl_envelope_of(folder, ["Why?"] * rows, tasks_per_step=1) for rows in (200, 5000))
+
+    assert few.kv_cache == pytest.approx(many.kv_cache * 40 / 256)
+
+
+@pytest.mark.parametrize(
+    ("settings", "each", "written"),
+    [
+        ({"tuning": "full", "save_every": 1}, 20.4, 241),
+        ({"tuning": "full", "save_every": 10, "keep_checkpoints": 1}, 20.4, 49),
+        ({"tuning": "lora"}, 20.4 * 9_000_000 / 1.7e9, 241),
+    ],
+)
+def test_the_disk_of_a_run_is_forecast(
+    tmp_path: Path, settings: dict[str, Any], each: float, written: int
+) -> None:
+    """Weights and AdamW's two moments in fp32: 1.7 billion are 20.4 GB, each step anew."""
+    folder = model_folder(tmp_path / "m", SMOLLM2, {"all": [1_700_000_000]})
+    kind = get_kind("rl_run")
+    raw = {"base": str(folder), "max_steps": 240, **settings}
+
+    found = kind.checkpoints(kind.config.model_validate(raw))
+
+    assert found is not None
+    assert found.each == pytest.approx(each, rel=0.6 if settings["tuning"] == "lora" else 0.01)
+    assert found.written == written
+    assert found.most == pytest.approx(found.each * (settings.get("keep_checkpoints", 3) + 3))
+
+
+@pytest.mark.parametrize(
+    ("tuning", "lr"), [(None, 2e-5), ("lora", 2e-5), ("dora", 2e-5), ("full", 1e-6)]
+)
+def test_each_tuning_has_a_learning_rate_that_learns(tuning: str | None, lr: float) -> None:
+    """It stands in the resolved config, and draws no caution of our own; a written one stays."""
+    raw: dict[str, Any] = {"base": "Qwen/Qwen3-0.6B"} | ({"tuning": tuning} if tuning else {})
+    kind = get_kind("rl_run")
+
+    resolved = kind.config.model_validate(raw).model_dump()
+
+    assert resolved["lr"] == lr
+    assert "lr" not in {one.field for one in kind.cautions(kind.config.model_validate(raw))}
+    assert kind.config.model_validate(raw | {"lr": 1e-6}).model_dump()["lr"] == 1e-6
+    assert GRPOConfig(base="m").lr == 1e-6
 
 
 def test_gradient_checkpointing_is_seen(tmp_path: Path) -> None:

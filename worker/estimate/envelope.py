@@ -5,8 +5,9 @@
     kind       others of its kind ran: the estimate, times the largest share they used of theirs
     estimate   nothing ran yet
 
-What a run used is the machine's peak less what was in use before its engine was started. Knows no
-reading of free memory.
+What a run used is what its own processes held at most; of one that ran before that was measured,
+the machine's peak less what was in use before its engine was started. Knows no reading of free
+memory.
 """
 
 from __future__ import annotations
@@ -18,13 +19,14 @@ from sqlalchemy import RowMapping
 
 from engine.contract.envelope import Envelope
 from engine.contract.errors import ConfigError
+from engine.contract.known import real
 from engine.contract.registry import get_kind
 from worker.estimate.history import Done, History
 
 MARGIN = 1.1
 """A run that used so much once may use a tenth more the next time."""
 LEAST_SHARE, MOST_SHARE = 0.5, 4.0
-"""Bounds of a correction: other work on the box is in a peak too."""
+"""Bounds of a correction: other work on the box is in a peak of before, too."""
 LOOKED_AT = 5
 
 Basis = Literal["own", "same", "kind", "estimate"]
@@ -66,10 +68,15 @@ def used_gb(result: Mapping[str, Any]) -> float | None:
 
     >>> used_gb({"mem_trace": {"total_gb": 25, "headroom_at_spawn_gb": 20, "peak_used_gb": 9}})
     4.0
+    >>> used_gb({"mem_trace": {"peak_used_gb": 24, "own_peak_gb": 2.2}})
+    2.2
     """
     trace = result.get("mem_trace")
     if not isinstance(trace, Mapping):
         return None
+    own = real(trace.get("own_peak_gb"))
+    if own is not None:
+        return own
     try:
         before = trace["total_gb"] - trace["headroom_at_spawn_gb"]
         return float(max(0, trace["peak_used_gb"] - before))

@@ -17,6 +17,7 @@ from typing import Any
 
 from engine.contract.errors import NightlaneError
 from engine.contract.run_dir import AttemptDir
+from worker.memory.own import OwnMemory
 from worker.memory.readings import HostMemory
 from worker.memory.rule import limits
 from worker.memory.sentry import READY, Plan, device_of
@@ -55,6 +56,7 @@ class MemoryGuard:
         self.killed = False
         """Whether the sentry killed the engine's group."""
         self._engine: int | None = None
+        self._own: OwnMemory | None = None
         self._told: dict[str, Any] = {}
         self._heard = b""
         self._keep_due = time.monotonic() + KEEP_S
@@ -63,11 +65,14 @@ class MemoryGuard:
     def guard(self, engine: int) -> None:
         """`engine`: the pid that leads the group to kill."""
         self._engine = engine
+        self._own = OwnMemory(engine)
         self._tell({"engine": engine})
 
     def look(self, phase: str | None, step: int | None = None) -> None:
         """Take in what the sentry said; tell it where the training stands."""
         self._take_in(phase)
+        if self._own is not None and self._trace is not None:
+            self._trace.own_peak_gb = self._own.look(time.monotonic())
         if self._sentry.poll() is not None:
             self._replace()
         place = {"phase": phase, "step": step}

@@ -31,6 +31,8 @@ class MemTrace(BaseModel):
     headroom_at_spawn_gb: float
     peak_used_gb: float
     min_headroom_gb: float
+    own_peak_gb: float | None = None
+    """The most that the engine's own processes held; None where nobody could read it."""
     abort_headroom_gb: float | None = None
     """Free memory at which the watchdog stopped it."""
     phase_used_gb: dict[str, float] = Field(default_factory=dict)
@@ -121,11 +123,13 @@ def mem_trace_of(run: RunDir) -> dict[str, Any] | None:
     peak = max(trace.peak_used_gb for trace in known)
     least = min(trace.min_headroom_gb for trace in known)
     total = known[0].total_gb
+    own = [trace.own_peak_gb for trace in known if trace.own_peak_gb is not None]
     return {
         "total_gb": round(total, 3),
         "headroom_at_spawn_gb": round(known[0].headroom_at_spawn_gb, 3),
         "peak_used_gb": round(peak, 3),
         "min_headroom_gb": round(least, 3),
+        "own_peak_gb": round(max(own), 3) if own else None,
         "abort_headroom_gb": round(aborts[-1], 3) if aborts else None,
         "oom_deferred": len(aborts),
         "phase_used_gb": {phase: round(used, 3) for phase, used in sorted(phases.items())},

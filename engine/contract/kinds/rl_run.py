@@ -30,7 +30,7 @@ from engine.contract.problems import problems_of
 from engine.contract.provenance import BEGINS, earlier_runs
 from engine.contract.rl.buffer import BufferConfig
 from engine.contract.rl.cautions import cautions
-from engine.contract.rl.envelope import rl_envelope
+from engine.contract.rl.envelope import Rows, rl_checkpoints, rl_envelope
 from engine.contract.rl.format import FormatConfig, format_problems
 from engine.contract.rl.guard import GuardConfig
 from engine.contract.rl.objective import ObjectiveConfig
@@ -132,6 +132,10 @@ class WarmupConfig(Section):
     """Steps between two looks at the `select` rows."""
 
 
+LORA_LR = 2e-5
+FULL_LR = 1e-6
+
+
 class RewardPart(Section):
     """One of several rewards."""
 
@@ -160,6 +164,10 @@ class RewardPart(Section):
 
 class RLRunConfig(GRPOConfig):
     """Everything an `rl_run` can be told."""
+
+    lr: float = Field(LORA_LR, ge=0, lt=1)
+    """AdamW's learning rate. 0 trains nothing: a control run. Without one 2e-5 with
+    `tuning: lora` or `dora`, whose matrices start at zero, and 1e-6 with `full`."""
 
     base: str = DEFAULT_BASE
     """The model to start from: `embedded:qwen3-tiny`, a Hugging Face model folder, or a hub id.
@@ -257,6 +265,8 @@ class RLRunConfig(GRPOConfig):
         # Whatever stands there, a list too, is looked at and not hashed: nothing is checked yet.
         if any(data.get("tuning", "lora") == tuning for tuning in ("lora", "dora")):
             told["adapter_init"] = os.environ.get(ADAPTER_VARIABLE)
+        if data.get("tuning") == "full":
+            told["lr"] = FULL_LR
         if "heldout_temp" not in data:
             told["heldout_temp"] = _temperature(os.environ.get(HELDOUT_TEMP_VARIABLE))
         return {name: value for name, value in told.items() if value not in {None, ""}} | data
@@ -470,12 +480,10 @@ def _unread_caution(config: RLRunConfig) -> Sequence[ConfigProblem]:
 
 def _report_caution(config: RLRunConfig) -> Sequence[ConfigProblem]:
     """A run whose verdict is known beforehand: none."""
-    if config.data.limit is None and _is_large(config.data.source):
+    corpus = _known_corpus(config)
+    if corpus is None:
         return []
-    try:
-        rows = _corpus(config).rows
-    except RLLoopError:
-        return []  # refused at the door; of a job that ran, its file is gone
+    rows = corpus.rows
     report = sizes(rows, config.heldout_frac, config.select_frac).report
     if report >= config.report_min:
         return []
@@ -490,6 +498,21 @@ def _report_caution(config: RLRunConfig) -> Sequence[ConfigProblem]:
         "the run will end without a verdict and publish its base"
     )
     return [ConfigProblem("heldout_frac", config.heldout_frac, problem, ", or ".join(ways))]
+
+
+def _known_corpus(config: RLRunConfig) -> Corpus | None:
+    """None for a file that is too large to look at, or gone: that is refused at the door."""
+    if config.data.limit is None and _is_large(config.data.source):
+        return None
+    try:
+        return _corpus(config)
+    except RLLoopError:
+        return None
+
+
+def _rows(config: RLRunConfig) -> Rows | None:
+    corpus = _known_corpus(config)
+    return None if corpus is None else Rows(corpus.rows, corpus.longest)
 
 
 def _is_large(source: str) -> bool:
@@ -643,6 +666,19 @@ def alike_problem(rows: int) -> ConfigProblem:
     return ConfigProblem("data", None, problem, "add rows with other questions")
 
 
+_LOWERS = {
+    "weights": "base",
+    "gradients": "tuning",
+    "optimizer": "tuning",
+    "reference": "kl_coef",
+    "kv_cache": "rollout_batch",
+    "serving": "rollout_batch",
+    "logits": "optim.logit_chunk_mib",
+    "activations": "micro_batch",
+    "checkpoints": "save_every",
+}
+
+
 KIND = Kind(
     name="rl_run",
     summary="Reinforcement learning from verifiable rewards, with a held-out gate.",
@@ -657,7 +693,9 @@ KIND = Kind(
     look=Look("engine.rl.look:look", _asks),
     cautions=_cautions,
     sweep_cautions=_sweep_cautions,
-    envelope=rl_envelope,
     smaller=("micro_batch", "rollout_batch", "max_new_tokens"),
+    envelope=lambda config: rl_envelope(config, _rows(config)),
+    lowers=_LOWERS,
+    checkpoints=rl_checkpoints,
     serves=lambda config: config.serves,
 )

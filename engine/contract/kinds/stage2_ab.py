@@ -22,7 +22,7 @@ from engine.contract.sources.heldout import first_of
 from engine.contract.sources.records import each_record, require_good, some
 from engine.contract.sources.survey import Survey, survey
 from engine.contract.stage2.config import EMBEDDED_DATA, EMBEDDED_MODELS, Stage2Config
-from engine.contract.stage2.envelope import stage2_envelope
+from engine.contract.stage2.envelope import stage2_checkpoints, stage2_envelope
 from engine.contract.stage2.precision import dtype_of, rounded_updates
 from engine.contract.stage2.training_arguments import (
     DECIDED,
@@ -313,4 +313,14 @@ KIND = Kind(
         "custom.extra.rollout_matching.decode_batch_size",
         "custom.extra.rollout_matching.max_new_tokens",
     ),
+    lowers={
+        "weights": "model.path",
+        "gradients": "model.tuning",
+        "optimizer": "model.tuning",
+        "kv_cache": "custom.extra.rollout_matching.decode_batch_size",
+        "logits": "global_max_length",
+        "activations": "global_max_length",
+        "checkpoints": "training.save_steps",
+    },
+    checkpoints=stage2_checkpoints,
 )

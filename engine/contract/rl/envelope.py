@@ -7,19 +7,26 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from engine.contract.envelope import (
     ADAM_MOMENTS,
     FP32,
+    Checkpoints,
     Envelope,
     ModelShape,
     gigabytes,
 )
+from engine.contract.rl.format import FormatConfig
 from engine.contract.rl.optim import OptimConfig
+from engine.contract.rl.prompting import PromptingConfig
 
 PROMPT_TOKENS = 512
-"""Length that a prompt of a real model is taken to have: the data are not read for an estimate."""
+"""Length that a prompt of a real model is taken to have where nobody read the data."""
+_TEMPLATE_TOKENS = 64
+"""Of a chat template around a question."""
+_BYTES_A_TOKEN = 3
+"""Of a long text, at the fewest; a short one may be digits, a token a byte."""
 SERVER_RUNTIME_GB = 1.7
 """vLLM with nothing loaded yet, its engine core and its API server together; measured on a CPU."""
 GIB = 2**30
@@ -37,6 +44,14 @@ _EMBEDDED = ModelShape(
     vocabulary=16,
 )
 _EMBEDDED_PROMPT = 16
+
+
+class Rows(NamedTuple):
+    """What was found when the data were looked at."""
+
+    n: int
+    longest: int | None
+    """Bytes of the longest prompt."""
 
 
 class Knobs(Protocol):
@@ -60,15 +75,43 @@ class Knobs(Protocol):
     def optim(self) -> OptimConfig: ...
     @property
     def rollout_backend(self) -> str: ...
+    @property
+    def tasks_per_step(self) -> int: ...
+    @property
+    def group_k(self) -> int: ...
+    @property
+    def heldout_frac(self) -> float: ...
+    @property
+    def prompting(self) -> PromptingConfig: ...
+    @property
+    def format(self) -> FormatConfig: ...
 
 
-def rl_envelope(config: Knobs) -> Envelope | None:
-    """What the run needs at most; None for a model that is not on this machine yet."""
+class Stored(Knobs, Protocol):
+    """And what of it decides about the disk."""
+
+    @property
+    def max_steps(self) -> int: ...
+    @property
+    def heldout_every(self) -> int: ...
+    @property
+    def save_every(self) -> int: ...
+    @property
+    def keep_checkpoints(self) -> int: ...
+
+
+def rl_envelope(config: Knobs, rows: Rows | None = None) -> Envelope | None:
+    """What the run needs at most; None for a model that is not on this machine yet.
+
+    Counted is what there is: a step's rollouts where a batch could hold more, held-out rows and the
+    longest prompt where somebody read the data.
+    """
     embedded = config.base.startswith("embedded:")
     shape = _EMBEDDED if embedded else ModelShape.of_folder(Path(config.base))
     if shape is None:
         return None
-    length = (_EMBEDDED_PROMPT if embedded else PROMPT_TOKENS) + config.max_new_tokens
+    length = (_EMBEDDED_PROMPT if embedded else _prompt(config, rows)) + config.max_new_tokens
+    sequences = _sequences(config, rows)
     trained = shape.parameters
     if config.tuning != "full":
         trained = shape.lora_parameters(config.lora_rank)
@@ -79,13 +122,55 @@ def rl_envelope(config: Knobs) -> Envelope | None:
         gradients=gigabytes(trained * FP32),
         optimizer=gigabytes(trained * FP32 * ADAM_MOMENTS),
         reference=gigabytes(trained * FP32) if config.kl_coef > 0 else 0.0,
-        kv_cache=0.0 if served else gigabytes(shape.kv_bytes(config.rollout_batch * length)),
+        kv_cache=0.0 if served else gigabytes(shape.kv_bytes(sequences * length)),
         serving=_serving_gb(config, shape, length) if served else 0.0,
         logits=gigabytes(_logit_bytes(config, shape, tokens)),
         activations=gigabytes(
             shape.activation_bytes(tokens, checkpointing=config.optim.gradient_checkpointing)
         ),
     )
+
+
+def rl_checkpoints(config: Stored) -> Checkpoints | None:
+    """Weights that are trained, and AdamW's two moments of each, in fp32; adapters bring no base.
+
+    Beside the newest stand step 0, the picked one, and the one that is being written.
+    """
+    embedded = config.base.startswith("embedded:")
+    shape = _EMBEDDED if embedded else ModelShape.of_folder(Path(config.base))
+    if shape is None:
+        return None
+    trained = shape.parameters
+    if config.tuning != "full":
+        trained = shape.lora_parameters(config.lora_rank)
+    gates = math.ceil(config.max_steps / config.heldout_every)
+    written = min(config.max_steps, config.max_steps // config.save_every + gates) + 1
+    each = gigabytes(trained * FP32 * (1 + ADAM_MOMENTS))
+    return Checkpoints(each, config.keep_checkpoints + 3, written)
+
+
+def _prompt(config: Knobs, rows: Rows | None) -> int:
+    """Tokens of the longest prompt, at most about."""
+    if rows is None or rows.longest is None:
+        return PROMPT_TOKENS
+    around = config.prompting
+    written = (around.system_prompt, around.question_format, around.assistant_prefix)
+    read = (1 + config.format.shots) * rows.longest + sum(len(one.encode()) for one in written)
+    tokens = read if read <= PROMPT_TOKENS else max(PROMPT_TOKENS, read // _BYTES_A_TOKEN)
+    return tokens + _TEMPLATE_TOKENS
+
+
+def _rollouts(config: Knobs) -> int:
+    """Of a step."""
+    return config.tasks_per_step * config.group_k
+
+
+def _sequences(config: Knobs, rows: Rows | None) -> int:
+    """Decoded at once: of a step, or of a gate, which asks every held-out row once."""
+    if rows is None:
+        return config.rollout_batch
+    asked = math.ceil(rows.n * config.heldout_frac)
+    return min(config.rollout_batch, max(_rollouts(config), asked))
 
 
 def serving_kv_gib(config: Knobs, shape: ModelShape, length: int) -> int:
@@ -111,9 +196,10 @@ def _served_width(config: Knobs) -> int:
 
 def _tokens_at_once(config: Knobs, length: int) -> int:
     """Tokens of one forward and backward pass."""
+    every = _rollouts(config) * length
     if config.optim.batching == "packed":
-        return max(config.optim.pack_tokens, length)
-    return config.micro_batch * length
+        return min(every, max(config.optim.pack_tokens, length))
+    return min(every, config.micro_batch * length)
 
 
 def _logit_bytes(config: Knobs, shape: ModelShape, tokens: int) -> int:

@@ -64,21 +64,25 @@ class Corpus(NamedTuple):
     """What the verifiers asked about cannot read or never pay."""
     alike: bool = False
     """Whether all rows ask the same question."""
+    longest: int | None = None
+    """Bytes of its longest prompt; None where nobody looked."""
 
 
 @once_a_file
 def survey(path: Path, data: DataConfig, verifiers: Sequence[str] = ()) -> Corpus:
     """Look at every row once, for each verifier. Raises RLLoopError as `read_rows` does."""
-    rows = 0
+    rows = longest = 0
     first, alike = None, True
     golds = [GoldSurvey(name) for name in verifiers]
     for rows, row in enumerate(_rows(path, data), 1):
+        longest = max(longest, len(row["prompt"].encode()))
         if alike:
             first = first or asked(row["prompt"])
             alike = asked(row["prompt"]) == first
         for gold in golds:
             gold.add(rows, row["id"][:_SHOWN], row["answer"])
-    return Corpus(rows, tuple(unfit for gold in golds for unfit in gold.found()), alike)
+    unfit = tuple(unfit for gold in golds for unfit in gold.found())
+    return Corpus(rows, unfit, alike, longest)
 
 
 def read_rows(path: Path, data: DataConfig) -> list[dict[str, Any]]:

@@ -8,13 +8,22 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from engine.contract.envelope import ADAM_MOMENTS, FP32, Envelope, ModelShape, gigabytes
+from engine.contract.envelope import (
+    ADAM_MOMENTS,
+    FP32,
+    Checkpoints,
+    Envelope,
+    ModelShape,
+    gigabytes,
+)
 from engine.contract.stage2.config import EMBEDDED_MODELS, Stage2Config
 from engine.contract.stage2.precision import dtype_of
 
 BF16 = 2
 SEQUENCE_TOKENS = 4096
 """A sequence is taken to be so long where `global_max_length` says nothing."""
+SAVE_STEPS = 100
+"""Between two checkpoints where nobody says it."""
 _LOGIT_COPIES = 3
 """Logits, their softmax and the gradient, in fp32."""
 
@@ -61,6 +70,27 @@ def stage2_envelope(config: Stage2Config) -> Envelope | None:
             )
         ),
     )
+
+
+def stage2_checkpoints(config: Stage2Config) -> Checkpoints | None:
+    """Trained weights as they are stored, and AdamW's two moments of each.
+
+    Beside the newest stand step 0, the selected one, and the one that is being written.
+    """
+    path = config.model.path
+    shape = _EMBEDDED if path in EMBEDDED_MODELS else ModelShape.of_folder(Path(path or ""))
+    if shape is None:
+        return None
+    full = config.model.tuning == "full"
+    trained = shape.parameters if full else shape.lora_parameters(config.model.lora_rank)
+    width = BF16 if full and dtype_of(config) in {"bfloat16", "float16"} else FP32
+    each = gigabytes(trained * width * (1 + ADAM_MOMENTS))
+    kept = config.keep_checkpoints + 3
+    given = config.training.passed_on
+    steps, every = given.get("max_steps"), given.get("save_steps", SAVE_STEPS)
+    if not isinstance(steps, int) or steps < 1 or not isinstance(every, int):
+        return Checkpoints(each, kept, kept)  # by epochs, or by shares of the run
+    return Checkpoints(each, kept, steps // every + 2)
 
 
 def _tokens_at_once(config: Stage2Config, *, embedded: bool) -> int:

@@ -194,7 +194,7 @@ def _encodable(data: dict[str, str]) -> dict[str, str]:
 def test_the_defaults_of_the_schema_are_the_defaults_of_the_config() -> None:
     """What the form shows as a placeholder is what an empty field becomes."""
     optional: dict[str, Any] = {"warmup": {}, "format": {"pretrain": {}}}
-    config = validate("rl_run", {"base": "embedded:qwen3-tiny", "tuning": "full", **optional})
+    config = validate("rl_run", {"base": "embedded:qwen3-tiny", "tuning": "lora", **optional})
     resolved = config.model_dump(mode="json")
 
     for group in build(RL_RUN, {}).groups:

@@ -94,6 +94,14 @@ def test_a_trace_that_says_too_little_says_nothing(trace: Any) -> None:
     assert used_gb({"mem_trace": trace}) is None
 
 
+def test_a_run_is_known_by_what_its_own_processes_held() -> None:
+    """A stranger's 20 GB beside it are not learnt from."""
+    trace = {"total_gb": 25.0, "headroom_at_spawn_gb": 23.0, "peak_used_gb": 24.0}
+
+    assert used_gb({"mem_trace": trace | {"own_peak_gb": 2.2}}) == 2.2
+    assert used_gb({"mem_trace": trace | {"own_peak_gb": None}}) == 22.0
+
+
 TINY = {"base": "embedded:qwen3-tiny", "tuning": "full", "data": {"source": "embedded:addition"}}
 STAGE2 = Path(__file__).parents[3] / "examples" / "stage2_ab.yaml"
 LARGE = {"base": "Qwen/Qwen3-1.7B", "data": {"source": "embedded:word_problems"}}

@@ -173,6 +173,7 @@ def test_memory_under_the_floor_stops_the_run_with_its_evidence(
     trace = jobs.get_job(db, number).result["mem_trace"]
     assert json.loads(run.lineage.read_bytes()) == {"trials": [], "mem_trace": trace}
     assert trace["phase_used_gb"] == {"training": 96.5}
+    assert 0 < trace.pop("own_peak_gb") < 2, "of its own processes, whatever the machine says"
     assert {key: trace[key] for key in trace if key != "phase_used_gb"} == {
         "total_gb": 100.0,
         "headroom_at_spawn_gb": 20.0,
