@@ -9,6 +9,7 @@
       base/                 the warmed-up model that low-rank checkpoints of stage-2 belong to
       selected              symlink to the checkpoint that held-out picked
       split.json            ids of the training, select and report rows, frozen
+      proof.json            what was measured before step 1
       lineage.json  report.json
       serving/              the adapter that a serving lane answers with, while it does
       trace.json            spans, counters and sample fates; opens in Perfetto
@@ -152,6 +153,10 @@ class RunDir:
     @property
     def split(self) -> Path:
         return self.root / "split.json"
+
+    @property
+    def proof(self) -> Path:
+        return self.root / "proof.json"
 
     @property
     def lineage(self) -> Path:

@@ -6,7 +6,7 @@ Loads the embedded model or any Hugging Face causal model by folder or hub id; w
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -25,6 +25,7 @@ from engine.contract.model_folder import few_bits_problem
 from engine.models import lora, tiny
 from engine.models import precision as precisions
 from engine.models.chat import ChatTemplate
+from engine.models.finite import not_finite
 from engine.models.loading import few_bits, misfit
 from engine.models.precision import Precision
 from engine.models.text import TextCodec
@@ -183,6 +184,7 @@ def build(base: str, seed: int) -> Policy:
     except _LOADING_ERRORS as error:
         raise _unloadable(base, _reason(error)) from error
     model = causal_model(base)
+    require_finite("base", base, model.state_dict())
     if len(tokenizer) <= len(set(tokenizer.all_special_ids)):
         # without its file transformers makes an empty tokenizer up
         raise _unloadable(base, "its tokenizer knows no word")
@@ -223,6 +225,15 @@ def causal_model(base: str, *, device: str | None = None) -> Any:
 
 def _reason(error: Exception) -> str:
     return next(iter(str(error).splitlines()), type(error).__name__)
+
+
+def require_finite(field: str, place: str, tensors: Mapping[str, Tensor]) -> None:
+    """Raises RLLoopError for weights of `field` that are no numbers."""
+    broken = not_finite(tensors)
+    if broken is not None:
+        raise RLLoopError.of(
+            field, place, f"has {broken}", "save it again from where its weights are numbers"
+        )
 
 
 _LOADING_ERRORS = (

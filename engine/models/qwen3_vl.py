@@ -21,6 +21,7 @@ from torch import Tensor
 from engine.contract.errors import UnfitError
 from engine.contract.hub import unreachable
 from engine.contract.model_folder import few_bits_problem
+from engine.models.finite import not_finite
 from engine.models.loading import few_bits, misfit
 
 FORWARD_KEYS = frozenset(
@@ -142,6 +143,13 @@ def load(
         raise ModelError(
             f"model.path {path!r} is no whole model: {wrong}; correct config.json, or save the "
             "checkpoint again"
+        )
+    broken = not_finite(model.state_dict())
+    if broken is not None:
+        read_as = next(model.parameters()).dtype
+        raise ModelError(
+            f"model.path {path!r} has {broken}, read as {str(read_as).removeprefix('torch.')}; "
+            "save it again from where its weights are numbers, or read it in a wider model.dtype"
         )
     if not hasattr(getattr(model, "model", None), "get_rope_index"):
         raise ModelError(

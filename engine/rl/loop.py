@@ -94,6 +94,7 @@ class RLLoop:
         split: Split | None = None,
         state: LoopState | None = None,
         journal: Journal | None = None,
+        prove: Callable[[], None] = lambda: None,
     ) -> None:
         self.config = as_run(config)
         self.reward = reward
@@ -108,6 +109,8 @@ class RLLoop:
         self.state = state or LoopState()
         self.journal = journal
         """Where a step's rollouts are kept, and found again by a resumed run."""
+        self.prove = prove
+        """Called once the first checkpoint stands; raises what must end the run before step 1."""
         self._guard = self._guarding()
         self._source: BatchSource | None = None
         self._prompts: Mapping[str, int] = {}
@@ -251,6 +254,7 @@ class RLLoop:
         self._give_up_again()
         if not self._saved:
             self._checkpoint(gate=False)
+        self.prove()
         self._gate_if_due(split)
         if self.state.step == 0 and not self.config.force_headroom:
             check_headroom(self._baseline(), self.config)

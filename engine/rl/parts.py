@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
+from peft import get_peft_model_state_dict
+
 from engine.contract.errors import RLLoopError
 from engine.contract.events import ends
 from engine.contract.kinds.rl_run import RLRunConfig
@@ -19,11 +21,12 @@ from engine.data.split import Split, freeze
 from engine.evaluate.gate import Gate
 from engine.models import lora, precision
 from engine.models.chat import ChatTemplate, Clock, local_now
-from engine.models.policy import Policy, Snapshot, build
+from engine.models.policy import Policy, Snapshot, build, require_finite
 from engine.rewards.adapter import RewardAdapter, load_rewards, scheduled_reward
 from engine.rl.trainer import Trainer
 from engine.run.session import Attempt
 from engine.sampling.base import OwnWeights, Sampler
+from engine.sampling.decoding import Way, way_of
 from engine.sampling.hf import HFSampler
 from engine.sampling.prompts import PromptBuilder, fading_examples
 from engine.sampling.rollouts import Rollouts
@@ -73,10 +76,11 @@ def build_policy(config: RLRunConfig, clock: Clock = local_now) -> Policy:
 
 def _adapted(config: RLRunConfig, policy: Policy) -> Any:
     if config.adapter_init is not None:
-        found = lora.attach_folder(policy.model, config.adapter_init)
-        if config.serves and lora.reaches_stacks(found):
+        model = lora.attach_folder(policy.model, config.adapter_init)
+        require_finite("adapter_init", config.adapter_init, get_peft_model_state_dict(model))
+        if config.serves and lora.reaches_stacks(model):
             raise RLLoopError([stacks_problem(config.adapter_init)])
-        return found
+        return model
     return lora.attach_zero(
         policy.model,
         base=config.base,
@@ -146,9 +150,10 @@ def of_policy(policy: Policy) -> dict[str, Any]:
 def what_is_read(
     prompts: PromptBuilder, policy: Policy, config: RLRunConfig, split: Split
 ) -> Iterator[tuple[str, str]]:
-    """(code, sentence) of what a person might not expect of the prompts and their ends.
+    """(code, sentence) of what a person might not expect of prompts, their ends and decoding.
 
-    Raises RLLoopError for a row with text that cannot be told from a control token.
+    Raises RLLoopError for a row with text that cannot be told from a control token, and for a model
+    that cannot be sampled soundly.
     """
     chat = policy.chat
     if chat is not None and chat.is_dated:
@@ -160,6 +165,9 @@ def what_is_read(
             f"the chat template ends a turn with {policy.added_end!r}, which is not among the "
             "model's end tokens: it ends a completion too, and a warm-up teaches it",
         )
+    way = Way.PADDED if config.serves else way_of(policy)
+    if way is not Way.PADDED:
+        yield "DECODING", f"{policy.model.config.model_type} is sampled {way}: slower"
     rows = [*split.train, *split.select, *split.report]
     held = [(row.id, tokens) for row in rows for tokens in [prompts.held(row)] if tokens]
     if held:

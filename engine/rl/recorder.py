@@ -23,6 +23,7 @@ from engine.rl.observer import LoopObserver
 from engine.rl.state import LoopState, StepReport
 from engine.run import memory
 from engine.run.checkpoint import Checkpoint
+from engine.run.proof import Check, prove
 from engine.run.recorder import Gated, Recorder
 from engine.run.session import Attempt
 from engine.sampling.base import Rollout
@@ -179,6 +180,10 @@ class LoopRecorder(LoopObserver):
         return True
 
     # --- what the composition root says ---
+
+    def prove(self, checks: Sequence[Check], *, anew: bool = False) -> None:
+        """See `engine.run.proof.prove`."""
+        prove(self._recorder, checks, anew=anew)
 
     def publish(self, state: LoopState) -> None:
         """Write the state's checkpoint, durable with all events before it."""

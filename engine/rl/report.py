@@ -19,7 +19,7 @@ from engine.rl.loop import RLLoop
 from engine.rl.recorder import LoopRecorder
 from engine.rl.state import LoopState
 from engine.run.checkpoint import CheckpointStore
-from engine.run.report import report_once, to_score
+from engine.run.report import report_once, result_fields, to_score
 from engine.run.session import Attempt
 from engine.verdict import trend
 from engine.verdict.selection import Better, Heldout, Outcomes, better
@@ -71,6 +71,21 @@ def _unsound(state: LoopState, reported: Mapping[int, GateResult], picked: int) 
         if found := next(filter(None, reasons), None):
             return found
     return None
+
+
+def run_result(
+    attempt: Attempt, loop: RLLoop, recorder: LoopRecorder, upstream: Mapping[str, Any]
+) -> dict[str, Any]:
+    """What the run came to, without its report. `upstream`: what it began with, beside its rows."""
+    assert isinstance(loop.config, RLRunConfig)
+    assert loop.split is not None
+    corpus = {"source": loop.config.data.source, "split": loop.split.hash}
+    return {
+        **result_fields(attempt, loop.state.step, loop.state.seconds),
+        **loop.summary(),
+        "lineage_card": recorder.card(loop.state),
+        "upstream": {"corpus": corpus, **upstream},
+    }
 
 
 def report_fields(

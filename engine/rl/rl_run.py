@@ -7,6 +7,7 @@ reference and baseline at once; `report` rows are looked at after the last gate 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from contextlib import closing, nullcontext
 from pathlib import Path
 from typing import Any
@@ -19,18 +20,18 @@ from engine.contract.trace import TraceWriter
 from engine.data.rows import load
 from engine.data.seen import HELDOUT_SEEN, seen_before
 from engine.data.split import settled
-from engine.rl import parts, serving
+from engine.rl import parts, proof, serving
 from engine.rl.guards.rollback import run_with_rollbacks
 from engine.rl.journal import Journal
 from engine.rl.loop import RLLoop
 from engine.rl.recorder import LoopRecorder, read_state
-from engine.rl.report import final_report
+from engine.rl.report import final_report, run_result
 from engine.rl.state import LoopState
 from engine.rl.trainer import Trainer
 from engine.rl.warmup import step_zero
 from engine.run.checkpoint import CheckpointStore
 from engine.run.recorder import Recorder
-from engine.run.report import ended, result_fields
+from engine.run.report import ended
 from engine.run.session import Attempt
 from engine.run.stop import Aborted
 
@@ -85,19 +86,21 @@ class _Run:
 
     def _from_step_zero(self) -> dict[str, Any]:
         """Step-0 policy → loop → report."""
-        first = self.store.verified(0) if self.resumed else None
+        first = self.store.verified(0) if proof.stands(self.attempt.run, self.resumed) else None
         self.warmup = step_zero(
             self.attempt, self.policy, self.prompts, self.gate, resumed=self.resumed, first=first
         )
         trainer = parts.build_trainer(self.config, self.policy)  # takes the KL reference
         recorder = self._recorder(trainer)
+        checks = proof.checks(self.config, self.policy, self.prompts, self.store.folder(0))
         if self.resumed is None:
             self.journal.forget_after(0)  # it was sampled by weights that are gone
         else:
             if first is None:
                 self.store.make_anew(0, lambda: recorder.publish(LoopState()))
+                recorder.prove(checks, anew=True)
             trainer.load(self.resumed.path)
-        loop = self._loop(trainer, recorder)
+        loop = self._loop(trainer, recorder, lambda: recorder.prove(checks))
         try:
             refusal = run_with_rollbacks(loop, self.store, trainer, recorder)
             report = {}
@@ -120,7 +123,7 @@ class _Run:
         )
         return LoopRecorder(common, self.trace, self.config, save=trainer.save)
 
-    def _loop(self, trainer: Trainer, recorder: LoopRecorder) -> RLLoop:
+    def _loop(self, trainer: Trainer, recorder: LoopRecorder, prove: Callable[[], None]) -> RLLoop:
         split = self.prompts.split
         loop = RLLoop(
             self.config,
@@ -134,17 +137,12 @@ class _Run:
             split=split,
             state=self.state,
             journal=self.journal,
+            prove=prove,
         )
         for text in () if self.resumed else seen_before(self.config, split):
             loop.alert(HELDOUT_SEEN, text)
         return loop
 
     def _result(self, loop: RLLoop, recorder: LoopRecorder) -> dict[str, Any]:
-        corpus = {"source": self.config.data.source, "split": self.prompts.split.hash}
-        return {
-            **result_fields(self.attempt, loop.state.step, loop.state.seconds),
-            **loop.summary(),
-            "lineage_card": recorder.card(loop.state),
-            "upstream": {"corpus": corpus, "sft_init": self.warmup, "bench": self.bench.name},
-            "serving": self.served,
-        }
+        upstream = {"sft_init": self.warmup, "bench": self.bench.name}
+        return run_result(self.attempt, loop, recorder, upstream) | {"serving": self.served}

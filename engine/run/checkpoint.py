@@ -150,7 +150,7 @@ class CheckpointStore:
         make()
         same = before == weights_of(self.folder(step))
         told = "with the same weights" if same else "but not proven to have the same weights"
-        text = f"checkpoint {step} was damaged or gone and is made anew, {told}"
+        text = f"checkpoint {step} was damaged, gone or unproven and is made anew, {told}"
         self.warn("STEP_ZERO_REBUILT", text)
 
     def seal(self, step: int, state: dict[str, Any]) -> Checkpoint:

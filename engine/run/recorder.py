@@ -156,6 +156,10 @@ class Recorder:
         self._events.sync()
         return made
 
+    def tell(self, **fields: Any) -> None:
+        """What the run card says from here on, beside what it was begun with."""
+        self._card |= fields
+
     def keep_selected(self, best: int | None) -> None:
         """Point `selected` at the best step where its checkpoint stands; let older ones go."""
         self.link(best)

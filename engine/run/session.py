@@ -101,7 +101,8 @@ class Attempt:
             self.require_inputs(but=but)
         elif writes:
             self.freeze_inputs(but=but)
-            self.run.report.unlink(missing_ok=True)  # of weights that are gone
+            for of_weights_that_are_gone in (self.run.report, self.run.proof):
+                of_weights_that_are_gone.unlink(missing_ok=True)
         step = None if resumed is None else resumed.step
         self.events.write("started", resumed_from=step)
         self.progress(phase="lane-bringup", step=step or 0, **fields)

@@ -74,6 +74,13 @@ def _tried(policy: Policy) -> Way:
     ids = [(7 * place + 1) % vocabulary for place in range(max(_PROBE_LENGTHS) + _PROBE_STEPS)]
     texts = [tuple(ids[row:] + ids[:row]) for row in range(len(_PROBE_LENGTHS))]
     wanted = [_alone(policy, text) for text in texts]
+    if not all(bool(told.isfinite().all()) for told in wanted):
+        raise RLLoopError.of(
+            "base",
+            type(policy.model).__name__,
+            f"gives log-probabilities that are no numbers in {policy.precision}",
+            "set optim.precision: fp32, or save the weights again from where they are sound",
+        )
     for way in (Way.PADDED, Way.EQUAL):
         try:
             apart = _apart(policy, way, texts, wanted)

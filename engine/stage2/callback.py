@@ -7,7 +7,7 @@ sentinel. Only the first rank writes; all of them agree on stopping. Knows no gr
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any
 
@@ -37,8 +37,15 @@ _LIVE = {
 class RunCallback(StepCallback):
     """Added to the trainer that it is given."""
 
-    def __init__(self, recorder: Recorder, trainer: Stage2Trainer) -> None:
+    def __init__(
+        self,
+        recorder: Recorder,
+        trainer: Stage2Trainer,
+        prove: Callable[[], None] = lambda: None,
+    ) -> None:
         self.recorder = recorder
+        self._prove = prove
+        """Called once step 0 stands; raises what must end the run before step 1."""
         self.attempt = recorder.attempt
         self.trainer = trainer
         self.scores = recorder.gates("select")
@@ -79,6 +86,7 @@ class RunCallback(StepCallback):
         if self.recorder.resumed is None:
             self.trainer.end_of_step()
             self.trainer.save_now()
+        self._prove()
         return control
 
     def on_learnt(self, log: StepLog) -> None:

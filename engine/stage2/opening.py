@@ -5,7 +5,7 @@ low-rank run keeps beside its checkpoints.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,9 +14,10 @@ import torch
 
 from engine.contract.errors import ConfigError, ConfigProblem
 from engine.contract.stage2.config import EMBEDDED_MODELS, Stage2Config
+from engine.contract.stage2.precision import UPDATES_ROUNDED, rounded_updates
 from engine.models import lora
 from engine.models.qwen3_vl import ModelError, VisionModel, add_coord_tokens_command, load
-from engine.run.checkpoint import Checkpoint, weights_of
+from engine.run.checkpoint import Checkpoint, CheckpointStore, weights_of
 from engine.run.recorder import Recorder
 from engine.run.session import Attempt
 from engine.stage2 import warmed_base
@@ -38,6 +39,18 @@ def keeps_base(config: Stage2Config) -> bool:
     return config.warmup is not None and config.model.tuning != "full"
 
 
+def find_checkpoint(store: CheckpointStore, ranks: Ranks) -> Checkpoint | None:
+    """The one to go on from; what a killed attempt left half-written is gone."""
+    found = store.newest()
+    ranks.wait()
+    if ranks.is_first:
+        store.discard_incomplete()
+        # of a run that begins anew, all: the Trainer would write into them again
+        store.discard_after(-1 if found is None else found.step)
+    ranks.wait()
+    return found
+
+
 def open_model(
     attempt: Attempt,
     config: Stage2Config,
@@ -47,7 +60,7 @@ def open_model(
 ) -> VisionModel:
     """On the GPU when there is one. Raises ModelError, and ConfigError for a base that is gone."""
     if resumed is None or not keeps_base(config):
-        return _load(config, _named_folder(attempt, config, ranks))
+        return load_folder(config, _named_folder(attempt, config, ranks))
     weights: Mapping[str, str] = resumed.state.get("base", {})
 
     def stands() -> bool:
@@ -56,7 +69,7 @@ def open_model(
         return bool(weights) and ranks.is_first and _rebuilt(attempt, config, corpus, weights)
 
     if ranks.first_alone(stands):
-        return _load(config, str(attempt.run.base))
+        return load_folder(config, str(attempt.run.base))
     problem = "does not hold the warmed-up model that this run's adapter was trained on"
     remedy = (
         "bring it back from a copy, or run it again from the beginning: "
@@ -118,17 +131,25 @@ def of_model(vlm: VisionModel) -> dict[str, Any]:
     return {"adapter_reach": lora.coverage(vlm.model, within=LANGUAGE_MODEL).as_dict()}
 
 
+def say_rounded(config: Stage2Config, vlm: VisionModel, alert: Callable[[str, str], None]) -> None:
+    """Say where the model's own type rounds updates away."""
+    dtype = str(next(vlm.model.parameters()).dtype).removeprefix("torch.")
+    rounded = rounded_updates(config, dtype)
+    if rounded is not None:
+        alert(UPDATES_ROUNDED, rounded.line())
+
+
 def restore_step_zero(
     recorder: Recorder, config: Stage2Config, reader: PromptReader, corpus: Corpus, ranks: Ranks
-) -> None:
+) -> bool:
     """The report compares with step 0. A prune or a damage may have taken it meanwhile, and model
-    and warm-up give it again; said if they prove no longer the same.
+    and warm-up give it again; said if they prove no longer the same. Whether it was made anew.
     """
     attempt, store = recorder.attempt, recorder.store
     if recorder.resumed is None or not corpus.report or attempt.run.report.exists():
-        return
+        return False
     if store.verified(0) is not None:
-        return
+        return False
     if config.warmup is not None and not keeps_base(config):
         warm_up(attempt, config, reader, corpus, ranks)
 
@@ -143,6 +164,7 @@ def restore_step_zero(
     if ranks.is_first:
         store.make_anew(0, make)
     ranks.wait()
+    return True
 
 
 def token_pieces(vlm: VisionModel, config: Stage2Config) -> TokenPieces:
@@ -154,7 +176,8 @@ def token_pieces(vlm: VisionModel, config: Stage2Config) -> TokenPieces:
         raise TokenizerError(f"model.path: {error}: {command}") from None
 
 
-def _load(config: Stage2Config, path: str) -> VisionModel:
+def load_folder(config: Stage2Config, path: str) -> VisionModel:
+    """A model folder as the config wants it read. Raises ModelError."""
     found = load(
         path,
         dtype=config.model.dtype,
@@ -178,7 +201,7 @@ def _rebuilt(
     attempt: Attempt, config: Stage2Config, corpus: Corpus, weights: Mapping[str, str]
 ) -> bool:
     """Whether the cache of warm-ups still had these weights; then they are kept again."""
-    vlm = _load(config, _named_folder(attempt, config, Ranks()))
+    vlm = load_folder(config, _named_folder(attempt, config, Ranks()))
     if warmup_cache(attempt, config, vlm, corpus).load_kept() is None:
         return False
     if warmed_base.keep(attempt.run, vlm) != weights:

@@ -15,8 +15,8 @@ from typing import Any
 import torch
 
 from engine.contract.stage2.config import Stage2Config
-from engine.contract.stage2.precision import UPDATES_ROUNDED, rounded_updates
-from engine.run.checkpoint import Checkpoint, CheckpointStore
+from engine.run.checkpoint import CheckpointStore
+from engine.run.proof import Unproven
 from engine.run.recorder import Recorder
 from engine.run.report import ended, result_fields
 from engine.run.session import Attempt
@@ -26,6 +26,7 @@ from engine.stage2.arguments import TRAINER_STATE, require_arguments
 from engine.stage2.callback import RunCallback, train
 from engine.stage2.learn.layout import ModelInputs, require_packing
 from engine.stage2.parts import build_trainer
+from engine.stage2.proof import prove_together
 from engine.stage2.ranks import Ranks
 from engine.stage2.report import final_report
 from engine.stage2.rollout.prompts import PromptReader
@@ -51,16 +52,13 @@ class _Run:
         self.store = CheckpointStore(
             attempt.run, attempt.warn, "checkpoint-{}", needs=TRAINER_STATE
         )
-        self.resumed = self._find_checkpoint()
+        self.resumed = opening.find_checkpoint(self.store, ranks)
         domain = Path(str(config.data.train_jsonl)).name
         attempt.begin(self.resumed, writes=ranks.is_first, base=config.model.path, domain=domain)
         self.alerts: list[dict[str, Any]] = []
         self.corpus = corpus.read_corpus(attempt, config, ranks, self._alert)
         vlm = opening.open_model(attempt, config, self.corpus, ranks, self.resumed)
-        dtype = str(next(vlm.model.parameters()).dtype).removeprefix("torch.")
-        rounded = rounded_updates(config, dtype)
-        if rounded is not None:
-            self._alert(UPDATES_ROUNDED, rounded.line())
+        opening.say_rounded(config, vlm, self._alert)
         require_arguments(config, vlm.model, attempt.run.checkpoints)
         pieces = opening.token_pieces(vlm, config)
         self.reader = PromptReader(vlm, pieces, config.data.prompt, attempt.now)
@@ -72,8 +70,9 @@ class _Run:
     def execute(self) -> dict[str, Any]:
         """Warm-up → Trainer → report."""
         recorder = self._begin()
-        trainer = build_trainer(self.config, recorder, self.reader, self.corpus, self.ranks)
-        callback = RunCallback(recorder, trainer)
+        parts = (self.config, recorder, self.reader, self.corpus, self.ranks)
+        trainer = build_trainer(*parts)
+        callback = RunCallback(recorder, trainer, lambda: prove_together(*parts))
         trainer.add_callback(callback)
         try:
             refusal = train(trainer, callback)
@@ -82,6 +81,9 @@ class _Run:
             callback.stopped_at(trainer.state.global_step)
             stop.result = self._result(callback) | {"aborted": True}
             raise
+        except Unproven as found:
+            found.result = self._result(callback)
+            raise
         if alert is not None:
             self.attempt.warn(alert["code"], alert["text"])
             self.alerts.append(alert)
@@ -89,16 +91,6 @@ class _Run:
         if refusal is not None:
             result["diagnosis"] = refusal.diagnosis.as_dict()
         return ended(self.attempt, trainer.state.global_step, result, refusal)
-
-    def _find_checkpoint(self) -> Checkpoint | None:
-        found = self.store.newest()
-        self.ranks.wait()
-        if self.ranks.is_first:
-            self.store.discard_incomplete()
-            # of a run that begins anew, all: the Trainer would write into them again
-            self.store.discard_after(-1 if found is None else found.step)
-        self.ranks.wait()
-        return found
 
     def _alert(self, code: str, text: str) -> None:
         """In the result of every attempt; said in an event by the first one alone."""
@@ -127,7 +119,8 @@ class _Run:
             card=self.reader.dated() | opening.of_model(vlm),
             writes=ranks.is_first,
         )
-        opening.restore_step_zero(recorder, config, self.reader, self.corpus, ranks)
+        if opening.restore_step_zero(recorder, config, self.reader, self.corpus, ranks):
+            prove_together(config, recorder, self.reader, self.corpus, ranks, anew=True)
         return recorder
 
     def _result(self, callback: RunCallback) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -23,6 +23,14 @@ from engine.stage2.parse.pieces import TokenPieces
 from engine.stage2.rollout.base import Response, call_seed
 from engine.stage2.rollout.prompts import Prompt, join
 from engine.stage2.rollout.repeat_guard import RepeatGuard
+
+
+class Traced(NamedTuple):
+    """An answer as it was drawn, with its end token where it has one."""
+
+    ids: tuple[int, ...]
+    logprobs: tuple[float, ...]
+    """Of each id at temperature 1, before any filter or penalty."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +61,29 @@ class HFSampler:
             "decode_batch_size": self.config.decode_batch_size,
         }
 
+    def traced(self, prompts: Sequence[Prompt], seed: int) -> list[Traced]:
+        """One decode call, with what the model gave each token of its answers."""
+        with _evaluating(self.vlm), torch.inference_mode():
+            out, _ = self._generate(prompts, seed, output_logits=True, return_dict_in_generate=True)
+            told_BTV = torch.stack(out.logits, 1).float().log_softmax(-1)
+        answers_BT = out.sequences[:, -told_BTV.shape[1] :]
+        logprobs_BT = told_BTV.gather(-1, answers_BT[..., None]).squeeze(-1)
+        found = []
+        for ids, logprobs in zip(answers_BT.tolist(), logprobs_BT.tolist(), strict=True):
+            ends = ids.index(self.pieces.end_id) + 1 if self.pieces.end_id in ids else len(ids)
+            found.append(Traced(tuple(ids[:ends]), tuple(logprobs[:ends])))
+        return found
+
     def _decode(self, prompts: Sequence[Prompt], seed: int) -> list[Response]:
+        out_BT, watch = self._generate(prompts, seed)
+        longest = max(len(p.ids) for p in prompts)
+        return [
+            self._response(row[longest:], cut)
+            for row, cut in zip(out_BT.tolist(), watch.cuts, strict=True)
+        ]
+
+    def _generate(self, prompts: Sequence[Prompt], seed: int, **more: Any) -> tuple[Any, _Watch]:
+        """What Transformers' `generate` returns, and who watched it."""
         device = self.vlm.device
         longest = max(len(p.ids) for p in prompts)
         gaps = [longest - len(p.ids) for p in prompts]
@@ -67,7 +97,7 @@ class HFSampler:
         with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
             torch.manual_seed(seed)
             model: Any = self.vlm.model
-            out_BT: Tensor = model.generate(
+            out = model.generate(
                 input_ids=ids_BT,
                 attention_mask=mask_BT,
                 mm_token_type_ids=(ids_BT == self.vlm.image_token_id).int(),
@@ -75,11 +105,9 @@ class HFSampler:
                 image_grid_thw=pictures.image_grid_thw.to(device),
                 generation_config=self._generation_config(),
                 stopping_criteria=StoppingCriteriaList([watch]),
+                **more,
             )
-        return [
-            self._response(row[longest:], cut)
-            for row, cut in zip(out_BT.tolist(), watch.cuts, strict=True)
-        ]
+        return out, watch
 
     def _response(self, ids: list[int], cut: int | None) -> Response:
         if cut is not None:
