@@ -41,17 +41,19 @@ class Envelope(BaseModel):
     kv_cache: float = 0.0
     logits: float = 0.0
     activations: float = 0.0
+    proof: float = 0.0
+    """The first checkpoint read again before step 1, before there are moments and gradients."""
     serving: float = 0.0
     """A server beside the trainer, which keeps all it has all the time."""
     runtime: float = RUNTIME_GB
 
     @property
     def total(self) -> float:
-        """The most that is in use at once: sampling and training take turns."""
-        sampling = self.kv_cache
-        training = self.gradients + self.logits + self.activations
-        fixed = self.weights + self.optimizer + self.reference + self.serving + self.runtime
-        return fixed + max(sampling, training)
+        """The most that is in use at once: proof, sampling and training take turns."""
+        sampling = self.optimizer + self.kv_cache
+        training = self.optimizer + self.gradients + self.logits + self.activations
+        fixed = self.weights + self.reference + self.serving + self.runtime
+        return fixed + max(self.proof, sampling, training)
 
     def parts(self) -> dict[str, float]:
         """Each part in GB, to be shown."""

@@ -24,7 +24,7 @@ from engine.models.forward import forward
 from engine.models.policy import Policy, build
 from engine.rl import parts
 from engine.rl.scoring import Batch, score
-from engine.run.checkpoint import Checkpoint
+from engine.run.checkpoint import Checkpoint, refused
 from engine.run.proof import Check, Measured, UnmeasuredError
 from engine.sampling.decoding import TOLERANCE
 
@@ -70,7 +70,9 @@ def stands(run: RunDir, resumed: Checkpoint | None) -> bool:
 
     One that was never proven is made anew: weights that were read back equal themselves.
     """
-    return resumed is not None and (resumed.step > 0 or run.proof.exists())
+    if resumed is None or refused(run):
+        return False
+    return resumed.step > 0 or run.proof.exists()
 
 
 class _Checking:

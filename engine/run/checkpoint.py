@@ -16,7 +16,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from engine.contract.documents import opened, read_file
+from engine.contract.documents import opened, read_file, read_json_object
 from engine.contract.run_dir import (
     COMPLETE,
     CompleteMarker,
@@ -61,6 +61,17 @@ def seal(folder: Path, state: dict[str, Any], *, step: int = 0) -> Checkpoint:
     `verified` reads it.
     """
     return _mark(folder, CompleteMarker(step=step, files=_make_durable(folder), state=state))
+
+
+def refused(run: RunDir) -> bool:
+    """Whether step 0 was measured against the model in memory and failed (`engine.run.proof`).
+
+    Weights that were read back equal themselves, so nothing goes on from it.
+    """
+    try:
+        return "failed" in read_json_object(run.proof)
+    except OSError:
+        return False
 
 
 def recorded_hashes(path: Path) -> Mapping[str, str]:
@@ -109,6 +120,8 @@ class CheckpointStore:
                 self.warn("CHECKPOINT_INCOMPLETE", f"{folder.name} has no {COMPLETE}; ignored")
         for step in sorted(complete, reverse=True):
             if self.needs is not None and not (complete[step] / self.needs).is_file():
+                continue
+            if step == 0 and refused(self.run):
                 continue
             found = verified(complete[step], self.warn)
             if found:

@@ -56,10 +56,10 @@ class UnmeasuredError(NightlaneError):
 
 
 class Unproven(Declined):
-    """A check did not hold; step 0 stands, and whoever tries again is checked again."""
+    """A check did not hold. Whoever tries again begins again, and is checked again."""
 
     def __init__(self, message: str) -> None:
-        super().__init__("UNPROVEN", message)
+        super().__init__("PROOF_FAILED", message)
 
 
 def prove(recorder: Recorder, checks: Sequence[Check], *, anew: bool = False) -> None:
@@ -74,7 +74,11 @@ def prove(recorder: Recorder, checks: Sequence[Check], *, anew: bool = False) ->
     if known is None and not (anew or begins):
         return  # its first steps were made before there was such a proof
     if known is None:
-        found = {check.name: measured for check in checks if (measured := _made(check))}
+        try:
+            found = {check.name: measured for check in checks if (measured := _made(check))}
+        except Unproven as refusal:
+            write_json(attempt.run.proof, {"failed": str(refusal)})
+            raise
         known = {name: asdict(measured) for name, measured in found.items()}
         write_json(attempt.run.proof, {"checks": known})
         told = [f"{check.says}: {found[check.name]}" for check in checks if check.name in found]
@@ -100,6 +104,8 @@ def _known(recorder: Recorder) -> dict[str, Any] | None:
         return dict(read_json_object(attempt.run.proof)["checks"])
     except FileNotFoundError:
         return None
+    except KeyError:
+        return None  # it failed
     except (OSError, LookupError, TypeError, ValueError):
         text = "proof.json cannot be read; what was measured before step 1 is in the notes alone"
         attempt.warn("PROOF_LOST", text)

@@ -44,7 +44,7 @@ class RunCallback(StepCallback):
         prove: Callable[[], None] = lambda: None,
     ) -> None:
         self.recorder = recorder
-        self._prove = prove
+        self.prove = prove
         """Called once step 0 stands; raises what must end the run before step 1."""
         self.attempt = recorder.attempt
         self.trainer = trainer
@@ -86,7 +86,7 @@ class RunCallback(StepCallback):
         if self.recorder.resumed is None:
             self.trainer.end_of_step()
             self.trainer.save_now()
-        self._prove()
+        self.prove()
         return control
 
     def on_learnt(self, log: StepLog) -> None:
@@ -220,6 +220,7 @@ def train(trainer: Stage2Trainer, callback: RunCallback) -> Collapsed | None:
     recorder = callback.recorder
     resumed = recorder.resumed
     if resumed is not None and trainer.is_over(resumed.path):
+        callback.prove()
         if recorder.writes:
             recorder.keep_selected(callback.best_step)  # a kill may have come before it
         return None

@@ -17,7 +17,7 @@ from engine.contract.stage2.config import EMBEDDED_MODELS, Stage2Config
 from engine.contract.stage2.precision import UPDATES_ROUNDED, rounded_updates
 from engine.models import lora
 from engine.models.qwen3_vl import ModelError, VisionModel, add_coord_tokens_command, load
-from engine.run.checkpoint import Checkpoint, CheckpointStore, weights_of
+from engine.run.checkpoint import Checkpoint, CheckpointStore, refused, weights_of
 from engine.run.recorder import Recorder
 from engine.run.session import Attempt
 from engine.stage2 import warmed_base
@@ -148,7 +148,7 @@ def restore_step_zero(
     attempt, store = recorder.attempt, recorder.store
     if recorder.resumed is None or not corpus.report or attempt.run.report.exists():
         return False
-    if store.verified(0) is not None:
+    if store.verified(0) is not None and not refused(attempt.run):
         return False
     if config.warmup is not None and not keeps_base(config):
         warm_up(attempt, config, reader, corpus, ranks)

@@ -100,6 +100,32 @@ def test_sampling_and_training_take_turns() -> None:
     assert found.total == 12 + 5
 
 
+@pytest.mark.requirement("RL-18")
+def test_the_proof_before_step_one_counts_where_it_is_the_most() -> None:
+    """A model read twice, while its optimizer has no moments yet."""
+    shared: dict[str, float] = {"weights": 8, "reference": 1, "kv_cache": 5, "runtime": 1}
+
+    assert Envelope(**shared, optimizer=1, proof=8).total == 10 + 8
+    assert Envelope(**shared, optimizer=16, proof=8).total == 10 + 16 + 5
+
+
+@pytest.mark.requirement("RL-18")
+def test_only_a_model_that_is_read_again_whole_doubles(tmp_path: Path) -> None:
+    """An adapter is put on the base that is there."""
+    folder = model_folder(tmp_path / "m", QWEN_7B, {"all": [7_600_000_000]})
+    kind = get_kind("rl_run")
+
+    full, lora = (
+        kind.envelope(kind.config.model_validate({"base": str(folder), "tuning": tuning}))
+        for tuning in ("full", "lora")
+    )
+
+    assert full is not None
+    assert lora is not None
+    assert full.proof == pytest.approx(full.weights)
+    assert lora.proof < 0.1 * lora.weights
+
+
 @pytest.mark.requirement("LN-04")
 def test_the_embedded_run_needs_what_it_was_measured_to_use() -> None:
     """The demo's five seeds peaked at 0.50 GB each (docs/experiments.md)."""

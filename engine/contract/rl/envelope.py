@@ -122,6 +122,8 @@ def rl_envelope(config: Knobs, rows: Rows | None = None) -> Envelope | None:
         gradients=gigabytes(trained * FP32),
         optimizer=gigabytes(trained * FP32 * ADAM_MOMENTS),
         reference=gigabytes(trained * FP32) if config.kl_coef > 0 else 0.0,
+        # An adapter is read again on the base that is there.
+        proof=gigabytes((shape.parameters if config.tuning == "full" else trained) * FP32),
         kv_cache=0.0 if served else gigabytes(shape.kv_bytes(sequences * length)),
         serving=_serving_gb(config, shape, length) if served else 0.0,
         logits=gigabytes(_logit_bytes(config, shape, tokens)),

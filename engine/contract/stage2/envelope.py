@@ -61,6 +61,8 @@ def stage2_envelope(config: Stage2Config) -> Envelope | None:
         weights=gigabytes(shape.parameters * width),
         gradients=gigabytes(trained * trained_width),
         optimizer=gigabytes(trained * trained_width * ADAM_MOMENTS),
+        # An adapter is read again on the base that is there, or on the one that its run keeps.
+        proof=gigabytes((shape.parameters if full or config.warmup else trained) * width),
         kv_cache=gigabytes(shape.kv_bytes(decoded, width)),
         logits=gigabytes(tokens * shape.vocabulary * FP32 * _LOGIT_COPIES * passes),
         activations=gigabytes(

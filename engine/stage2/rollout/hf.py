@@ -103,9 +103,8 @@ class HFSampler:
                 mm_token_type_ids=(ids_BT == self.vlm.image_token_id).int(),
                 pixel_values=pictures.pixel_values.to(device),
                 image_grid_thw=pictures.image_grid_thw.to(device),
-                generation_config=self._generation_config(),
+                generation_config=self._generation_config(**more),
                 stopping_criteria=StoppingCriteriaList([watch]),
-                **more,
             )
         return out, watch
 
@@ -116,7 +115,7 @@ class HFSampler:
             return Response(tuple(ids[: ids.index(self.pieces.end_id)]), ended=True)
         return Response(tuple(ids), ended=False)
 
-    def _generation_config(self) -> GenerationConfig:
+    def _generation_config(self, **more: Any) -> GenerationConfig:
         decoding = self.config.decoding
         sampling: dict[str, Any] = {"do_sample": False}
         if decoding.temperature > 0:
@@ -134,6 +133,7 @@ class HFSampler:
             suppress_tokens=sorted(self.pieces.placeholders) or None,
             remove_invalid_values=True,  # broken weights answer nonsense; the learner says why
             **sampling,
+            **more,
         )
 
     @property

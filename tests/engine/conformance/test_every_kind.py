@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import math
 import os
 import shutil
 from collections.abc import Callable
@@ -25,6 +26,7 @@ from engine.contract.run_dir import (
     complete_checkpoints,
 )
 from engine.run import checkpoint
+from engine.run.proof import Check, Measured
 from tests.engine.conftest import add_attempt
 
 Events = Callable[..., list[Event]]
@@ -299,3 +301,85 @@ def test_an_empty_file_of_a_checkpoint_is_passed_over_for_an_older_one(
     begun = [e["resumed_from"] for e in events(run, "started")]
     assert begun[0] is None
     assert begun[1] is None or begun[1] < newest[0]
+
+
+@pytest.fixture
+def measured(monkeypatch: pytest.MonkeyPatch) -> Callable[[Measured], None]:
+    """From here on every check of every kind comes to this."""
+
+    def come_to(found: Measured) -> None:
+        class Changed(Check):
+            def __init__(self, name: str, says: str, remedy: str, _: object) -> None:
+                super().__init__(name, says, remedy, lambda: found)
+
+        for module in ("engine.rl.proof", "engine.stage2.proof"):
+            monkeypatch.setattr(f"{module}.Check", Changed)
+        monkeypatch.setattr("engine.contract.kinds.counting.Check", Changed)
+
+    return come_to
+
+
+@pytest.mark.requirement("RL-18")
+def test_what_a_run_measures_before_step_one_is_in_its_notes_and_on_its_card(
+    next_attempt: NewAttempt, events: Events
+) -> None:
+    """Once: an attempt that goes on says no more, and its card keeps the figures."""
+    run = next_attempt()
+    run.attempt(1).request_abort(Abort(reason=AbortReason.OPERATOR))
+    start(run)
+    next_attempt()
+    assert start(run) == ExitCode.DONE
+    proof = json.loads(run.lineage.read_bytes())["proof"]
+    next_attempt()
+
+    assert start(run) == ExitCode.DONE
+
+    assert proof
+    assert all(found["figure"] <= found["limit"] for found in proof.values())
+    assert json.loads(run.lineage.read_bytes())["proof"] == proof
+    notes = [note["text"] for note in events(run, "note") if note["code"] == "PROOF"]
+    assert len(notes) == 1
+    assert notes[0].startswith("before step 1: ")
+
+
+@pytest.mark.requirement("RL-18")
+@pytest.mark.parametrize("figure", [0.25, math.nan])
+def test_a_check_that_does_not_hold_ends_the_run_before_its_first_step(
+    next_attempt: NewAttempt,
+    events: Events,
+    measured: Callable[[Measured], None],
+    monkeypatch: pytest.MonkeyPatch,
+    figure: float,
+) -> None:
+    """By name, with figure, limit and remedy; a retry is checked again until it holds."""
+    run = next_attempt()
+    measured(Measured(figure, 0.125))
+
+    for attempt in (1, 2):
+        assert start(run) == ExitCode.DECLINED
+
+        end = events(run)[-1]
+        assert (end["status"], end["result"]["cause"]) == ("declined", "PROOF_FAILED")
+        assert f"{figure:.3g}, which may be at most 0.125; " in end["result"]["error"]
+        assert not any(event["type"] == "metric" for event in events(run))
+        assert [e["attempt"] for e in events(run, "finished")] == [*range(1, attempt + 1)]
+        next_attempt()
+    monkeypatch.undo()
+    measured(Measured(0.1, 0.125))
+
+    assert start(run) == ExitCode.DONE
+
+
+@pytest.mark.requirement("RL-18")
+def test_a_damaged_proof_is_said_and_keeps_no_run_from_going_on(
+    next_attempt: NewAttempt, events: Events
+) -> None:
+    """Its figures stand in the notes alone then."""
+    run = next_attempt()
+    start(run)
+    run.proof.write_bytes(b"[")
+    next_attempt()
+
+    assert start(run) == ExitCode.DONE
+
+    assert "PROOF_LOST" in {note["code"] for note in events(run, "note")}

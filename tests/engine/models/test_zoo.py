@@ -13,6 +13,7 @@ from engine.models import tiny
 from engine.models.logprobs import backbone_and_head
 from engine.models.policy import Policy, build
 from engine.rl.scoring import Batch, score
+from engine.sampling.decoding import way_of
 from engine.sampling.hf import HFSampler
 from tests.engine.models import zoo
 
@@ -39,6 +40,7 @@ def test_what_is_sampled_is_what_is_scored_and_what_is_saved_is_what_was_in_memo
     and the names on disk.
     """
     policy = policy_of(name, tmp_path / "base")
+    assert way_of(policy) == documented()[name]
     sampler = HFSampler(policy, 0, "train", temp=1.0, max_new_tokens=6, batch_size=8)
     rollouts = [rollout for group in sampler(TASKS, 3) for rollout in group]
 
@@ -64,6 +66,20 @@ def test_what_is_sampled_is_what_is_scored_and_what_is_saved_is_what_was_in_memo
     fresh = policy_of(name, tmp_path / "other")
     fresh.load(tmp_path, version=1)
     torch.testing.assert_close(logits(fresh), wanted, atol=1e-5, rtol=0)
+
+
+@pytest.mark.requirement("RL-18")
+def test_the_page_names_every_architecture_that_is_tried() -> None:
+    """And no other: how each of them runs is held equal above."""
+    assert documented().keys() == zoo.ZOO.keys()
+
+
+def documented() -> dict[str, str]:
+    """Architecture → how it runs, as docs/models.md has it."""
+    page = Path(__file__).resolve().parents[3] / "docs" / "models.md"
+    rows = (line.split(" | ") for line in page.read_text("utf-8").splitlines())
+    found = [row for row in rows if len(row) == 2 and row[0].startswith("| `")]
+    return {name.strip("| `"): way.removesuffix(" |") for name, way in found}
 
 
 def names(folder: Path) -> set[str]:

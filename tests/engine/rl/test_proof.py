@@ -71,7 +71,7 @@ def adapter(folder: Path, base: Path, **settings: Any) -> Path:
         for name, tensor in model.named_parameters():
             if "lora_B" in name:
                 tensor.normal_(std=0.05)
-    model.save_pretrained(folder)
+    model.save_pretrained(str(folder))
     return folder
 
 
@@ -171,7 +171,7 @@ def test_a_sampler_that_reads_a_wrong_past_ends_the_run(
     are in one line.
     """
     folder = zoo.saved(base, tmp_path / "base", tiny.build_tokenizer())
-    rows = [{"id": str(n), "prompt": "7" * (n % 9 + 1) + "=", "answer": "7"} for n in range(60)]
+    rows = [{"id": str(n), "prompt": "7" * (n % 9 + 1) + "=", "answer": "7"} for n in range(120)]
     source = tmp_path / "rows.jsonl"
     source.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
     monkeypatch.setattr(hf, "way_of", lambda _: Way.PADDED)

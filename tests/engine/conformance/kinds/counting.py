@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict
 
 from engine.contract.kind import Kind
 from engine.run.checkpoint import CheckpointStore
+from engine.run.proof import Check, Measured, prove
 from engine.run.recorder import Gated, Recorder
 from engine.run.report import ended, report_once, result_fields
 from engine.run.session import Attempt
@@ -51,6 +52,7 @@ def run(attempt: Attempt) -> dict[str, Any]:
 
     if resumed is None:
         save()
+    prove(recorder, [Check("rows", "are empty", "fill them", lambda: Measured(rows.count(""), 0))])
     try:
         for step in range(len(counted), config.max_steps + 1):
             check_abort()
