@@ -5,7 +5,6 @@ Knows the run directory and the policy; not how a server is started or asked.
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from engine.models import tiny
 from engine.models.policy import Policy
 from engine.rl.parts import Prompts
 from engine.run.checkpoint import Checkpoint, Warn
+from engine.run.once import make_once
 from engine.run.session import Attempt
 from engine.sampling.vllm.launch import Needs, ServingLane
 from engine.sampling.vllm.parity import CONTEXTS
@@ -87,14 +87,12 @@ def served_base(config: RLRunConfig, cache_dir: Path) -> str:
     """What a server loads: the embedded base becomes a folder, made once for each seed."""
     if config.base != tiny.NAME:
         return config.base
-    folder = cache_dir / f"base-qwen3-tiny-{config.seed}"
-    if not folder.is_dir():
-        temporary = folder.with_name(f".{folder.name}.tmp")
-        shutil.rmtree(temporary, ignore_errors=True)
-        tiny.build_model(config.seed).save_pretrained(temporary)
-        tiny.build_tokenizer().save_pretrained(temporary)
-        temporary.rename(folder)
-    return str(folder)
+
+    def make(folder: Path) -> None:
+        tiny.build_model(config.seed).save_pretrained(folder)
+        tiny.build_tokenizer().save_pretrained(folder)
+
+    return str(make_once(cache_dir / f"base-qwen3-tiny-{config.seed}", make))
 
 
 def _kv_gib(config: RLRunConfig, policy: Policy, window: int) -> int:

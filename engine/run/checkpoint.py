@@ -60,7 +60,7 @@ def seal(folder: Path, state: dict[str, Any], *, step: int = 0) -> Checkpoint:
 
     `verified` reads it.
     """
-    return _mark(folder, CompleteMarker(step=step, files=_make_durable(folder), state=state))
+    return _mark(folder, CompleteMarker(step=step, files=make_durable(folder), state=state))
 
 
 def refused(run: RunDir) -> bool:
@@ -148,7 +148,7 @@ class CheckpointStore:
             shutil.rmtree(leftover)
         temporary.mkdir(parents=True)
         write(temporary)
-        files = _make_durable(temporary)
+        files = make_durable(temporary)
         if target.exists():
             _remove(target)
         temporary.rename(target)
@@ -214,7 +214,7 @@ def _remove(path: Path) -> None:
     shutil.rmtree(path)
 
 
-def _make_durable(folder: Path) -> dict[str, str]:
+def make_durable(folder: Path) -> dict[str, str]:
     """fsync every file and folder below; relative path → SHA-256."""
     hashes: dict[str, str] = {}
     for entry in _walk(folder):

@@ -6,7 +6,6 @@ under the hash of its whole recipe. Knows neither a loss nor a model: those come
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from typing import Any
 
 from engine.run import checkpoint
 from engine.run.checkpoint import Warn
+from engine.run.once import make_once
 from engine.run.stop import Declined, check_abort
 
 Listener = Callable[[int, str, float], None]
@@ -89,23 +89,20 @@ class WarmupCache:
             return None
         found = checkpoint.verified(self.folder, self.warn)
         if found is None:
-            shutil.rmtree(self.folder)
+            shutil.rmtree(self.folder, ignore_errors=True)  # another lane may do the same
             return None
         self.load(self.folder)
         return found.state
 
     def keep(self, report: dict[str, Any]) -> None:
         """Keep the model's weights as they are now, with the report of what brought them there."""
-        temporary = self.folder.with_name(f".{self.folder.name}.{os.getpid()}")
-        shutil.rmtree(temporary, ignore_errors=True)  # a killed one had this number before
-        temporary.mkdir(parents=True)
-        self.save(temporary)
-        checkpoint.seal(temporary, report)
-        try:
-            temporary.rename(self.folder)
-        except OSError:
-            # Another lane learnt the same recipe meanwhile; its entry is as good.
-            shutil.rmtree(temporary)
+
+        def fill(folder: Path) -> None:
+            self.save(folder)
+            checkpoint.seal(folder, report)
+
+        # Where another lane learnt the same recipe meanwhile, its entry is as good.
+        make_once(self.folder, fill)
 
     def kept_or(self, learn: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         """The kept report, marked as cached; else that of what `learn` did, which is kept."""

@@ -5,12 +5,11 @@ Each is made once for a recipe and found again by its name. Knows no training.
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from engine.contract.stage2.config import DataConfig
+from engine.run.once import make_once
 from engine.stage2.embedded import shapes, tiny_vl
 
 ROWS = {"train": 2000, "val": 200, "report": 300}
@@ -30,7 +29,7 @@ class DataFiles:
 
 def model_folder(cache: Path, seed: int) -> Path:
     """The tiny Qwen3-VL of that seed as a Hugging Face folder."""
-    return _once(cache / f"qwen3-vl-tiny-{seed}", lambda folder: tiny_vl.save(folder, seed))
+    return make_once(cache / f"qwen3-vl-tiny-{seed}", lambda folder: tiny_vl.save(folder, seed))
 
 
 def data_files(data: DataConfig, cache: Path) -> DataFiles:
@@ -38,7 +37,7 @@ def data_files(data: DataConfig, cache: Path) -> DataFiles:
     drawn = [data.train_jsonl, data.val_jsonl, data.report_jsonl]
     folder = cache / "shapes"
     if any(path and path.startswith("embedded:") for path in drawn):
-        _once(folder, _draw)
+        make_once(folder, _draw)
 
     def file_of(path: str | None, split: str) -> Path | None:
         if path is None:
@@ -57,15 +56,3 @@ def _draw(folder: Path) -> None:
     for split, count in ROWS.items():
         shapes.write(folder, split, scenes[start : start + count], style)
         start += count
-
-
-def _once(folder: Path, make: Callable[[Path], object]) -> Path:
-    """`folder`, filled by `make` beside it first; a reader never sees half of it."""
-    if folder.is_dir():
-        return folder
-    temporary = folder.with_name(f".{folder.name}.tmp")
-    shutil.rmtree(temporary, ignore_errors=True)
-    temporary.mkdir(parents=True)
-    make(temporary)
-    temporary.rename(folder)
-    return folder
