@@ -84,7 +84,7 @@ def test_every_kind_is_asked() -> None:
     ("written", "line"),
     [
         ("lr: no", "lr: takes a number, and this is read as text (got 'no'); write a number, such "
-         "as 1e-06"),
+         "as 2e-05"),
         ("max_steps: '3'", "max_steps: takes a whole number, and this is read as text (got '3'); "
          "write 3, without quotes"),
         ("max_steps: 010", "max_steps: takes a whole number, and this is read as text (got '010'); "
