@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import os
 import pkgutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import NamedTuple
 
 import engine
 
@@ -46,6 +48,45 @@ def verifier_problem(name: str) -> str | None:
     if name in verifier_names():
         return None
     return f"is not a verifier; known: {', '.join(verifier_names())}"
+
+
+class Needed(NamedTuple):
+    """A distribution that not every installation has."""
+
+    distribution: str
+    release: str
+    """The beginning of the versions that serve; empty: any."""
+    extra: str
+    """Of Nightlane: what installs it."""
+
+
+_LATEX = Needed("antlr4-python3-runtime", "4.11", "minerva")
+"""sympy's LaTeX parser refuses others; omegaconf, beside verl and hydra, needs 4.9."""
+NEEDS: Mapping[str, Sequence[Needed]] = {
+    "minerva_math": (_LATEX,),
+    "allenai_math": (_LATEX,),
+    "ifeval": tuple(Needed(name, "", "ifeval") for name in ("langdetect", "nltk")),
+    "reasoning_gym": (Needed("reasoning-gym", "", "gym"),),
+}
+"""What a verifier needs beside the training libraries."""
+
+
+def library_problem(name: str) -> tuple[str, str] | None:
+    """(problem, remedy) of a verifier whose library is not here or of another version."""
+    for needed in NEEDS.get(name, ()):
+        try:
+            here = version(needed.distribution)
+        except PackageNotFoundError:
+            here = ""
+        if here and here.startswith(needed.release):
+            continue
+        wanted = f"{needed.distribution} {needed.release}".rstrip()
+        found = f"version {here} is installed" if here else "it is not installed"
+        return (
+            f"needs {wanted}, and {found}",
+            f"pip install 'nightlane[{needed.extra}]', or choose another verifier",
+        )
+    return None
 
 
 def reward_problem(path: str) -> str | None:

@@ -19,6 +19,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from engine.contract.errors import RLLoopError
 from engine.contract.rl.format import FormatConfig
+from engine.contract.verifiers import library_problem
 from engine.rewards.case import Case
 from engine.rewards.format import Ask, FormatSchedule, formed
 from engine.rewards.functions import FunctionError, Functions
@@ -80,6 +81,8 @@ def load_verifier(name: str, **of_functions: Any) -> Verifier:
     `of_functions` are arguments of `Functions`. Raises RLLoopError when it cannot run on this
     machine: no box, a missing library, a module that the operator does not allow.
     """
+    if wrong := library_problem(name):
+        raise RLLoopError.of("verifier", name, *wrong)
     try:
         return _load(name, of_functions)
     except (box.BoxError, PoolError, FunctionError, ImportError) as error:

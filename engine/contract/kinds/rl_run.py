@@ -51,7 +51,7 @@ from engine.contract.sources.questions import (
     DataConfig,
     survey,
 )
-from engine.contract.verifiers import verifier_problem
+from engine.contract.verifiers import library_problem, verifier_problem
 
 BASE_VARIABLE = "FK_RL_BASE_MODEL"
 ADAPTER_VARIABLE = "FK_RL_ADAPTER_INIT"
@@ -417,6 +417,12 @@ def _check(config: RLRunConfig) -> Sequence[ConfigProblem]:
     found += format_problems(
         config.format, max_steps=config.max_steps, success_threshold=config.success_threshold
     )
+    for field, verifier in (
+        ("verifier", config.verifier),
+        ("format.lenient", config.format.lenient),
+    ):
+        if verifier and (lacks := library_problem(verifier)):
+            found.append(ConfigProblem(field, verifier, *lacks))
     found += _check_overlong(config)
     found += _check_corpus(config)
     return found
