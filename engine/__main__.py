@@ -1,4 +1,4 @@
-"""`python -m engine run RUN_DIR`: one attempt of one job in this process; `look`; or `selftest`.
+"""`python -m engine run RUN_DIR`: one attempt of one job here; or `look`, `export`, `selftest`.
 
 Reads the newest attempt's job.json, calls the entry of the job's kind and turns how it ended
 into an exit code (`engine.contract.run_dir.ExitCode`). SIGTERM and Ctrl-C become the abort
@@ -39,12 +39,17 @@ def main(argv: Sequence[str] | None = None) -> int:
         "--by-hand", action="store_true", help="without the drain that job.json names, if any"
     )
     commands.add_parser("selftest", help="overfit ten samples; the reward must rise")
+    export = commands.add_parser("export", help="write a stage-2 checkpoint as one whole model")
+    export.add_argument("checkpoint", metavar="CHECKPOINT", help="a run's `selected`, or another")
+    export.add_argument("target", metavar="OUT", help="a folder that does not exist")
     look = commands.add_parser("look", help="try a config: JSON on stdin, JSON on stdout")
     look.add_argument("limit_s", type=int, metavar="SECONDS")
     look.add_argument("memory_gb", type=int, metavar="GB")
     arguments = parser.parse_args(argv)
     if arguments.command == "selftest":
         return _selftest()
+    if arguments.command == "export":
+        return _export(arguments.checkpoint, arguments.target)
     if arguments.command == "look":
         look_from_stdin(arguments.limit_s, arguments.memory_gb)
         return ExitCode.DONE
@@ -58,6 +63,13 @@ def _selftest() -> int:
     result = selftest.run()
     print(result)  # noqa: T201 - the command's answer
     return ExitCode.DONE if result.passed else CRASHED
+
+
+def _export(checkpoint: str, target: str) -> int:
+    """Its training libraries are imported here, as those of the selftest."""
+    from engine.stage2 import export  # noqa: PLC0415
+
+    return export.main([checkpoint, target])
 
 
 def run_newest_attempt(run: RunDir, *, by_hand: bool = False) -> int:

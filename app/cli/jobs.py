@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, TypeGuard
 
 import typer
@@ -221,10 +222,7 @@ def _print_job(job: JobView, headline: Headline, audit: list[AuditView], lease_s
         ("held-out", _heldout(headline)),
         ("verdict", headline.verdict),
         *(("alert", _said(alert)) for alert in alerts_of(job.result)),
-        (
-            "selected",
-            None if headline.selected_step is None else f"step {headline.selected_step}",
-        ),
+        *_checkpoint(job, headline),
         ("time", wording.duration(headline.seconds) if headline.seconds is not None else None),
         ("memory", wording.gigabytes(headline.peak_gb) if headline.peak_gb else None),
         ("attempt", str(job.attempt) if job.attempt else None),
@@ -236,6 +234,17 @@ def _print_job(job: JobView, headline: Headline, audit: list[AuditView], lease_s
     for entry in audit:
         moved = f"{wording.clock(entry.at)}  {entry.to_state:<10}{plain(entry.why)}"
         typer.echo(f"{'':<14}{moved}  ({plain(entry.actor)})")
+
+
+def _checkpoint(job: JobView, headline: Headline) -> Iterator[tuple[str, str]]:
+    """The step that is published, or else picked so far, and where it is."""
+    from app.text.findings import kept_model  # noqa: PLC0415 - keeps --help light
+
+    kept, picked = kept_model(job), headline.selected_step
+    if picked is not None and (kept is None or kept.step != picked):
+        yield "picked", f"step {picked} by held-out rows"
+    if kept is not None:
+        yield "published" if kept.published else "selected", f"{kept.words}: {kept.path}"
 
 
 def _said(alert: Alert) -> str:

@@ -14,7 +14,7 @@ from typing import Any
 from app.text import wording
 from app.text.headline import Headline
 from engine.contract.known import real, whole
-from engine.contract.run_dir import RunDir
+from engine.contract.run_dir import RunDir, step_of
 from engine.contract.trace import Share, time_by_span
 from worker.attempt.ingest import LEFT_OUT, VALUES_LEFT_OUT
 from worker.read.jobs import JobView
@@ -42,6 +42,39 @@ class Alert:
 
 
 @dataclass(frozen=True)
+class KeptModel:
+    """The checkpoint that `selected` of the run directory leads to."""
+
+    step: int
+    path: Path
+    """What Transformers, or for an adapter PEFT, loads."""
+    published: bool
+    """The verdict chose it; False while it is the best gate's."""
+
+    @property
+    def words(self) -> str:
+        """Which step it is, and what."""
+        base = ", the base" if self.published and self.step == 0 else ""
+        adapter = (self.path / "adapter_config.json").is_file()
+        return f"step {self.step}{base}, {'an adapter' if adapter else 'a whole model'}"
+
+
+def kept_model(job: JobView) -> KeptModel | None:
+    """Where the checkpoint of a run is; None while there is none, and after it was thrown away."""
+    link = RunDir(Path(job.run_dir)).selected
+    try:
+        folder = link.resolve(strict=True)
+    except (OSError, RuntimeError):
+        return None
+    step = step_of(folder.name)
+    if step is None:
+        return None
+    model = folder / "model"
+    published = whole(job.result.get("published_step")) == step
+    return KeptModel(step, model if model.is_dir() else folder, published)
+
+
+@dataclass(frozen=True)
 class Findings:
     """`samples`: completions that show why a run collapsed, as (prompt, completion, reward)."""
 
@@ -49,6 +82,7 @@ class Findings:
     samples: Sequence[tuple[str, str, str]] = ()
     meaning: str | None = None
     published_step: int | None = None
+    kept: KeptModel | None = None
     seconds_per_point: float | None = None
     shares: Sequence[Share] = ()
     trace: Path | None = None
@@ -64,6 +98,7 @@ class Findings:
             samples=_samples(result.get("diagnosis")),
             meaning=_meaning(Headline.of(job), result.get("verdict_reason")),
             published_step=whole(result.get("published_step")),
+            kept=kept_model(job),
             seconds_per_point=real(result.get("seconds_per_point")),
             shares=time_by_span(trace) if trace is not None and small else (),
             trace=trace,

@@ -1,6 +1,6 @@
 """Export: a checkpoint as one plain model folder, adapter merged in.
 
-`python -m engine.stage2.export CHECKPOINT OUT`. What comes out loads without PEFT and without us.
+`python -m engine export CHECKPOINT OUT`. What comes out loads without PEFT and without us.
 Knows no training.
 """
 
@@ -76,3 +76,7 @@ def _unharmed(base: Path) -> Path:
             f"{base} is damaged ({wrong[0]}); bring it back from a copy, or run the job again"
         )
     return base
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -6,6 +6,7 @@ what it refuses by name.
 
 from __future__ import annotations
 
+import shlex
 from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -194,7 +195,8 @@ def _check_model(config: Stage2Config) -> Sequence[ConfigProblem]:
 def _check_folder(folder: Path) -> Sequence[ConfigProblem]:
     if is_bare_adapter(folder):
         problem = "is an adapter, and no whole model"
-        remedy = f"merge it into its base: python -m engine.stage2.export {folder} OUT; name OUT"
+        merging = f"python -m engine export {shlex.quote(str(folder))} OUT"
+        remedy = f"merge it into its base: {merging}; name OUT"
         return [ConfigProblem("model.path", str(folder), problem, remedy)]
     return folder_problems("model.path", folder, marker="config.json", what="model")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import shlex
 import shutil
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -873,9 +874,10 @@ def test_an_adapter_as_the_model_is_refused_with_the_command_that_merges_it(
         validate("stage2_ab", raw)
     (problem,) = caught.value.problems
     command = problem.remedy.removeprefix("merge it into its base: ").partition(";")[0]
-    _, _, module, *arguments = command.replace("OUT", str(whole)).split()
+    *start_with, module, word, checkpoint, _ = shlex.split(command)
 
-    assert (module, export.main(arguments)) == ("engine.stage2.export", 0)
+    assert (*start_with, module) == ("python", "-m", "engine")
+    assert main([word, checkpoint, str(whole)]) == 0
     start(changed(raw, model__path=str(whole)), new_run)
 
 
