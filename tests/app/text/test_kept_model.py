@@ -45,7 +45,7 @@ def test_the_published_checkpoint_is_named_with_its_step_and_path(
         attempt.finish(verdict="gain", selected_step=6, published_step=published)
 
     said = cockpit("show", str(number)).out
-    page = client.get(f"/jobs/{number}").text
+    page = " ".join(client.get(f"/jobs/{number}").text.split())
 
     assert f"published     {what}: {path.resolve()}" in said
     assert ("picked        step 6 by held-out rows" in said) is (published == 0)
@@ -64,7 +64,7 @@ def test_before_the_report_the_best_gate_so_far_is_named(
         before = cockpit("show", str(number)).out
         path = keep(attempt, 4).resolve()
         said = cockpit("show", str(number)).out
-        page = client.get(f"/jobs/{number}").text
+        page = " ".join(client.get(f"/jobs/{number}").text.split())
 
     assert "selected" not in before
     assert f"selected      step 4, a whole model: {path}" in said
