@@ -25,7 +25,7 @@ from worker.queue.submit import submit
 from worker.read import jobs
 from worker.read.jobs import AttemptView, AuditView, JobView
 from worker.read.room import cautions_here
-from worker.read.series import MOST_POINTS, Steps, values
+from worker.read.series import MOST_POINTS, Steps, gaps_of, values, with_gaps
 
 router = APIRouter(prefix="/api/v1/jobs", tags=["jobs"])
 
@@ -166,7 +166,7 @@ async def move_job(request: Request, job_id: JobId, database: DatabaseDep) -> Jo
 
 @router.get(
     "/{job_id}/metrics",
-    response_model=dict[str, list[tuple[int, float]]] | dict[str, DrawnSeries],
+    response_model=dict[str, list[tuple[int, float | None]]] | dict[str, DrawnSeries],
 )
 def get_metrics(
     job_id: JobId,
@@ -178,15 +178,17 @@ def get_metrics(
     points: Annotated[int | None, Query(ge=10, le=MOST_POINTS)] = None,
 ) -> Response:
     """Measured values as {series: [[step, value], …]}; `?series=` (repeatable) picks some.
+    null stands where a run's gap in them begins: what was measured there is no number.
 
     With `?points=` each series comes as a curve of at most so many points, whatever its length.
     """
-    jobs.get_job(database, job_id)
+    result = jobs.get_job(database, job_id).result
     steps = Steps(first, last)
     if points is None:
-        return JSONResponse(values(database, job_id, series, steps))
-    found = curves_json(database, job_id, series, View(steps=steps, most=points))
-    return Response(found, media_type="application/json")
+        found = values(database, job_id, series, steps)
+        return JSONResponse(with_gaps(found, gaps_of(result, steps)))
+    drawn = curves_json(database, job_id, series, View(steps=steps, most=points))
+    return Response(drawn, media_type="application/json")
 
 
 @router.get("/{job_id}/events")

@@ -11,13 +11,13 @@ import math
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate
+from itertools import accumulate, islice
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from app.charts.panels import HELDOUT, POOL, Chart, Line
 from app.text import wording
-from worker.read.series import EVERY_STEP, Curve, Steps, Summary, evenly
+from worker.read.series import EVERY_STEP, Curve, Gaps, Steps, Summary, evenly
 
 Points = Sequence[tuple[int, float]]
 Values = Sequence[float | None]
@@ -27,6 +27,7 @@ MOST_POINTS = 1200
 MOST_TABLE_ROWS = 300
 MOST_OUTLINE_ROWS = 20
 """Of each line."""
+NO_NUMBER = "not a number"
 MOST_GATES = 100
 """Of more gates so many are marked: else the marks of a long run become one grey curtain."""
 RECENT = 5
@@ -179,6 +180,7 @@ def drawing(
     shades: Sequence[Shade] = (),
     *,
     zoom: Zoom = Zoom(),  # noqa: B008 - it never changes
+    broken: Gaps = MappingProxyType({}),
 ) -> dict[str, Any]:
     """What the browser draws: x and one column a series, aligned, None where there is no value.
 
@@ -187,19 +189,24 @@ def drawing(
     where a point is a stretch of steps; `gates` where held-out was asked, `selected` what it
     picked, both only inside the part. Of a part, `range` is what x spans: rare values come with
     their neighbours outside of it; `start` of a line is its moving average's state before it.
+    `broken`: where what was measured is no number. x has such a step too, and `gaps` of a line says
+    at which places of x it is interrupted.
     """
     axis = axis or Axis(label=chart.x_label)
     scored = any(line.series in curves for line in chart.lines if line.axis == "left")
     edges = (chart.band or ()) if scored else ()
     shown = [*(line.series for line in chart.lines), *edges]
     mine = {name: curves[name] for name in shown if name in curves}
-    steps = _all_steps(list(mine.values()))
+    holes = {name: _holes(curve, broken.get(name, ())) for name, curve in mine.items()}
+    steps = _all_steps(list(mine.values()), holes.values())
     gates = mine[HELDOUT].within(zoom.steps).steps if HELDOUT in mine else []
     marked = evenly(gates, MOST_GATES)
     seen = selected_step is not None and zoom.steps.holds(selected_step)
     picked = selected_step if seen and HELDOUT in chart.series else None
     lines = [
-        _line(line, mine[line.series], steps) | _start(line, zoom)
+        _line(line, mine[line.series], steps)
+        | _start(line, zoom)
+        | _interrupted(steps, holes[line.series])
         for line in chart.lines
         if line.series in mine
     ]
@@ -222,7 +229,9 @@ def drawing(
         "selected": None if picked is None else axis.at(picked),
         "band": band,
         "shades": [[shade.label, shade.first, shade.last] for shade in shades],
-        "said": drawn_of([curve.within(zoom.steps) for curve in mine.values()])
+        "said": drawn_of(
+            [curve.within(zoom.steps) for curve in mine.values()], _no_numbers(mine, broken)
+        )
         + (f"; {len(marked)} of {len(gates)} gates are marked" if len(marked) < len(gates) else ""),
     }
 
@@ -287,11 +296,35 @@ def _start(line: Line, zoom: Zoom) -> dict[str, Column]:
     return {"start": Column([total, weight])}
 
 
-def _all_steps(curves: Sequence[Curve]) -> Sequence[int]:
-    """Of all curves, rising. Most have the same."""
-    if all(curve.steps == curves[0].steps for curve in curves):
+def _holes(curve: Curve, broken: Sequence[tuple[int, int]]) -> list[int]:
+    """The first step of each gap that lies between two points; in a stretch, its other values stand
+    for it.
+    """
+    found = []
+    for first, last in broken:
+        before = bisect_right(curve.first_steps, last) - 1
+        if before < 0 or curve.steps[before] < first:
+            found.append(first)
+    return found
+
+
+def _no_numbers(curves: Mapping[str, Curve], broken: Gaps) -> int:
+    """Values that are no numbers, of the line that has the most of them."""
+    counts = [sum(b - a + 1 for a, b in broken.get(name, ())) for name in curves]
+    return max(counts, default=0)
+
+
+def _interrupted(steps: Sequence[int], holes: Sequence[int]) -> dict[str, list[int]]:
+    places = dict(zip(steps, range(len(steps)), strict=True)) if holes else {}
+    return {"gaps": [places[step] for step in holes]} if holes else {}
+
+
+def _all_steps(curves: Sequence[Curve], holes: Iterable[Sequence[int]] = ()) -> Sequence[int]:
+    """Of all curves and their gaps, rising. Most have the same."""
+    more = {step for one in holes for step in one}
+    if not more and all(curve.steps == curves[0].steps for curve in curves):
         return curves[0].steps if curves else []
-    return sorted({step for curve in curves for step in curve.steps})
+    return sorted(more.union(*(curve.steps for curve in curves)))
 
 
 def _line(line: Line, curve: Curve, steps: Sequence[int]) -> dict[str, Any]:
@@ -342,19 +375,24 @@ def _number(value: float | None) -> str:
     return "null" if value is None else f"{value:.7g}"
 
 
-def drawn_of(curves: Sequence[Curve]) -> str:
-    """How many points stand for how many values, where they are not the same."""
+def drawn_of(curves: Sequence[Curve], broken: int = 0) -> str:
+    """How many points stand for how many values, where they are not the same; `broken` more are no
+    numbers.
+    """
     curve = max(curves, key=lambda curve: curve.n, default=None)
     if curve is None:
         return ""
     points, values = len(curve.steps), curve.n
     if values == 0:
         return "no value in this part: the line joins those before and behind it"
+    lost = f"; {broken} {'is not a number' if broken == 1 else 'are not numbers'}" if broken else ""
     if curve.size == 1:
+        if broken:
+            return f"{values} of {values + broken} points{lost}"
         return "1 point" if values == 1 else f"all {values} points"
     return (
-        f"{points} of {values} points: each stands for {curve.size} steps, "
-        "the shade around it from their lowest to their highest value"
+        f"{points} of {values + broken} points: each stands for {curve.size} steps, "
+        f"the shade around it from their lowest to their highest value{lost}"
     )
 
 
@@ -425,12 +463,20 @@ def gap_at(step: int, heldout: float, pool: Points) -> Gap | None:
     return Gap(mean - heldout, step, len(pool))
 
 
-def outline(chart: Chart, curves: Mapping[str, Curve]) -> Table:
+def outline(
+    chart: Chart, curves: Mapping[str, Curve], broken: Gaps = MappingProxyType({})
+) -> Table:
     """A chart in few rows: at a step the value, with its interval, or of a stretch up to there the
     lowest and the highest.
     """
     lines = [line for line in chart.lines if line.series in curves]
-    cells = {line.series: _cells(line, chart, curves) for line in lines}
+    cells = {
+        line.series: {
+            **dict.fromkeys(_holes(curves[line.series], broken.get(line.series, ())), NO_NUMBER),
+            **_cells(line, chart, curves),
+        }
+        for line in lines
+    }
     steps = sorted({step for known in cells.values() for step in known})
     rows = [
         [str(step), *(cells[line.series].get(step, wording.UNKNOWN) for line in lines)]
@@ -462,14 +508,24 @@ def _by_step(curve: Curve | None) -> Mapping[int, float]:
     return dict(zip(curve.steps, curve.values, strict=True)) if curve else {}
 
 
-def table(chart: Chart, metrics: Mapping[str, Points], n: int) -> Table:
+def table(
+    chart: Chart,
+    metrics: Mapping[str, Points],
+    n: int,
+    broken: Gaps = MappingProxyType({}),
+) -> Table:
     """The newest values; says how many of the `n` it leaves out."""
     columns = {line.series: dict(metrics.get(line.series, ())) for line in chart.lines}
-    shown = sorted({step for values in columns.values() for step in values})[-MOST_TABLE_ROWS:]
+    measured = {step for values in columns.values() for step in values}
+    lost = {line.series: _newest(broken.get(line.series, ())) for line in chart.lines}
+    shown = sorted(measured.union(*lost.values()))[-MOST_TABLE_ROWS:]
     low, high = (dict(metrics.get(name, ())) for name in chart.band) if chart.band else ({}, {})
     rows = [
         [str(step)]
-        + [line.text(columns[line.series].get(step)) for line in chart.lines]
+        + [
+            NO_NUMBER if step in lost[line.series] else line.text(columns[line.series].get(step))
+            for line in chart.lines
+        ]
         + ([_band_text(low.get(step), high.get(step))] if chart.band else [])
         for step in shown
     ]
@@ -485,6 +541,12 @@ def table(chart: Chart, metrics: Mapping[str, Points], n: int) -> Table:
             gap = None if score is None else gap_at(step, score, recent)
             row.append(wording.points(gap.value if gap else None))
     return Table(chart.title, head, rows, left_out=max(0, n - len(shown)))
+
+
+def _newest(broken: Sequence[tuple[int, int]]) -> set[int]:
+    """The steps of the last gaps, as many as a table has rows."""
+    steps = (step for a, b in reversed(broken) for step in range(b, a - 1, -1))
+    return set(islice(steps, MOST_TABLE_ROWS))
 
 
 def _band_text(low: float | None, high: float | None) -> str:

@@ -108,7 +108,8 @@ def _drawing(asked: _Asked) -> dict[str, Any]:
     zoom = Zoom(view.steps, _lead(asked, curves), view.smooth)
     axis = _axis(asked, curves, zoom)
     shades = _shades(asked, curves, axis)
-    drawn = charts.drawing(chart, curves, asked.selected, axis, shades, zoom=zoom)
+    broken = series.gaps_of(job.result, view.steps)
+    drawn = charts.drawing(chart, curves, asked.selected, axis, shades, zoom=zoom, broken=broken)
     if curves and axis is None and view.axis != "step":
         drawn["said"] += f"; drawn by step, for {_without_axis(view.axis, job.id)}"
     return drawn

@@ -12,7 +12,7 @@ from typing import Any
 from app.charts import charts
 from app.charts.panels import DASH_DOT, DASHED, DOTTED, HELDOUT, POOL, SOLID, Chart, Line
 from worker.read.jobs import JobView
-from worker.read.series import Curve
+from worker.read.series import Curve, gaps_of
 
 COLOURS = ("a", "b", "c", "d", "e", "f")
 """Of the first to the sixth run; see compare.css."""
@@ -60,7 +60,8 @@ def drawing(
     overlay: Overlay, jobs: Sequence[JobView], curves: Mapping[str, Curve]
 ) -> dict[str, Any]:
     """What the browser draws; `curves` by the job's number. A run without a value is left out."""
-    return charts.drawing(overlay.chart(jobs), curves)
+    broken = {str(job.id): gaps_of(job.result).get(overlay.series, ()) for job in jobs}
+    return charts.drawing(overlay.chart(jobs), curves, broken=broken)
 
 
 def line_name(job: JobView) -> str:

@@ -168,7 +168,7 @@ def _charts(asked: Asked) -> dict[str, Any]:
         "cautions": _cautions(asked.job),
         "panels": panels,
         # Called by a whole page: who asks for a live part runs scripts.
-        "outline": partial(run_charts.outline, asked.database, asked.job.id, steps),
+        "outline": partial(run_charts.outline, asked.database, asked.job, steps),
         "listed": run_charts.listed(known, asked.wanted.find),
         "smoothings": SMOOTHINGS,
         "gates": known.get(HELDOUT),

@@ -78,10 +78,10 @@ def _has_values(chart: Chart, known: Mapping[str, Summary]) -> bool:
     return any(line.series in known for line in chart.lines)
 
 
-def outline(database: Database, job_id: int, steps: Steps, chart: Chart) -> charts.Table:
+def outline(database: Database, job: JobView, steps: Steps, chart: Chart) -> charts.Table:
     """The same part of a run as a chart shows, in the few rows of a page without scripts."""
-    found = series.curves(database, job_id, chart.series, steps, charts.MOST_OUTLINE_ROWS)
-    return charts.outline(chart, found)
+    found = series.curves(database, job.id, chart.series, steps, charts.MOST_OUTLINE_ROWS)
+    return charts.outline(chart, found, series.gaps_of(job.result, steps))
 
 
 def listed(known: Mapping[str, Summary], wanted: str) -> Listed:
@@ -177,7 +177,7 @@ def _table(request: Request, database: Database, job_id: int, chart: Chart) -> H
     newest = {name: series.tail(database, job_id, name, most) for name in chart.series}
     known = series.summaries(database, job_id, chart.series)
     n = max((summary.n for summary in known.values()), default=0)
-    table = charts.table(chart, newest, n)
+    table = charts.table(chart, newest, n, series.gaps_of(job.result))
     title = f"{chart.title} · job {job_id}"
     context = {"job": job, "table": table, "title": title}
     return page(request, "chart_table.html", context)

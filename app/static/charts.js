@@ -58,8 +58,8 @@ window.nightlaneCharts = (() => {
       alpha: faint ? 0.35 : 1,
       width: line.marks ? 2 : 1.5,
       dash: line.dash,
-      spanGaps: !line.holes, // where nobody measured, nothing is drawn
-      points: { show: (plot, index) => line.marks || alone(plot.data[index]), size: 7, fill: colour(line.colour) },
+      spanGaps: !line.holes && !line.gaps, // where nobody measured, or no number, nothing is drawn
+      points: { show: (plot, index) => line.marks || alone(plot.data[index]) || cut(line, plot.data[index]), size: 7, fill: colour(line.colour) },
       paths: line.joined === false ? () => null : undefined,
       value: (_, value, __, index) => said(line, value, band, index),
     };
@@ -68,6 +68,11 @@ window.nightlaneCharts = (() => {
   // A line through one point is none.
   function alone(values) {
     return values.reduce((found, value) => found + (value != null), 0) === 1;
+  }
+
+  // A value between two gaps is no line either; among many, nobody looks for one.
+  function cut(line, values) {
+    return line.gaps && values.length < 100;
   }
 
   // Of a stretch of steps its lowest and highest value too, of a gate its interval.
@@ -248,7 +253,7 @@ window.nightlaneCharts = (() => {
       if (line.low) pair(line.axis, `color-mix(in srgb, ${colour(line.colour)} 28%, transparent)`);
     }
     for (const line of drawing.lines) {
-      if (share && !line.marks) series.push({ ...HIDDEN, scale: line.axis, stroke: colour(line.colour), width: 2, dash: line.dash });
+      if (share && !line.marks) series.push({ ...HIDDEN, spanGaps: !line.gaps, scale: line.axis, stroke: colour(line.colour), width: 2, dash: line.dash });
     }
     const hooks = {
       drawAxes: [(plot) => drawShades(plot, entry), ...(drawing.band.length ? [(plot) => drawGates(plot, entry)] : [])],
@@ -263,13 +268,19 @@ window.nightlaneCharts = (() => {
     return { width: entry.width ?? node.clientWidth, height: heightOf(node), padding, axes, scales, series, bands, hooks, legend, cursor: { y: false, drag } };
   }
 
+  // What another line measured elsewhere interrupts nothing: uPlot joins over undefined, not over null.
+  function joined(line, values) {
+    const gaps = new Set(line.gaps);
+    return gaps.size ? values.map((value, index) => (value == null && !gaps.has(index) ? undefined : value)) : values;
+  }
+
   function columns(drawing, share) {
     return [
       drawing.x,
-      ...drawing.lines.map((line) => line.values),
+      ...drawing.lines.map((line) => joined(line, line.values)),
       ...(drawing.range ? drawing.band.map((edge) => filled(edge, drawing.x)) : drawing.band),
       ...drawing.lines.flatMap((line) => (line.low ? [line.low, line.high] : [])),
-      ...drawing.lines.flatMap((line) => (share && !line.marks ? [smoothed(line, share)] : [])),
+      ...drawing.lines.flatMap((line) => (share && !line.marks ? [joined(line, smoothed(line, share))] : [])),
     ];
   }
 
@@ -321,8 +332,8 @@ window.nightlaneCharts = (() => {
     entry.at = Math.min(last, Math.max(first, to));
     plot.setCursor({ left: plot.valToPos(drawing.x[entry.at], "x"), top: 0 });
     const values = drawing.lines
-      .filter((line) => line.values[entry.at] != null)
-      .map((line) => `${line.label} ${said(line, line.values[entry.at], drawing.band, entry.at)}`);
+      .filter((line) => line.values[entry.at] != null || line.gaps?.includes(entry.at))
+      .map((line) => `${line.label} ${said(line, line.values[entry.at], drawing.band, entry.at) || "not a number"}`);
     entry.readout.textContent = `${drawing.x_label} ${placeOf(drawing.x[entry.at])}: ${values.join(", ")}`;
   }
 
@@ -355,7 +366,7 @@ window.nightlaneCharts = (() => {
     const share = smoothing(node);
     const coarse = share && drawing.lines.some((line) => line.low && !line.marks);
     entry.said.textContent = (drawing.said ?? "") + (coarse ? "; smoothed point by point, so a closer look smooths over fewer steps" : "");
-    const shape = JSON.stringify([share, drawing.x_label, drawing.lines.map((line) => [line.label, Boolean(line.low)])]);
+    const shape = JSON.stringify([share, drawing.x_label, drawing.lines.map((line) => [line.label, Boolean(line.low), Boolean(line.gaps)])]);
     if (entry.plot && entry.shape === shape) {
       entry.plot.setData(columns(drawing, share));
     } else {

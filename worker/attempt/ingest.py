@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -49,6 +49,14 @@ LEFT_OUT = "events_left_out"
 
 VALUES_LEFT_OUT = "values_left_out"
 """In a result: how many values were measured that are in no chart, and the first of them."""
+
+NO_NUMBERS = "no_numbers"
+"""In a result: by series, from which step to which what was measured was no number. Its chart has a
+gap there, where a step that nobody measured has none."""
+_MOST_GAPS = 100
+"""Of a series; later ones are counted with `VALUES_LEFT_OUT` alone."""
+_MOST_BROKEN = 50
+"""Series with gaps."""
 
 _MAX_STEP = 2**31 - 1
 """The largest number of a column on every database."""
@@ -109,6 +117,8 @@ def _restarted(result: Mapping[str, Any], resumed_from: int | None) -> dict[str,
         return {"status": "running"}
     live = LIVE_FIELDS - {"eta_s"} | {LEFT_OUT, VALUES_LEFT_OUT}
     kept = {key: value for key, value in result.items() if key in live}
+    if NO_NUMBERS in result:
+        kept[NO_NUMBERS] = _gaps_up_to(result[NO_NUMBERS], resumed_from)
     gate = kept.get("gate")
     step = gate.get("step") if isinstance(gate, Mapping) else None
     if isinstance(step, int) and step > resumed_from:
@@ -150,7 +160,32 @@ def _counted(result: Mapping[str, Any], event: Event) -> dict[str, Any]:
     if not wrong:
         return dict(result)
     before = result.get(VALUES_LEFT_OUT) or {"n": 0, "first": wrong[0]}
-    return {**result, VALUES_LEFT_OUT: {**before, "n": before["n"] + len(wrong)}}
+    told = {**result, VALUES_LEFT_OUT: {**before, "n": before["n"] + len(wrong)}}
+    broken = [
+        series for series, value in values.items() if _unfit(series, step, value) == _NO_NUMBER
+    ]
+    return told if not broken else {**told, NO_NUMBERS: _with_gaps(result, step, broken)}
+
+
+Gaps = dict[str, list[list[int]]]
+
+
+def _with_gaps(result: Mapping[str, Any], step: int, broken: Sequence[str]) -> Gaps:
+    """A step more; neighbours are one gap."""
+    found: Gaps = {**(result.get(NO_NUMBERS) or {})}
+    for series in broken:
+        gaps = found.get(series, [])
+        if gaps and gaps[-1][1] in {step - 1, step}:
+            found[series] = [*gaps[:-1], [gaps[-1][0], step]]
+        elif len(gaps) < _MOST_GAPS and (gaps or len(found) < _MOST_BROKEN):
+            found[series] = [*gaps, [step, step]]
+    return found
+
+
+def _gaps_up_to(found: Gaps, last: int) -> Gaps:
+    """What a resumed run measures anew is not broken any more."""
+    kept = {name: [[a, min(b, last)] for a, b in gaps if a <= last] for name, gaps in found.items()}
+    return {name: gaps for name, gaps in kept.items() if gaps}
 
 
 def metric_rows(event: Event) -> Iterator[MetricRow]:
@@ -175,10 +210,13 @@ def _measured(event: Event) -> tuple[int, Mapping[str, Any]]:
             return 0, {}
 
 
+_NO_NUMBER = "is no number (NaN, infinite or of another type)"
+
+
 def _unfit(series: str, step: int, value: Any) -> str | None:
     """Why a value is in no chart, in words."""
     if isinstance(value, bool) or not isinstance(value, int | float):
-        return "is no number (NaN, infinite or of another type)"
+        return _NO_NUMBER
     if not abs(value) <= LARGEST:
         return f"is beyond {LARGEST:g}"
     if len(series) > LONGEST_NAME:

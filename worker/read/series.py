@@ -15,6 +15,8 @@ from typing import Any, NamedTuple, TypeVar
 from sqlalchemy import Connection, bindparam, func, select
 
 from engine.contract.errors import NightlaneError
+from engine.contract.known import whole
+from worker.attempt.ingest import NO_NUMBERS
 from worker.db.connection import Database
 from worker.db.metrics import LARGEST, SIZES
 from worker.db.tables import metric, metric_rollup
@@ -53,6 +55,45 @@ class Steps(NamedTuple):
 
 
 EVERY_STEP = Steps()
+
+
+Gaps = Mapping[str, Sequence[tuple[int, int]]]
+"""By series, from which step to which what was measured was no number."""
+
+
+def gaps_of(result: Mapping[str, Any], steps: Steps = EVERY_STEP) -> Gaps:
+    """As the result says it, inside some steps; what is of another form says nothing."""
+    said = result.get(NO_NUMBERS)
+    if not isinstance(said, Mapping):
+        return {}
+    found = {
+        name: [
+            (first, last)
+            for first, last in (map(whole, one) for one in ranges if _is_pair(one))
+            if first is not None and last is not None and steps.holds(first)
+        ]
+        for name, ranges in said.items()
+        if isinstance(ranges, list)
+    }
+    return {name: ranges for name, ranges in found.items() if ranges}
+
+
+def with_gaps(
+    found: Mapping[str, Sequence[tuple[int, float]]], gaps: Gaps
+) -> dict[str, list[tuple[int, float | None]]]:
+    """Values with a None where each gap begins."""
+    return {
+        name: sorted([*points, *((first, None) for first, _ in gaps.get(name, ()))], key=_step)
+        for name, points in found.items()
+    }
+
+
+def _step(point: tuple[int, float | None]) -> int:
+    return point[0]
+
+
+def _is_pair(value: Any) -> bool:
+    return isinstance(value, list) and len(value) == 2
 
 
 class Summary(NamedTuple):
