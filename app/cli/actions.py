@@ -89,11 +89,14 @@ def retry(
         else:
             control.retry(database, job_id, actor=who())
             queued = job_id
+        followers = control.followers_of(database, queued) if fresh else []
     if as_json:
         print_json({"job_id": queued})
     else:
         typer.echo(queued)
     note(f"job {queued} is queued; run it with: cockpit drain")
+    if followers:
+        note(f"what waited for job {job_id} waits for it: job {', '.join(map(str, followers))}")
 
 
 def move(

@@ -70,7 +70,7 @@ def enqueue(
         typer.Option(help="The same request under the same key gives the same job."),
     ] = None,
     force: Annotated[
-        bool, typer.Option("--force", help="Also when the same job has a finished result.")
+        bool, typer.Option("--force", help="Also when the same job has a result, waits or runs.")
     ] = False,
     dry_run: Annotated[
         bool,

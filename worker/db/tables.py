@@ -16,6 +16,8 @@ DEFERRED = "state = 'queued' AND defer_reason IS NOT NULL"
 """Which rows must wait for something of their own."""
 TRIED = "state = 'succeeded'"
 """Which rows hold a finished result."""
+NOT_OVER = "state IN ('queued', 'running')"
+"""Which rows will have a result."""
 SWEPT = "sweep_id IS NOT NULL"
 
 
@@ -40,6 +42,7 @@ class Job(SQLModel, table=True):
         # What runs of a kind, and of one experiment, took and used.
         _partial("ix_job_kind_done", "kind", "id", where=TRIED),
         _partial("ix_job_same_done", "config_hash", "id", where=TRIED),
+        _partial("ix_job_same_waiting", "config_hash", "id", where=NOT_OVER),
         {"sqlite_autoincrement": True},
     )
 

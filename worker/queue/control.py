@@ -138,7 +138,8 @@ def retry(db: Database, job_id: int, *, actor: str) -> None:
 
 
 def retry_fresh(db: Database, job_id: int, *, actor: str) -> int:
-    """Queue a new job with the settings, name, tags and priority of one that is over.
+    """Queue a new job with the settings, name, tags and priority of one that is over. Jobs that
+    still wait for the old one wait for the new one from then on.
 
     Returns its id. Raises JobNotFoundError, WrongStateError, ConfigError when the settings do not
     hold any more.
@@ -160,7 +161,7 @@ def retry_fresh(db: Database, job_id: int, *, actor: str) -> int:
     )
     found = candidate(wanted.kind, wanted.config, row.name)
     with db.write_tx() as conn:
-        return insert_job(
+        made = insert_job(
             conn,
             found,
             wanted,
@@ -168,6 +169,14 @@ def retry_fresh(db: Database, job_id: int, *, actor: str) -> int:
             actor=actor,
             why=f"job {job_id} from the beginning",
         )
+        dependencies.take_over(conn, job_id, made, actor=actor)
+        return made
+
+
+def followers_of(db: Database, job_id: int) -> list[int]:
+    """Queued jobs that run after this one."""
+    with db.read() as conn:
+        return dependencies.waiting_on(conn, job_id)
 
 
 class Edit(BaseModel):

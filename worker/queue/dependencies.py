@@ -18,7 +18,7 @@ from worker.db.changes import announce_moved
 from worker.db.tables import dependency, job
 from worker.queue.deferral import FREE, columns_of, deferral_of
 from worker.queue.refusals import CycleError, ParentFailedError
-from worker.queue.states import State, move
+from worker.queue.states import State, move, note
 
 PARENT_FAILED = "PARENT_FAILED"
 """The cause of a job that was cancelled because it was to run after another one."""
@@ -144,6 +144,39 @@ def reopen(conn: Connection, parent_id: int) -> None:
     """Let those that wait for a job say that it is tried again; call it where that is written."""
     for follower in _waiting_on(conn, parent_id):
         _tell(conn, follower)
+
+
+def take_over(conn: Connection, parent_id: int, by: int, *, actor: str) -> None:
+    """Let those that still wait for a job, and those that its end has cancelled, run after the one
+    that runs it anew. To be called where the new job is written.
+    """
+    waiting = [one for one in waiting_on(conn, parent_id) if parent_id in awaited(conn, one)]
+    cancelled = (
+        select(job.c.id)
+        .join(dependency, dependency.c.job_id == job.c.id)
+        .where(
+            dependency.c.parent_id == parent_id,
+            job.c.state == State.CANCELLED,
+            job.c.cause == PARENT_FAILED,
+        )
+    )
+    moved = [*waiting, *conn.execute(cancelled).scalars()]
+    if not moved:
+        return
+    mine = (dependency.c.job_id.in_(moved), dependency.c.parent_id == parent_id)
+    conn.execute(update(dependency).where(*mine).values(parent_id=by))
+    more = job.c.followers + len(moved)
+    conn.execute(update(job).where(job.c.id == by).values(followers=more))
+    why = f"runs after job {by}, which is job {parent_id} from the beginning"
+    for one in moved:
+        state = State.QUEUED if one in waiting else State.CANCELLED
+        note(conn, one, state, actor=actor, why=why)
+    reopen(conn, by)
+
+
+def waiting_on(conn: Connection, parent_id: int) -> list[int]:
+    """Queued jobs that run after a job."""
+    return [row.id for row in _waiting_on(conn, parent_id)]
 
 
 def _waiting_on(conn: Connection, parent_id: int) -> Sequence[Row[*tuple[Any, ...]]]:

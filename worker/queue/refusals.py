@@ -76,6 +76,26 @@ class AlreadyTriedError(QueueRefusedError):
         return {"job_id": self.job_id, "verdict": self.verdict}
 
 
+class AlreadyQueuedError(AlreadyTriedError):
+    """The same kind, settings and data wait in the queue, or run."""
+
+    code = "already_queued"
+
+    def __init__(self, job_id: int, state: str, point: str = "") -> None:
+        super().__init__(job_id, None, point)
+        self.state = state
+        which = f"the point {point}" if point else "this"
+        stands = "waits in the queue" if state == "queued" else "runs"
+        self.args = (
+            f"{which} {stands} already: job {job_id} has the same kind, settings and data, and "
+            f"will have the same result; look at it with: cockpit show {job_id}, or force it",
+        )
+
+    @property
+    def facts(self) -> Mapping[str, Any]:
+        return {"job_id": self.job_id, "state": self.state}
+
+
 class KeyReusedError(QueueRefusedError):
     """An idempotency key came again with another request."""
 

@@ -93,7 +93,7 @@ class Submission(BaseModel):
     tags: list[str] = Field(default_factory=list, max_length=20)
     """Words to find it by."""
     force: bool = Field(default=False, strict=True)
-    """Queue it although the same job has a finished result."""
+    """Queue it although the same job has a finished result, waits or runs."""
 
     _readable_name = field_validator("name")(checked_name)
     _plain_tags = field_validator("tags")(checked_tags)

@@ -36,10 +36,10 @@ from worker.db.zone import lane_zone
 from worker.queue import dependencies, keys, looking
 from worker.queue.deferral import columns_of, deferral_of
 from worker.queue.keys import Owner
-from worker.queue.refusals import AlreadyTriedError
+from worker.queue.refusals import AlreadyQueuedError, AlreadyTriedError
 from worker.queue.states import State, apply, moving, record_created
 from worker.queue.submission import Submission, checked_key, submission
-from worker.queue.tried import Fingerprint, fingerprint, finished_before
+from worker.queue.tried import Fingerprint, fingerprint, same_before
 
 
 class Claim(NamedTuple):
@@ -144,10 +144,15 @@ def candidate(kind: str, raw: Mapping[str, Any], name: str | None) -> Candidate:
 
 
 def refuse_tried(conn: Connection, same: Fingerprint, point: str = "") -> None:
-    """Raises AlreadyTriedError when the same job has a finished result."""
-    tried = finished_before(conn, same)
-    if tried is not None:
-        raise AlreadyTriedError(*tried, point)
+    """Raises AlreadyTriedError when the same job has a finished result, AlreadyQueuedError when it
+    waits or runs.
+    """
+    found = same_before(conn, same)
+    if found is None:
+        return
+    if State(found.state).final:
+        raise AlreadyTriedError(found.job_id, found.verdict, point)
+    raise AlreadyQueuedError(found.job_id, found.state, point)
 
 
 def terms_of(conn: Connection, wanted: Submission, not_before: float | None) -> Terms:

@@ -110,10 +110,12 @@ def checked_candidates(wanted: Submission) -> list[Candidate]:
     point_of: dict[str, str] = {}
     for found in candidates:
         config, point = canonical_hash(found.config), point_words(found.sweep_point or {})
-        if config in point_of:
-            problem = f"makes the same job at {point_of[config]} and at {point}"
-            raise _problem("sweep", None, problem, "give each value once")
-        point_of[config] = point
+        # Settings that cannot change the result make no other experiment: those are refused too.
+        for same in {config} if wanted.force else {config, found.same.config}:
+            if same in point_of:
+                problem = f"makes the same job at {point_of[same]} and at {point}"
+                raise _problem("sweep", None, problem, "give each value once")
+            point_of[same] = point
     return candidates
 
 

@@ -1,9 +1,10 @@
-"""Already tried: whether the same kind, settings and data have a finished result.
+"""Already tried: whether the same kind, settings and data have a result, or will have one.
 
 Two hashes make a job comparable: of the kind and every setting that can change the result, and of
 the input files. A file up to 64 MiB counts by its content; of a larger one size, change time and
 its first and last MiB count, so that an enqueue stays quick: touching it lets a job run again,
-and only a rewrite that keeps all of these would be overlooked. Knows no state but `succeeded`.
+and only a rewrite that keeps all of these would be overlooked. Knows no state but `succeeded` and
+those that are not over.
 """
 
 from __future__ import annotations
@@ -16,11 +17,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from pydantic import BaseModel
-from sqlalchemy import Connection, bindparam, select, text
+from sqlalchemy import Connection, bindparam, select, text, union_all
 
 from engine.contract.documents import opened
 from engine.contract.kind import Kind
-from worker.db.tables import TRIED, job
+from worker.db.tables import NOT_OVER, TRIED, job
 
 WHOLE_BYTES = 64 * 2**20
 _END_BYTES = 2**20
@@ -36,16 +37,23 @@ class Fingerprint(NamedTuple):
     data: str
 
 
-_NEWEST = (
-    select(job.c.id, job.c.result)
-    .where(
-        text(TRIED),
-        job.c.config_hash == bindparam("config"),
-        job.c.data_hash == bindparam("data"),
-    )
+_SAME = (
+    select(job.c.id, job.c.state, job.c.result)
+    .where(job.c.config_hash == bindparam("config"), job.c.data_hash == bindparam("data"))
     .order_by(job.c.id.desc())
     .limit(1)
 )
+_NEWEST = union_all(*(select(_SAME.where(text(which)).subquery()) for which in (TRIED, NOT_OVER)))
+"""The newest finished one and the newest that is not over, each along an index of its own."""
+
+
+class Same(NamedTuple):
+    """A job of the same experiment."""
+
+    job_id: int
+    state: str
+    verdict: str | None
+    """Of a finished one, where it has one."""
 
 
 def fingerprint(
@@ -78,11 +86,14 @@ def canonical_hash(value: Any) -> str:
     return hashlib.sha256(document.encode(errors="surrogatepass")).hexdigest()
 
 
-def finished_before(conn: Connection, same: Fingerprint) -> tuple[int, str | None] | None:
-    """(job, verdict) of the newest finished result of the same job; None when there is none."""
+def same_before(conn: Connection, same: Fingerprint) -> Same | None:
+    """The newest finished result of the same job, else the newest one that waits or runs."""
     asked = {"config": same.config, "data": same.data}
-    row = conn.execute(_NEWEST, asked).one_or_none()
-    return None if row is None else (row.id, row.result.get("verdict"))
+    found = sorted(conn.execute(_NEWEST, asked).all(), key=lambda row: row.state != "succeeded")
+    for row in found:
+        result = row.result if isinstance(row.result, dict) else {}
+        return Same(row.id, row.state, result.get("verdict"))
+    return None
 
 
 def _without(settings: Mapping[str, Any], dotted: frozenset[str], prefix: str = "") -> Any:

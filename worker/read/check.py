@@ -17,16 +17,9 @@ from sqlalchemy import Connection, RowMapping
 from engine.contract.registry import get_kind
 from worker.budget.ledger import SECONDS_PER_HOUR
 from worker.db.connection import Database
-from worker.queue.tried import Fingerprint, fingerprint, finished_before
+from worker.queue.tried import Same, fingerprint, same_before
 from worker.schedule import governor, policy
 from worker.schedule.governor import Memory, Terms
-
-
-class Tried(NamedTuple):
-    """A finished result of the same kind, settings and data."""
-
-    job_id: int
-    verdict: str | None
 
 
 class Prospect(NamedTuple):
@@ -48,7 +41,8 @@ class Prospect(NamedTuple):
     reason: str | None
     """Why it would be put off if it were next now, in one word."""
     detail: str | None
-    tried: Tried | None
+    tried: Same | None
+    """A job of the same kind, settings and data that has a result, waits or runs."""
 
     @property
     def room_gb(self) -> float | None:
@@ -94,7 +88,7 @@ class Prospects:
             memory=self._memory,
             reason=ruling.deferral.reason if ruling.deferral else None,
             detail=ruling.deferral.detail if ruling.deferral else None,
-            tried=_tried(self._conn, same),
+            tried=same_before(self._conn, same),
         )
 
 
@@ -118,8 +112,3 @@ def _unqueued(kind: str, config: BaseModel, config_hash: str) -> RowMapping:
         "clone_of": None,
     }
     return cast("RowMapping", row)
-
-
-def _tried(conn: Connection, same: Fingerprint) -> Tried | None:
-    before = finished_before(conn, same)
-    return None if before is None else Tried(*before)

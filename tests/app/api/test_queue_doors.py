@@ -82,11 +82,33 @@ def test_what_was_tried_is_answered_with_a_conflict_and_a_link_to_the_result(
     assert client.post("/api/v1/jobs", json=NEW | {"force": True}).status_code == 201
 
 
+@pytest.mark.requirement("JB-12")
+def test_what_waits_already_is_answered_with_a_conflict_and_a_link_to_it(
+    client: TestClient,
+) -> None:
+    """409 at every door; its key is answered as before, `force` queues it all the same."""
+    key = {"Idempotency-Key": "k-1"}
+    assert client.post("/api/v1/jobs", json=NEW, headers=key).status_code == 201
+
+    answer = client.post("/api/v1/jobs", json=NEW)
+    by_form = client.post("/new", data={"kind": "rl_run", "yaml": yaml.safe_dump(CONFIG)})
+
+    assert answer.status_code == 409
+    body = answer.json()
+    assert (body["code"], body["job_id"], body["state"]) == ("already_queued", 1, "queued")
+    assert client.get(body["href"]).json()["id"] == 1
+    assert by_form.status_code == 409
+    assert "waits in the queue already: job 1 has" in by_form.text
+    assert client.post("/api/v1/jobs", json=NEW, headers=key).status_code == 200
+    assert client.post("/api/v1/jobs", json=NEW | {"force": True}).status_code == 201
+
+
 @pytest.mark.requirement("JB-05")
 def test_a_job_can_be_placed_moved_and_changed(client: TestClient) -> None:
     """Priority, start time, parents and tags; the queue shows order and reasons."""
     for extra in ({}, {"priority": 5}, {"after": [1], "tags": ["night"]}, {"not_before": "+1h"}):
-        assert client.post("/api/v1/jobs", json=NEW | extra).status_code == 201
+        body = NEW | {"force": True} | extra
+        assert client.post("/api/v1/jobs", json=body).status_code == 201
 
     shown = client.get("/api/v1/queue").json()
     assert [one["id"] for one in shown["next"]] == [2, 1, 4, 3]
@@ -204,7 +226,8 @@ def test_a_sweep_is_sent_as_lists_or_as_one_yaml(client: TestClient) -> None:
     lists = {"lr": [1e-4, 1e-3], "seed": [0, 1]}
     by_json = client.post("/api/v1/sweeps", json=NEW | {"sweep": lists})
     text = yaml.safe_dump(CONFIG | {"sweep": lists})
-    by_yaml = client.post("/api/v1/sweeps", json={"kind": "rl_run", "yaml": text})
+    again = {"kind": "rl_run", "yaml": text, "force": True}
+    by_yaml = client.post("/api/v1/sweeps", json=again)
 
     for answer, first in ((by_json, 1), (by_yaml, 5)):
         assert answer.status_code == 201
@@ -273,9 +296,12 @@ def test_the_commands_do_the_same(cockpit: Cockpit, recipe: str, db: Database) -
     assert enqueued.out == "1\n"
     again = cockpit("enqueue", "rl_run", recipe, "--priority", "5", "--tag", "a", "--key", "k")
     assert (again.out, "it is job 1" in again.err) == ("1\n", True)
-    assert cockpit("enqueue", "rl_run", recipe, "--after", "1", "--clone-of", "1").out == "2\n"
+    refused = cockpit("enqueue", "rl_run", recipe)
+    assert (refused.code, "job 1 has the same kind" in refused.err) == (4, True)
+    more = ("enqueue", "rl_run", recipe, "--force")
+    assert cockpit(*more, "--after", "1", "--clone-of", "1").out == "2\n"
     assert jobs.get_job(db, 2).clone_of == 1
-    assert cockpit("enqueue", "rl_run", recipe, "--not-before", "+1h", "--json").code == 0
+    assert cockpit(*more, "--not-before", "+1h", "--json").code == 0
     assert "WAITING_FOR: runs after job 1" in cockpit("show", "2").out
     assert "NOT_BEFORE not before" in cockpit("jobs").out
     assert json.loads(cockpit("jobs", "--tag", "a", "--json").out)[0]["id"] == 1
@@ -317,7 +343,7 @@ def test_a_start_time_is_shown_beside_what_a_job_waits_for_first(
     """Once: where the start time is what it waits for, that line says it."""
     queue(db)
     for after in (["--after", "1"], []):
-        arguments = ("enqueue", "rl_run", "-", "--not-before", "+2h", *after)
+        arguments = ("enqueue", "rl_run", "-", "--force", "--not-before", "+2h", *after)
         assert cockpit(*arguments, stdin=yaml.safe_dump(CONFIG).encode()).code == 0
 
     both, alone = cockpit("show", "2").out, cockpit("show", "3").out

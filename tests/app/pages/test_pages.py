@@ -247,7 +247,8 @@ def _is_a_name(text: str) -> bool:
 )
 def test_no_name_breaks_a_page(client: TestClient, name: str) -> None:
     """Right-to-left marks, braces of the template language: what a name may hold is just text."""
-    job = client.post("/api/v1/jobs", json={"kind": "rl_run", "config": _BASE, "name": name}).json()
+    wanted = {"kind": "rl_run", "config": _BASE, "name": name, "force": True}
+    job = client.post("/api/v1/jobs", json=wanted).json()
 
     assert client.get(f"/jobs/{job['id']}").status_code == 200
     assert client.get("/").status_code == 200

@@ -231,3 +231,69 @@ def test_what_a_queued_job_waits_for_can_be_changed(db: Database) -> None:
     assert reason(db, child) == "NOT_BEFORE"
     control.edit(db, child, {"not_before": None}, actor="test")
     assert reason(db, child) == "NOT_ARMED"
+
+
+@pytest.mark.parametrize("end", [State.CANCELLED, State.FAILED, State.ABORTED])
+def test_who_waits_for_a_job_that_is_run_anew_waits_for_the_new_one(
+    db: Database, end: State
+) -> None:
+    """It says so, its audit says why, and the success of the new one frees it."""
+    parent = put(db)
+    other = put(db, priority=-5)
+    child = put(db, after=[parent, other], if_parent_fails="wait")
+    anyway = put(db, after=[parent], if_parent_fails="run", priority=-9)
+    with by_hand(db) as hand:
+        assert hand.run(end) == parent
+        fresh = control.retry_fresh(db, parent, actor="ada")
+        waits = jobs.get_job(db, child).waits_for
+        assert waits is not None
+        assert waits.detail == f"runs after jobs {other}, {fresh}"
+        assert jobs.get_job(db, child).after == [other, fresh]
+        assert jobs.get_job(db, anyway).after == [parent], "it was free already"
+        entry = jobs.audit(db, child)[-1]
+        assert (entry.actor, entry.why) == (
+            "ada",
+            f"runs after job {fresh}, which is job {parent} from the beginning",
+        )
+        assert control.followers_of(db, fresh) == [child]
+        assert hand.order() == [fresh, other, child, anyway]
+
+
+def test_a_second_fresh_retry_takes_them_over_again(db: Database) -> None:
+    """And the end of the new one counts as that of any parent."""
+    parent = put(db)
+    child = put(db, after=[parent], if_parent_fails="wait")
+    with by_hand(db) as hand:
+        hand.run(State.FAILED)
+        second = control.retry_fresh(db, parent, actor="test")
+        hand.run(State.FAILED)
+        third = control.retry_fresh(db, second, actor="test")
+
+        assert jobs.get_job(db, child).after == [third]
+        assert hand.order() == [third, child]
+
+
+def test_a_child_that_was_cancelled_with_its_parent_is_retried_after_the_new_one(
+    db: Database,
+) -> None:
+    """Not after the old one, which nobody is going to try again."""
+    parent = put(db)
+    child = put(db, after=[parent])
+    with by_hand(db) as hand:
+        hand.run(State.FAILED)
+        fresh = control.retry_fresh(db, parent, actor="test")
+        control.retry(db, child, actor="test")
+
+        assert jobs.get_job(db, child).after == [fresh]
+        assert hand.order() == [fresh, child]
+
+
+def test_who_waits_for_a_success_that_is_run_anew_stays_free(db: Database) -> None:
+    """It has what it waited for."""
+    parent = put(db)
+    with by_hand(db) as hand:
+        hand.run()
+    child = put(db, after=[parent])
+    control.retry_fresh(db, parent, actor="test")
+
+    assert jobs.get_job(db, child).after == [parent]

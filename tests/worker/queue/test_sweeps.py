@@ -9,12 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from engine.contract import registry
 from engine.contract.errors import ConfigError
 from tests.worker.queue.verbs import by_hand
 from worker.db.connection import Database
 from worker.queue import sweeps
-from worker.queue.refusals import AlreadyTriedError
+from worker.queue.refusals import AlreadyQueuedError, AlreadyTriedError
 from worker.queue.submission import submission
+from worker.queue.submit import enqueue
 from worker.queue.sweeps import SweepSubmitted, checked_axes, config_at, points, submit_sweep
 from worker.read import jobs
 
@@ -121,6 +123,30 @@ def test_a_point_that_was_tried_refuses_the_sweep_unless_forced(db: Database) ->
 
     assert len(jobs.list_jobs(db)) == 2
     assert len(put(db, {"steps": [1, 3]}, force=True).job_ids) == 2
+
+
+def test_a_point_that_waits_already_refuses_the_sweep_unless_forced(db: Database) -> None:
+    """A sweep and a single job know each other's experiments, either way round."""
+    put(db, {"steps": [1, 2]})
+
+    with pytest.raises(AlreadyQueuedError, match="the point steps=2 waits in the queue already"):
+        put(db, {"steps": [2, 3]})
+    with pytest.raises(AlreadyQueuedError, match="this waits in the queue already: job 1 has"):
+        enqueue(db, "tally", {"seed": 5, "steps": 1}, actor="test")
+
+    assert len(jobs.list_jobs(db)) == 2
+    assert len(put(db, {"steps": [2, 3]}, force=True).job_ids) == 2
+
+
+def test_points_that_differ_in_nothing_that_counts_are_one_experiment(
+    db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Threads change no result: a sweep over them is refused, unless it is meant."""
+    monkeypatch.setitem(registry.get_kind("tally").__dict__, "indifferent", frozenset({"deaf"}))
+
+    with pytest.raises(ConfigError, match="makes the same job at deaf=true and at deaf=false"):
+        put(db, {"deaf": [True, False]})
+    assert len(put(db, {"deaf": [True, False]}, force=True).job_ids) == 2
 
 
 def test_the_jobs_of_a_sweep_can_wait_for_another_job(db: Database) -> None:

@@ -14,7 +14,7 @@ from tests.worker.queue.verbs import by_hand
 from worker.db.connection import Database
 from worker.db.tables import job
 from worker.queue import tried
-from worker.queue.refusals import AlreadyTriedError
+from worker.queue.refusals import AlreadyQueuedError, AlreadyTriedError
 from worker.queue.states import State
 from worker.queue.submit import enqueue
 from worker.queue.tried import canonical_hash, fingerprint
@@ -67,12 +67,50 @@ def test_force_runs_it_again(db: Database) -> None:
 
 @pytest.mark.parametrize("end", [State.FAILED, State.CANCELLED, State.ABORTED])
 def test_a_job_without_a_result_was_not_tried(db: Database, end: State) -> None:
-    """Neither was one that only waits or runs."""
+    """It is free to be queued anew."""
     put(db)
-    assert put(db) == 2
     finish(db, end)
 
+    assert put(db) == 2
+
+
+def test_one_that_waits_or_runs_is_refused_by_its_name(db: Database) -> None:
+    """Nobody trains the same twice by mistake; another seed is another experiment."""
+    number = put(db)
+    with pytest.raises(AlreadyQueuedError, match=f"waits in the queue already: job {number} has"):
+        put(db, name="other", steps=3)
+    assert put(db, seed=1) == 2
+    with by_hand(db) as hand:
+        taken = hand.claim()
+        assert taken is not None
+        with pytest.raises(AlreadyQueuedError, match=f"this runs already: job {number}") as refused:
+            put(db)
+        hand.settle(taken, State.FAILED)
+
+    assert dict(refused.value.facts) == {"job_id": number, "state": "running"}
     assert put(db) == 3
+    assert put(db, force=True) == 4
+
+
+def test_the_result_is_named_before_a_job_that_waits(db: Database) -> None:
+    """It is what the new one would be run for."""
+    number = put(db)
+    finish(db)
+    put(db, force=True)
+
+    with pytest.raises(AlreadyTriedError) as refused:
+        put(db)
+
+    assert (refused.value.code, refused.value.job_id) == ("already_tried", number)
+
+
+def test_an_idempotency_key_answers_before_that(db: Database) -> None:
+    """The same request again is not a second one."""
+    first = enqueue(db, "tally", {}, actor="test", key="k-1")
+
+    assert enqueue(db, "tally", {}, actor="test", key="k-1") == first
+    with pytest.raises(AlreadyQueuedError):
+        enqueue(db, "tally", {}, actor="test", key="k-2")
 
 
 def test_other_settings_and_other_data_are_another_experiment(db: Database, tmp_path: Path) -> None:

@@ -109,8 +109,10 @@ def test_a_job_starts_behind_all_of_those_that_it_runs_after(
 ) -> None:
     """However early its place is; it counts in what the night is expected to cost."""
     armed(window="22:00-07:00")
-    child = enqueue(db, "tally", {"steps": 1}, actor="test", priority=5, after=[queue[0], queue[1]])
-    grandchild = enqueue(db, "tally", {"steps": 1}, actor="test", after=[child])
+    child = enqueue(
+        db, "tally", {"steps": 1}, actor="test", priority=5, after=[queue[0], queue[1]], force=True
+    )
+    grandchild = enqueue(db, "tally", {"steps": 1}, actor="test", after=[child], force=True)
 
     found = look(db)
 
@@ -130,7 +132,7 @@ def test_a_job_behind_one_without_a_time_says_why_and_has_none(
 ) -> None:
     """The window ends its parent before it is done; those behind it keep their place."""
     armed(window="22:00-22:30")
-    child = enqueue(db, "tally", {"steps": 1}, actor="test", after=[queue[0]])
+    child = enqueue(db, "tally", {"steps": 1}, actor="test", after=[queue[0]], force=True)
 
     *planned, last = look(db).steps
 
@@ -145,7 +147,9 @@ def test_a_start_time_of_tonight_is_waited_for(
 ) -> None:
     """Others go before it; an idle stretch does not end the night."""
     armed(window="22:00-07:00")
-    late = enqueue(db, "tally", {"steps": 6}, actor="test", priority=5, not_before="+1h")
+    late = enqueue(
+        db, "tally", {"steps": 6}, actor="test", priority=5, not_before="+1h", force=True
+    )
     four = berlin("2026-06-02T04:00")
     with db.write_tx() as conn:
         conn.execute(
