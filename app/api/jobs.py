@@ -12,7 +12,7 @@ from starlette.responses import JSONResponse, Response
 from app.charts.drawings import View, curves_json
 from app.forms.check_report import CheckReport, dry_run
 from app.forms.requests import REST, json_object, key_of, optional_body, takes, wanted_job
-from app.web.dependencies import DatabaseDep, JobId
+from app.web.dependencies import SETTLED, DatabaseDep, JobId
 from engine.contract.errors import ConfigError, ConfigProblem
 from engine.contract.problems import problems_of
 from worker.db.connection import Database
@@ -127,21 +127,21 @@ async def edit_job(request: Request, job_id: JobId, database: DatabaseDep) -> Jo
     return await anyio.to_thread.run_sync(_edit, database, job_id, body)
 
 
-@router.post("/{job_id}/cancel")
+@router.post("/{job_id}/cancel", dependencies=SETTLED)
 def cancel_job(job_id: JobId, database: DatabaseDep) -> Stopped:
     """End a job for good: a queued one at once, a running one at its next checkpoint."""
     outcome = control.cancel(database, job_id, actor=REST)
     return Stopped(outcome=outcome, job=jobs.get_job(database, job_id))
 
 
-@router.post("/{job_id}/requeue")
+@router.post("/{job_id}/requeue", dependencies=SETTLED)
 def requeue_job(job_id: JobId, database: DatabaseDep) -> Stopped:
     """Let a running job write a checkpoint and go back into the queue."""
     outcome = control.requeue(database, job_id, actor=REST)
     return Stopped(outcome=outcome, job=jobs.get_job(database, job_id))
 
 
-@router.post("/{job_id}/retry", openapi_extra=takes(Retry, required=False))
+@router.post("/{job_id}/retry", dependencies=SETTLED, openapi_extra=takes(Retry, required=False))
 async def retry_job(
     request: Request, job_id: JobId, database: DatabaseDep, *, fresh: bool | None = None
 ) -> JobView:

@@ -10,7 +10,7 @@ from starlette.responses import JSONResponse
 
 from app.api.jobs import NewJob
 from app.forms.requests import REST, json_object, key_of, takes, wanted_job
-from app.web.dependencies import DatabaseDep, JobId
+from app.web.dependencies import SETTLED, DatabaseDep, JobId
 from worker.db.connection import Database
 from worker.queue import control, sweeps
 from worker.read import jobs
@@ -36,7 +36,7 @@ def get_sweep(sweep_id: JobId, database: DatabaseDep) -> jobs.SweepView:
     return jobs.get_sweep(database, sweep_id)
 
 
-@router.post("/{sweep_id}/cancel")
+@router.post("/{sweep_id}/cancel", dependencies=SETTLED)
 def cancel_sweep(sweep_id: JobId, database: DatabaseDep) -> dict[int, control.Done]:
     """Cancel every job of a sweep that is not over: {job: what came of it}."""
     return control.cancel_sweep(database, sweep_id, actor=REST)

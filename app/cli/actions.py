@@ -43,6 +43,7 @@ def cancel(
         remedy = "give a job's number, or --sweep"
         raise ConfigError([ConfigProblem("cancel", None, "must know what", remedy)])
     with opened(context, data_dir, urgent=True) as database:
+        _settle_orphans(database)
         if job_id is not None:
             done = {job_id: control.cancel(database, job_id, actor=who())}
         else:
@@ -63,6 +64,7 @@ def requeue(
     from worker.queue import control  # noqa: PLC0415 - keeps --help light
 
     with opened(context, data_dir, urgent=True) as database:
+        _settle_orphans(database)
         done = control.requeue(database, job_id, actor=who())
         if as_json:
             _print_stopped(database, job_id, done)
@@ -84,6 +86,7 @@ def retry(
     from worker.queue import control  # noqa: PLC0415 - keeps --help light
 
     with opened(context, data_dir) as database:
+        _settle_orphans(database)
         if fresh:
             queued = control.retry_fresh(database, job_id, actor=who())
         else:
@@ -174,11 +177,31 @@ def edit(
     note(f"job {job_id} was changed" if raw else f"nothing was asked of job {job_id}")
 
 
+def _settle_orphans(database: Database) -> None:
+    """What a dead drain left is settled before anything is asked of it."""
+    from worker.attempt.orphans import settle_orphans  # noqa: PLC0415 - keeps --help light
+
+    for settled in settle_orphans(database):
+        note(f"job {settled.job_id} had no drain any more and is {settled.state} now")
+
+
+def _unattended(database: Database, job_id: int) -> bool:
+    """Whether it says running, its drain is dead, and its lane could not be had to settle it."""
+    from worker.attempt.orphans import orphaned_lanes  # noqa: PLC0415 - keeps --help light
+    from worker.read import jobs  # noqa: PLC0415 - keeps --help light
+
+    return jobs.get_job(database, job_id).lane in orphaned_lanes(database)
+
+
 def _stopped(database: Database, job_id: int, outcome: str) -> str:
     """What came of a request to cancel a job, behind its number."""
     from worker.queue import control  # noqa: PLC0415 - keeps --help light
     from worker.read import jobs  # noqa: PLC0415 - keeps --help light
 
+    if outcome != control.Done.AT_ONCE and _unattended(database, job_id):
+        return (
+            "is asked to stop, and no drain looks after it; the next one settles it: cockpit drain"
+        )
     match outcome:
         case control.Done.AT_ONCE:
             return "is cancelled"

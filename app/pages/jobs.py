@@ -12,34 +12,34 @@ from fastapi import APIRouter
 from starlette.responses import RedirectResponse
 
 from app.forms.requests import BROWSER
-from app.web.dependencies import DatabaseDep, JobId
+from app.web.dependencies import SETTLED, DatabaseDep, JobId
 from worker.queue import control, order
 
 router = APIRouter(include_in_schema=False)
 
 
-@router.post("/jobs/{job_id}/cancel")
+@router.post("/jobs/{job_id}/cancel", dependencies=SETTLED)
 def cancel(job_id: JobId, database: DatabaseDep) -> RedirectResponse:
     """End a job for good, then its page."""
     control.cancel(database, job_id, actor=BROWSER)
     return _job_page(job_id)
 
 
-@router.post("/jobs/{job_id}/requeue")
+@router.post("/jobs/{job_id}/requeue", dependencies=SETTLED)
 def requeue(job_id: JobId, database: DatabaseDep) -> RedirectResponse:
     """Put a running job back, then its page."""
     control.requeue(database, job_id, actor=BROWSER)
     return _job_page(job_id)
 
 
-@router.post("/jobs/{job_id}/retry")
+@router.post("/jobs/{job_id}/retry", dependencies=SETTLED)
 def retry(job_id: JobId, database: DatabaseDep) -> RedirectResponse:
     """Queue a job again, to resume, then its page."""
     control.retry(database, job_id, actor=BROWSER)
     return _job_page(job_id)
 
 
-@router.post("/jobs/{job_id}/retry-fresh")
+@router.post("/jobs/{job_id}/retry-fresh", dependencies=SETTLED)
 def retry_fresh(job_id: JobId, database: DatabaseDep) -> RedirectResponse:
     """Queue the same job from the beginning, then the new one's page."""
     return _job_page(control.retry_fresh(database, job_id, actor=BROWSER))

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Request
 from starlette.responses import HTMLResponse, RedirectResponse
 
 from app.forms.requests import BROWSER
-from app.web.dependencies import DatabaseDep
+from app.web.dependencies import SETTLED, DatabaseDep
 from app.web.templating import page
 from worker.read import jobs
 from worker.schedule import policy
@@ -38,7 +38,7 @@ def ask(request: Request, database: DatabaseDep) -> HTMLResponse:
     return page(request, "stop.html", context)
 
 
-@router.post("/stop")
+@router.post("/stop", dependencies=SETTLED)
 def stop(database: DatabaseDep) -> RedirectResponse:
     """Pause, cancel what runs, disarm; then the board, which shows all three."""
     stop_all(database, actor=BROWSER, now=time.time())

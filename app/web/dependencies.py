@@ -14,6 +14,7 @@ from app.text import wording
 from app.text.zones import Zones
 from app.web.live import Live
 from app.web.ticker import Drains
+from worker.attempt import orphans
 from worker.db.connection import Database
 from worker.settings import WorkerSettings
 
@@ -38,12 +39,19 @@ async def _drains(request: Request) -> Drains:
     return drains
 
 
+def settle_orphans(database: Annotated[Database, Depends(_database)]) -> None:
+    """For a route that acts on a job: what a dead drain left is settled first."""
+    orphans.settle_orphans(database)
+
+
 async def in_lane_time(request: Request) -> None:
     """For a route: what it says of moments is told in the lane's zone."""
     zones: Zones = request.app.state.zones
     wording.tell_times_in(zones.now)  # read in the thread that tells them, not in one more
 
 
+SETTLED = [Depends(settle_orphans)]
+"""Of a route that acts on jobs: none of them says running after its drain has died."""
 DatabaseDep = Annotated[Database, Depends(_database)]
 LiveDep = Annotated[Live, Depends(_live)]
 DrainsDep = Annotated[Drains, Depends(_drains)]

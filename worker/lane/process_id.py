@@ -66,6 +66,10 @@ class ProcessIdentity:
     def __str__(self) -> str:
         return f"{self.boot_id}:{self.pid}:{self.start}"
 
+    def of_this_boot(self) -> bool:
+        """Whether it can be alive at all: nothing outlives a restart of the machine."""
+        return self.boot_id == _boot_id()
+
     def alive(self) -> bool:
         """Whether exactly this process still runs; one that only waits to be reaped does not."""
         stat = _stat(self.pid)

@@ -1,6 +1,9 @@
 """Strays: what an engine started that left its process group (`setsid`, a double fork).
 
-Three nets, each with its own mesh:
+Four nets, each with its own mesh:
+
+- *group*: a control group of the attempt's own, where this user may make one. Nobody slips through,
+  and it outlives the supervisor (`worker.lane.cgroup`).
 
 - *mark*: the engine's environment names its log (`NIGHTLANE_ATTEMPT`), and children inherit it.
   It outlives the supervisor: the next drain finds by it what a killed one left.
@@ -8,8 +11,9 @@ Three nets, each with its own mesh:
 - *adoption*: while its engine lives the supervisor is a subreaper, so whoever loses its parent
   becomes its child. It catches all, for as long as the supervisor lives.
 
-What clears its environment, redirects its output and then survives a `kill -9` of the supervisor
-slips through; only a control group would hold that. Knows no job and no lane.
+Without a control group, what clears its environment, redirects its output and then survives a
+`kill -9` of the supervisor slips through; doctor and the next drain say so. Knows no job and no
+lane.
 """
 
 from __future__ import annotations
@@ -19,6 +23,7 @@ import os
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
+from worker.lane import cgroup
 from worker.lane.process_id import ProcessIdentity, children, kill_all, members
 
 MARK = "NIGHTLANE_ATTEMPT"
@@ -63,9 +68,12 @@ def end_attempt(
     def found() -> list[ProcessIdentity]:
         group = [] if engine is None else [engine, *members(engine)]
         adopted = [] if own is None else list(_adopted(own))
-        return [process for process in {*group, *marked(log), *adopted} if process.alive()]
+        held = filter(None, map(ProcessIdentity.of, cgroup.pids(log)))
+        found = {*group, *held, *marked(log), *adopted}
+        return [process for process in found if process.alive()]
 
     kill_all(found, patience_s=patience_s)
+    cgroup.remove(log)
 
 
 def reap(own: Collection[ProcessIdentity]) -> None:

@@ -25,6 +25,7 @@ from worker.attempt.ingest import SILENT_SINCE
 from worker.db import dialects
 from worker.db.connection import Database, DatabaseError, open_database, shown, url_of
 from worker.db.tables import DEFERRED, job, lane
+from worker.lane import cgroup
 from worker.lane.machine_lock import keeper_elsewhere
 from worker.lane.process_id import ProcessIdentity
 from worker.private import open_to_others
@@ -274,6 +275,13 @@ def _programs() -> Iterator[Finding]:
     box = shutil.which("bwrap")
     remedy = "not found: rewards that run code refuse to start; run: apt-get install bubblewrap"
     yield _found("bubblewrap", Level.OK if box else Level.NOTE, box or remedy)
+    group = cgroup.available()
+    remedy = (
+        "none can be made here: what an engine starts and hides (environment and output cleared) "
+        "outlives a drain that is killed; the next drain says so. Run drains as root, or in a "
+        "delegated group: systemd-run --user --scope -p Delegate=yes cockpit drain"
+    )
+    yield _found("control group", Level.OK if group else Level.NOTE, str(group or remedy))
     engine = find_spec("torch") is not None
     missing = "torch is not installed: nothing trains here; run: pip install 'nightlane[engine]'"
     yield _found("engine", Level.OK if engine else Level.NOTE, "installed" if engine else missing)

@@ -9,16 +9,18 @@ from typing import Any
 
 import pytest
 import yaml
-from sqlalchemy import update
+from sqlalchemy import delete, insert, update
 from starlette.testclient import TestClient
 
 from tests.app.conftest import ORIGIN, Said
 from tests.app.night import CONFIG, night, queue
 from worker.attempt.settlement import Verdict
 from worker.db.connection import Database
-from worker.db.tables import job
+from worker.db.tables import job, lane
+from worker.lane.process_id import ProcessIdentity
 from worker.queue import pausing
 from worker.queue.states import State
+from worker.queue.submit import claim
 from worker.read import feed, jobs
 
 Cockpit = Callable[..., Said]
@@ -551,3 +553,48 @@ def test_the_run_page_offers_what_can_be_done(client: TestClient, db: Database) 
     }
 
     assert offered == {done: [words[3]], broken: [words[2], words[3]], waiting: [words[0]]}
+
+
+@pytest.fixture
+def orphan(db: Database) -> int:
+    """A job that says running though its drain is dead."""
+    number = queue(db)
+    with db.write_tx() as conn:
+        claim(conn, lane=db.settings.lane, fence=1, actor="the dead")
+        dead = f"{ProcessIdentity.current().boot_id}:1:999"
+        conn.execute(delete(lane))
+        held = {"name": db.settings.lane, "fence": 1, "holder": dead}
+        conn.execute(insert(lane).values(**held, since=0.0, heartbeat_at=0.0, beat=0.0))
+        conn.execute(update(job).values(heartbeat_at=1.0))
+    return number
+
+
+@pytest.mark.requirement("JB-08")
+@pytest.mark.parametrize(
+    ("verb", "state"),
+    [("cancel", State.CANCELLED), ("requeue", State.QUEUED)],
+)
+def test_a_dead_run_is_settled_at_every_door(
+    client: TestClient, cockpit: Cockpit, db: Database, orphan: int, verb: str, state: State
+) -> None:
+    """By REST, by a button and by a command; nobody waits for a checkpoint of a dead engine."""
+    page = client.get(f"/jobs/{orphan}").text
+    assert 'action="/drains"' in page, "the page offers a drain"
+
+    answer = client.post(f"/api/v1/jobs/{orphan}/{verb}")
+
+    assert answer.status_code == 200
+    assert answer.json()["job"]["state"] == state
+    assert jobs.get_job(db, orphan).state is state
+    assert "checkpoint" not in cockpit(verb, str(orphan)).err
+
+
+@pytest.mark.requirement("JB-08")
+def test_a_command_says_that_a_dead_run_was_settled(
+    cockpit: Cockpit, db: Database, orphan: int
+) -> None:
+    """And what became of it by its own word."""
+    said = cockpit("cancel", str(orphan)).err
+
+    assert f"job {orphan} had no drain any more and is queued now" in said
+    assert f"job {orphan} is cancelled" in said

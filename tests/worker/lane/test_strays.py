@@ -12,15 +12,18 @@ from typing import Any
 
 import pytest
 
+from engine.contract.run_dir import RunDir
 from tests.deadline import eventually
+from worker.attempt.runner.local import LocalRunner
 from worker.attempt.runner.process import EngineProcess
 from worker.db.connection import Database
 from worker.drain import drain
-from worker.lane import strays
+from worker.lane import cgroup, strays
 from worker.lane.process_id import ProcessIdentity
 from worker.lane.strays import marked
 from worker.queue.states import State
 from worker.read import jobs
+from worker.read.diagnosis import Level, diagnose
 from worker.settings import WorkerSettings
 
 STRAY = """
@@ -107,6 +110,78 @@ def test_other_children_of_the_supervisor_are_left_alone(tmp_path: Path) -> None
         assert not stray.alive()
         assert other.poll() is None
         other.kill()
+
+
+KILLED_SUPERVISOR = """
+import sys
+from pathlib import Path
+from worker.attempt.runner.process import EngineProcess
+place, note, script = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
+command = [sys.executable, "-c", script, "fork clear silent", note]
+engine = EngineProcess.start(command, place, place / "engine.log")
+print(engine.identity, flush=True)
+sys.stdin.readline()
+"""
+
+
+def test_what_hides_from_a_killed_supervisor_is_held_by_its_group_or_said(
+    tmp_path: Path, settings: WorkerSettings
+) -> None:
+    """Double fork, empty environment, no output, and the supervisor gets a kill -9."""
+    note, log = tmp_path / "stray.pid", tmp_path / "engine.log"
+    with subprocess.Popen(
+        [sys.executable, "-c", KILLED_SUPERVISOR, str(tmp_path), str(note), STRAY],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as supervisor:
+        assert supervisor.stdout is not None
+        engine = ProcessIdentity.parse(supervisor.stdout.readline().strip())
+        eventually(note.exists, "the stray", 60)
+        supervisor.kill()
+    stray = ProcessIdentity.of(int(note.read_text()))
+    assert stray is not None
+    assert stray.alive()
+    try:
+        if cgroup.available() is None:
+            found = {one.name: one for one in diagnose(settings)}["control group"]
+            assert found.level is Level.NOTE
+            return
+
+        strays.end_attempt(engine, log, patience_s=10)
+
+        assert not stray.alive()
+        assert cgroup.of(log) is None, "the group is gone too"
+    finally:
+        stray.kill()
+
+
+def test_where_no_group_can_be_made_the_other_nets_remain_and_doctor_says_so(
+    tmp_path: Path, settings: WorkerSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An unprivileged container: an engine runs all the same."""
+    monkeypatch.setattr(cgroup, "_own", lambda: None)
+
+    engine, stray = engine_with_stray(tmp_path, "stay clear silent")
+    engine.kill()
+
+    assert not stray.alive()
+    assert not cgroup.held(tmp_path / "engine.log")
+    found = {one.name: one for one in diagnose(settings)}["control group"]
+    assert found.level is Level.NOTE
+    assert "outlives a drain that is killed" in found.detail
+
+
+def test_the_next_drain_says_when_nothing_held_what_a_killed_one_started(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Before it starts anything on the lane."""
+    run = RunDir(tmp_path)
+    run.attempt(1).root.mkdir(parents=True)
+
+    LocalRunner.kill(run, 1, str(ProcessIdentity(ProcessIdentity.current().boot_id, 1, 999)))
+
+    assert "no control group held what this engine started" in caplog.text
 
 
 FORKS = """

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 from contextlib import closing
 
 from engine.contract.run_dir import Abort, RunDir
 from worker.attempt.disk import full_disk
 from worker.attempt.runner.base import Exit
 from worker.attempt.runner.process import ENGINE, PATIENCE_S, EngineProcess
+from worker.lane import cgroup
 from worker.lane.process_id import ProcessIdentity
 from worker.lane.strays import end_attempt
 from worker.memory.guard import MemoryGuard
 from worker.settings import WorkerSettings
+
+_LOG = logging.getLogger(__name__)
 
 
 class LocalRunner:
@@ -36,7 +40,15 @@ class LocalRunner:
     def kill(run: RunDir, attempt: int, engine: str | None) -> None:
         """The engine's group, and its strays among the processes of this machine."""
         identity = ProcessIdentity.parse(engine) if engine else None
-        end_attempt(identity, run.attempt(attempt).log, patience_s=PATIENCE_S)
+        log = run.attempt(attempt).log
+        if identity is not None and identity.of_this_boot() and not cgroup.held(log):
+            _LOG.warning(
+                "%s: no control group held what this engine started; a process that cleared its "
+                "environment and its output may still run and use the lane, see: "
+                "ps -eo pid,ppid,lstart,args",
+                run.root,
+            )
+        end_attempt(identity, log, patience_s=PATIENCE_S)
 
     @staticmethod
     def fetch(run: RunDir, attempt: int) -> None:

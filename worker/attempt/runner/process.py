@@ -17,6 +17,7 @@ from typing import Self
 
 from worker.attempt.runner import launcher
 from worker.attempt.runner.base import EngineStartError
+from worker.lane import cgroup
 from worker.lane.process_id import ProcessIdentity, children
 from worker.lane.strays import MARK, adopt_orphans, end_attempt, mark, reap
 from worker.private import OTHERS
@@ -69,6 +70,7 @@ class EngineProcess:
 
     @staticmethod
     def _spawn(command: Sequence[str], run_dir: Path, log: Path) -> subprocess.Popen[bytes]:
+        group = cgroup.make(log)
         with log.open("ab") as output:
             return subprocess.Popen(
                 [
@@ -76,6 +78,7 @@ class EngineProcess:
                     "-IS",
                     launcher.__file__,
                     str(os.getpid()),
+                    "" if group is None else str(group / cgroup.PROCS),
                     *command,
                     str(run_dir),
                 ],
