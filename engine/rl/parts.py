@@ -77,7 +77,11 @@ def build_policy(config: RLRunConfig, clock: Clock = local_now) -> Policy:
 def _adapted(config: RLRunConfig, policy: Policy) -> Any:
     if config.adapter_init is not None:
         model = lora.attach_folder(policy.model, config.adapter_init)
-        require_finite("adapter_init", config.adapter_init, get_peft_model_state_dict(model))
+        require_finite(
+            "adapter_init",
+            config.adapter_init,
+            get_peft_model_state_dict(model, save_embedding_layers=False),
+        )
         if config.serves and lora.reaches_stacks(model):
             raise RLLoopError([stacks_problem(config.adapter_init)])
         return model

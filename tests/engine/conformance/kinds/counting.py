@@ -52,8 +52,9 @@ def run(attempt: Attempt) -> dict[str, Any]:
 
     if resumed is None:
         save()
-    prove(recorder, [Check("rows", "are empty", "fill them", lambda: Measured(rows.count(""), 0))])
     try:
+        filled = Check("rows", "are empty", "fill them", lambda: Measured(rows.count(""), 0))
+        prove(recorder, [filled])
         for step in range(len(counted), config.max_steps + 1):
             check_abort()
             attempt.progress(phase="training", step=step)
