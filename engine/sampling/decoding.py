@@ -111,8 +111,8 @@ def _alone(policy: Policy, text: tuple[int, ...]) -> Tensor:
 def _apart(
     policy: Policy, way: Way, texts: Sequence[tuple[int, ...]], wanted: Sequence[Tensor]
 ) -> float:
-    """How far log-probabilities are from the plain forward's, in the mean over what it expects next;
-    of the worst place. Rows share prompts, and one ends early.
+    """How far log-probabilities are from the plain forward's: the mean over what it expects next,
+    at the worst place. Rows share prompts, and one ends early.
     """
     lengths = [length for length in _PROBE_LENGTHS for _ in range(2)]
     sources = [row for row in range(len(texts)) for _ in range(2)]

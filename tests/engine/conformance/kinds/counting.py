@@ -70,9 +70,8 @@ def run(attempt: Attempt) -> dict[str, Any]:
         raise
     scores = recorder.gates("select")
     best = best_step(scores) or 0
-    report, _ = report_once(
-        store, best=best, scores=scores, make=lambda picked: {"published_step": picked}
-    )
+    make = lambda picked: {"published_step": picked}  # noqa: E731
+    report, _ = report_once(store, best=best, scores=scores, make=make)
     return ended(attempt, config.max_steps, result() | report, None)
 
 
