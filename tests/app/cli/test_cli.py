@@ -212,7 +212,8 @@ def test_jobs_and_show_tell_how_a_run_came_out(cockpit: Cockpit, db: Database) -
 
     assert "tonight  40/40  55.2 % → 81.0 %  gain" in cockpit("jobs").out
     assert (
-        "55.2 % → 81.0 % (+25.8 points, 95 % interval +21.8 to +29.8)" in cockpit("show", "1").out
+        "55.2 % → 81.0 % (+25.8 points, 95 % interval +21.8 to +29.8, 500 rows)"
+        in cockpit("show", "1").out
     )
     assert json.loads(cockpit("show", "1", "--json").out)["result"]["verdict"] == "gain"
     assert cockpit("logs", "1", "-n", "2").out == "two\nthree\n"

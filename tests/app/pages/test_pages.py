@@ -207,7 +207,7 @@ def test_the_config_of_a_run_shows_what_differs_from_the_defaults(
     text = words(client.get("/jobs/1?tab=config").text)
 
     assert "base embedded:qwen3-tiny Qwen/Qwen2.5-7B-Instruct" in text
-    assert "lr 0.0003 1e-06" in text
+    assert "lr 0.0003 2e-05" in text
     folded = text[text.index("settings at their default") :]
     assert "kl_coef 0.1" in folded
     assert "lr 0.0003" not in folded
