@@ -78,6 +78,7 @@ def _numbered(value: object) -> object:
 
 
 def _reason(report: box.Report) -> Reason:
+    """A test that hangs is a failed test; only where none passed was nothing judged."""
     if report.total and report.passed == report.total:
         return Reason.CORRECT
-    return Reason.TIMEOUT if report.timed_out else Reason.WRONG
+    return Reason.TIMEOUT if report.timed_out and not report.passed else Reason.WRONG

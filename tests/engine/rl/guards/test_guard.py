@@ -281,7 +281,7 @@ def _group(texts: Mapping[str, tuple[float, int]]) -> JudgedGroup:
         for i, (text, (_, length)) in enumerate(texts.items())
     ]
     verdicts = [Verdict(reward, None, Reason.WRONG) for reward, _ in texts.values()]
-    return JudgedGroup(Question("q", "ask", "7"), rollouts, verdicts, [0.0], 0, 1)
+    return JudgedGroup(Question("q", "ask", "7"), rollouts, verdicts, [0.0] * len(verdicts), 0, 1)
 
 
 @pytest.mark.requirement("EX-14")
