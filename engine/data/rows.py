@@ -10,7 +10,7 @@ from typing import Any
 
 from engine.contract.asked import asked
 from engine.contract.errors import RLLoopError
-from engine.contract.sources.questions import DataConfig, read_rows
+from engine.contract.sources.questions import SourceConfig, read_rows
 from engine.data import addition, word_problems
 
 
@@ -123,7 +123,7 @@ class Bench:
     questions: Sequence[Question]
 
 
-def load(config: DataConfig) -> Bench:
+def load(config: SourceConfig) -> Bench:
     """Raises RLLoopError when a JSONL file cannot be read."""
     generate = _EMBEDDED.get(config.source)
     if generate is not None:

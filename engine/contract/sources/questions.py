@@ -29,8 +29,8 @@ EMBEDDED_ANSWER = "18"
 """What all of their answers look like."""
 
 
-class DataConfig(Section):
-    """Where the questions come from."""
+class SourceConfig(Section):
+    """Rows of one origin, and what of them is used."""
 
     source: str = "embedded:addition"
     """`embedded:addition`, `embedded:word_problems`, or a JSONL file with one question a line."""
@@ -46,14 +46,19 @@ class DataConfig(Section):
     is named by its line number."""
     limit: int | None = Field(None, ge=1)
     """Use only the first so many rows."""
-    split_seed: int | None = Field(None, ge=0, lt=2**31)
-    """Which rows are held out. Runs that differ in `seed` alone are compared row by row where this
-    is the same; without one it is the run's `seed`."""
 
     @field_validator("source")
     @classmethod
     def _absolute(cls, source: str) -> str:
         return source if source.startswith("embedded:") else str(located(source))
+
+
+class DataConfig(SourceConfig):
+    """Where the questions come from."""
+
+    split_seed: int | None = Field(None, ge=0, lt=2**31)
+    """Which rows are held out. Runs that differ in `seed` alone are compared row by row where this
+    is the same; without one it is the run's `seed`."""
 
 
 class Corpus(NamedTuple):
@@ -69,7 +74,7 @@ class Corpus(NamedTuple):
 
 
 @once_a_file
-def survey(path: Path, data: DataConfig, verifiers: Sequence[str] = ()) -> Corpus:
+def survey(path: Path, data: SourceConfig, verifiers: Sequence[str] = ()) -> Corpus:
     """Look at every row once, for each verifier. Raises RLLoopError as `read_rows` does."""
     rows = longest = 0
     first, alike = None, True
@@ -85,7 +90,7 @@ def survey(path: Path, data: DataConfig, verifiers: Sequence[str] = ()) -> Corpu
     return Corpus(rows, unfit, alike, longest)
 
 
-def read_rows(path: Path, data: DataConfig) -> list[dict[str, Any]]:
+def read_rows(path: Path, data: SourceConfig) -> list[dict[str, Any]]:
     """A JSONL file as [{id, prompt, answer, messages, columns}], and `solution` where there is one.
 
     `messages` is the prompt where it is a conversation, `columns` the whole row. Raises RLLoopError
@@ -107,7 +112,7 @@ class _Line(str):
     __slots__ = ()
 
 
-def _rows(path: Path, data: DataConfig) -> Iterator[dict[str, Any]]:
+def _rows(path: Path, data: SourceConfig) -> Iterator[dict[str, Any]]:
     seen: dict[str, int] = {}
     number = 0
     try:
@@ -133,7 +138,7 @@ class _BadRowError(Exception):
         self.problem, self.remedy = problem, remedy
 
 
-def _row(line: str, number: int, data: DataConfig) -> dict[str, Any]:
+def _row(line: str, number: int, data: SourceConfig) -> dict[str, Any]:
     try:
         value = parse_json(line, real=_Written)
     except UnreadableError as error:
