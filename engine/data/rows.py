@@ -27,6 +27,8 @@ class Question:
     """The prompt as the conversation that the row has; None where it is a text."""
     columns: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
     """The whole row by its own names, for reward functions; every row of a corpus has the same."""
+    source: str = field(default="", compare=False)
+    """The part of a mixture that it is from; empty where the corpus is one source."""
     draw: int | None = field(default=None, compare=False)
     """Which draw of the curriculum this is, counted from 0; None for a row nobody drew.
 
