@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from engine.contract.kinds.rl_run import RLRunConfig
 from engine.contract.provenance import BEGINS, earlier_runs
+from engine.contract.sources.mixture import same_origin
 from engine.data.split import Split
 
 HELDOUT_SEEN = "HELDOUT_SEEN"
@@ -15,7 +16,7 @@ def seen_before(config: RLRunConfig, split: Split) -> Iterator[str]:
     """One sentence for each earlier run on the same source that did."""
     heldout = [question.id for question in (*split.select, *split.report)]
     for earlier in earlier_runs(config.model_dump(include=set(BEGINS))):
-        if earlier.data.get("source") != config.data.source:
+        if not same_origin(earlier.data, config.data):
             continue
         seen = len(earlier.trained.intersection(heldout))
         if seen:

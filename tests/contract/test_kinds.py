@@ -19,7 +19,8 @@ from engine.contract.errors import ConfigError, ConfigProblem, RLLoopError
 from engine.contract.kinds.rl_run import GRPOConfig, RLRunConfig
 from engine.contract.problems import text_problems
 from engine.contract.registry import validate
-from engine.contract.sources.questions import DataConfig, read_rows
+from engine.contract.sources.mixture import DataConfig
+from engine.contract.sources.questions import read_rows
 from engine.contract.verifiers import READS_TEXT, verifier_names
 
 GOOD = {"base": "embedded:qwen3-tiny"}

@@ -12,7 +12,8 @@ from engine.contract.errors import ConfigError, RLLoopError
 from engine.contract.registry import validate
 from engine.contract.sources import ground_truth
 from engine.contract.sources.ground_truth import GroundTruthError, carries_shape, read_objects
-from engine.contract.sources.questions import DataConfig, read_rows
+from engine.contract.sources.mixture import DataConfig
+from engine.contract.sources.questions import read_rows
 from engine.contract.sources.records import read_records
 from engine.data.rows import Question
 from engine.data.split import carve

@@ -8,8 +8,9 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Literal, NamedTuple, Self
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 
@@ -44,11 +45,13 @@ from engine.contract.rl.sampling import SamplingConfig
 from engine.contract.rl.serving import serving_problems, stacks_problem
 from engine.contract.rl.shares import heldout_frac_for, rows_for, sizes
 from engine.contract.section import Section, refusal
+from engine.contract.sources.benches import OWN, BenchConfig
+from engine.contract.sources.mixture import DataConfig, JudgedSource, same_origin
 from engine.contract.sources.questions import (
     EMBEDDED_ANSWER,
     EMBEDDED_TASKS,
     Corpus,
-    DataConfig,
+    SourceConfig,
     survey,
 )
 from engine.contract.verifiers import library_problem, verifier_problem
@@ -162,6 +165,26 @@ class RewardPart(Section):
         return self
 
 
+class JudgedRows(NamedTuple):
+    """Rows of one origin with who judges them."""
+
+    where: str
+    """Path of the section that describes them: `data`, `data.mix.0`, `heldout.0`."""
+    config: SourceConfig
+    verifiers: Sequence[str]
+    """Empty where each row names its own."""
+
+    @property
+    def trains(self) -> bool:
+        """False for a bench."""
+        return not self.where.startswith("heldout")
+
+    @property
+    def verifier_setting(self) -> str:
+        """Path of the setting that chose them."""
+        return "verifier" if self.where == "data" else f"{self.where}.verifier"
+
+
 class RLRunConfig(GRPOConfig):
     """Everything an `rl_run` can be told."""
 
@@ -216,6 +239,12 @@ class RLRunConfig(GRPOConfig):
     reward is the weighted sum of what judges the completion."""
     reward_timeout_s: float = Field(60.0, gt=0, le=86_400)
     """Seconds that one call of a reward function may take, all completions of a step together."""
+    heldout: list[BenchConfig] = Field([], max_length=32)
+    """Benches of your own that every gate scores beside the run's own held-out rows:
+    `[{name: gsm8k_test, source: test.jsonl, verifier: gsm8k}]`."""
+    decide: str = OWN
+    """Who picks the checkpoint and gives the verdict: `own`, the run's own held-out rows, or the
+    name of a bench, half of whose rows then pick (`select_frac`) and the rest are scored once."""
     success_threshold: float = Field(0.5, allow_inf_nan=False)
     """A reward at or above this counts as solved in the scores."""
     max_new_tokens: int = Field(16, ge=1, le=131_072)
@@ -311,16 +340,27 @@ class RLRunConfig(GRPOConfig):
         names = [part.name for part in self.rewards]
         if len(set(names)) < len(names):
             raise ValueError("rewards names one of them twice; add their weights up")
-        source = self.data.source
-        foreign = source in EMBEDDED_TASKS or not source.startswith("embedded:")
-        if self.base in EMBEDDED_BASES and source != "embedded:addition" and foreign:
+        for rows in self.sources if self.base in EMBEDDED_BASES else ():
+            source = rows.config.source
+            foreign = source in EMBEDDED_TASKS or not source.startswith("embedded:")
+            if source != "embedded:addition" and foreign:
+                raise refusal(
+                    [*rows.where.split("."), "source"],
+                    source,
+                    f"cannot be read by base {self.base}, which only knows the characters of "
+                    "embedded:addition; set base to a model that reads any text (a Hugging Face "
+                    "folder or hub id, e.g. Qwen/Qwen2.5-0.5B-Instruct)",
+                )
+        benches = [bench.name for bench in self.heldout]
+        taken = [*(part.name for part in self.data.mix), *benches]
+        twice = next((name for name in taken if taken.count(name) > 1), None)
+        if twice is not None:
             raise refusal(
-                ["data", "source"],
-                source,
-                f"cannot be read by base {self.base}, which only knows the characters of "
-                "embedded:addition; set base to a model that reads any text (a Hugging Face "
-                "folder or hub id, e.g. Qwen/Qwen2.5-0.5B-Instruct)",
+                ["heldout"], twice, f"names {twice!r}, as another one does; give each its own name"
             )
+        if self.decide not in {OWN, *benches}:
+            known = ", ".join([OWN, *benches])
+            raise refusal(["decide"], self.decide, f"is no bench of heldout; use one of: {known}")
         if self.adapter_init and self.tuning == "full":
             raise ValueError("adapter_init needs LoRA; set tuning to lora, or remove adapter_init")
         return self
@@ -334,6 +374,32 @@ class RLRunConfig(GRPOConfig):
     def reward_functions(self) -> Sequence[str]:
         """Those that are `module:function`."""
         return [name for name, _ in self.reward_parts if ":" in name]
+
+    @property
+    def sources(self) -> Sequence[JudgedRows]:
+        """Everything that rows are read from: what trains, then the benches."""
+        return [*self.corpora, *self.benches]
+
+    @property
+    def corpora(self) -> Sequence[JudgedRows]:
+        """What trains, and is split."""
+        if not self.data.mix:
+            return [JudgedRows("data", self.data, self._paying)]
+        return [self._judged(f"data.mix.{i}", part) for i, part in enumerate(self.data.mix)]
+
+    @property
+    def benches(self) -> Sequence[JudgedRows]:
+        """What is scored beside the run's own held-out rows."""
+        return [self._judged(f"heldout.{i}", bench) for i, bench in enumerate(self.heldout)]
+
+    @property
+    def _paying(self) -> Sequence[str]:
+        return [name for name, _ in self.reward_parts]
+
+    def _judged(self, where: str, source: JudgedSource) -> JudgedRows:
+        own = [source.verifier] if source.verifier else self._paying
+        # Rows that name their verifier are looked at as they are read.
+        return JudgedRows(where, source, [] if source.verifier_field else own)
 
     @property
     def split_seed(self) -> int:
@@ -374,10 +440,9 @@ def _model_reference(base: str) -> str:
 
 
 def _inputs(config: RLRunConfig) -> Sequence[Path]:
-    """The data file, and what a model or adapter folder holds at its top level."""
-    files: list[Path] = []
-    if not config.data.source.startswith("embedded:"):
-        files.append(Path(config.data.source))
+    """The data files, and what a model or adapter folder holds at its top level."""
+    sources = [rows.config.source for rows in config.sources]
+    files = [Path(source) for source in sources if not source.startswith("embedded:")]
     for folder in filter(None, (config.base, config.adapter_init)):
         if Path(folder).is_dir():
             files += sorted(entry for entry in Path(folder).iterdir() if entry.is_file())
@@ -417,9 +482,15 @@ def _check(config: RLRunConfig) -> Sequence[ConfigProblem]:
     found += format_problems(
         config.format, max_steps=config.max_steps, success_threshold=config.success_threshold
     )
+    named = [
+        (rows.verifier_setting, rows.config.verifier)
+        for rows in config.sources
+        if isinstance(rows.config, JudgedSource)
+    ]
     for field, verifier in (
         ("verifier", config.verifier),
         ("format.lenient", config.format.lenient),
+        *named,
     ):
         if verifier and (lacks := library_problem(verifier)):
             found.append(ConfigProblem(field, verifier, *lacks))
@@ -507,13 +578,14 @@ def _report_caution(config: RLRunConfig) -> Sequence[ConfigProblem]:
 
 
 def _known_corpus(config: RLRunConfig) -> Corpus | None:
-    """None for a file that is too large to look at, or gone: that is refused at the door."""
-    if config.data.limit is None and _is_large(config.data.source):
+    """Of all that trains together; None where a part of it is not known."""
+    found = [_known(rows, config) for rows in config.corpora]
+    known = [corpus for corpus in found if corpus is not None]
+    if len(known) < len(found):
         return None
-    try:
-        return _corpus(config)
-    except RLLoopError:
-        return None
+    lengths = [corpus.longest for corpus in known]
+    longest = max((one for one in lengths if one is not None), default=None)
+    return Corpus(sum(c.rows for c in known), longest=None if None in lengths else longest)
 
 
 def _rows(config: RLRunConfig) -> Rows | None:
@@ -550,7 +622,7 @@ def _descent_cautions(config: RLRunConfig) -> Iterator[ConfigProblem]:
     """Held-out rows that the base was trained on say nothing."""
     data = config.data
     for earlier in earlier_runs(config.model_dump(include=set(BEGINS))):
-        if earlier.data.get("source") != data.source:
+        if not same_origin(earlier.data, data):
             continue
         share = earlier.config.get("heldout_frac", 0.0)
         apart = {
@@ -592,56 +664,79 @@ def _check_overlong(config: RLRunConfig) -> Sequence[ConfigProblem]:
 
 
 def _check_corpus(config: RLRunConfig) -> Sequence[ConfigProblem]:
-    try:
-        corpus = _corpus(config)
-    except RLLoopError as error:
-        return error.problems
-    if corpus.alike and corpus.rows > 1:
-        return [*corpus_problems(corpus.rows, config), alike_problem(corpus.rows)]
-    unfit = [
-        found.as_problem("verifier", config.data.answer_field)
-        for found in corpus.unfit
-        if found.verifier in _paying(config) and found.refuses
+    unread: list[ConfigProblem] = []
+    known: list[tuple[JudgedRows, Corpus]] = []
+    for rows in config.sources:
+        try:
+            known.append((rows, _corpus(rows, config)))
+        except RLLoopError as error:
+            unread += [_moved(problem, rows.where) for problem in error.problems]
+    if unread:
+        return unread
+    trains = [(rows, corpus) for rows, corpus in known if rows.trains]
+    few = corpus_problems(sum(corpus.rows for _, corpus in trains), config)
+    alike = [
+        _moved(alike_problem(corpus.rows), rows.where)
+        for rows, corpus in trains
+        if corpus.alike and corpus.rows > 1
     ]
-    return unfit or corpus_problems(corpus.rows, config)
+    if alike:
+        return [*few, *alike]
+    return [
+        found.as_problem(
+            rows.verifier_setting, f"{rows.where}.answer_field", rows.config.answer_field
+        )
+        for rows, corpus in known
+        for found in corpus.unfit
+        if found.verifier in rows.verifiers and found.refuses
+    ] or few
+
+
+def _moved(problem: ConfigProblem, where: str) -> ConfigProblem:
+    """A problem of section `data`, as one of the section that the rows are described in."""
+    if where == "data" or problem.field.partition(".")[0] != "data":
+        return problem
+    return replace(problem, field=where + problem.field.removeprefix("data"))
 
 
 def _unfit_cautions(config: RLRunConfig) -> Sequence[ConfigProblem]:
     """Rows that earn nothing where others do, and those of the lenient verifier."""
-    if config.data.limit is None and _is_large(config.data.source):
-        return []
-    try:
-        found = _corpus(config).unfit
-    except RLLoopError:
-        return []
     return [
-        one.as_problem(
-            "verifier" if one.verifier in _paying(config) else "format.lenient",
-            config.data.answer_field,
+        found.as_problem(
+            rows.verifier_setting if found.verifier in rows.verifiers else "format.lenient",
+            f"{rows.where}.answer_field",
+            rows.config.answer_field,
         )
-        for one in found
-        if one.verifier not in _paying(config) or not one.refuses
+        for rows in config.sources
+        for found in (_known(rows, config) or Corpus(0)).unfit
+        if found.verifier not in rows.verifiers or not found.refuses
     ]
 
 
-def _paying(config: RLRunConfig) -> Collection[str]:
-    """The verifiers whose rewards are learnt from."""
-    return [name for name, _ in config.reward_parts]
+def _known(rows: JudgedRows, config: RLRunConfig) -> Corpus | None:
+    """None for a file that is too large to look at, or gone: that is refused at the door."""
+    if rows.config.limit is None and _is_large(rows.config.source):
+        return None
+    try:
+        return _corpus(rows, config)
+    except RLLoopError:
+        return None
 
 
-def _corpus(config: RLRunConfig) -> Corpus:
-    """The rows that the run has. Raises RLLoopError where they cannot be read."""
-    data = config.data
-    asked = tuple(dict.fromkeys(filter(None, (*_paying(config), config.format.lenient))))
-    if not data.source.startswith("embedded:"):
-        return survey(Path(data.source), data, asked)
-    if data.source not in EMBEDDED_TASKS:
+def _corpus(rows: JudgedRows, config: RLRunConfig) -> Corpus:
+    """What a run has of a source. Raises RLLoopError where it cannot be read."""
+    source = rows.config
+    lenient = config.format.lenient if rows.trains else None
+    asked = tuple(dict.fromkeys(filter(None, (*rows.verifiers, lenient))))
+    if not source.source.startswith("embedded:"):
+        return survey(Path(source.source), source, asked)
+    if source.source not in EMBEDDED_TASKS:
         known = ", ".join(EMBEDDED_TASKS)
         problem = "is not an embedded data set"
-        raise RLLoopError.of("data.source", data.source, problem, f"known: {known}")
-    rows = EMBEDDED_TASKS[data.source]
+        raise RLLoopError.of("data.source", source.source, problem, f"known: {known}")
+    count = EMBEDDED_TASKS[source.source]
     unfit = unfit_for(asked, EMBEDDED_ANSWER)
-    return Corpus(min(rows, data.limit) if data.limit else rows, unfit)
+    return Corpus(min(count, source.limit) if source.limit else count, unfit)
 
 
 def as_run(config: GRPOConfig) -> RLRunConfig:

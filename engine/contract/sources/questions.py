@@ -1,4 +1,4 @@
-"""Section `data`: where the questions come from, and the rows of a corpus that is a JSONL file.
+"""One source of questions, and its rows where it is a JSONL file.
 
 A row that cannot be trained on is named with its line before anything is queued. Knows no model
 and no split.
@@ -29,6 +29,9 @@ EMBEDDED_ANSWER = "18"
 """What all of their answers look like."""
 
 
+_NO_FILE = ("embedded:", "mixture:")
+
+
 class SourceConfig(Section):
     """Rows of one origin, and what of them is used."""
 
@@ -50,15 +53,7 @@ class SourceConfig(Section):
     @field_validator("source")
     @classmethod
     def _absolute(cls, source: str) -> str:
-        return source if source.startswith("embedded:") else str(located(source))
-
-
-class DataConfig(SourceConfig):
-    """Where the questions come from."""
-
-    split_seed: int | None = Field(None, ge=0, lt=2**31)
-    """Which rows are held out. Runs that differ in `seed` alone are compared row by row where this
-    is the same; without one it is the run's `seed`."""
+        return source if source.startswith(_NO_FILE) else str(located(source))
 
 
 class Corpus(NamedTuple):

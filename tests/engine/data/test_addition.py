@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from engine.contract.sources.questions import EMBEDDED_TASKS, DataConfig
+from engine.contract.sources.mixture import DataConfig
+from engine.contract.sources.questions import EMBEDDED_TASKS
 from engine.data.addition import SOURCE, rows
 from engine.data.rows import Question, load
 

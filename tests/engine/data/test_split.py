@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from engine.contract.errors import RLLoopError
-from engine.contract.sources.questions import DataConfig
+from engine.contract.sources.mixture import DataConfig
 from engine.data.curriculum import Curriculum
 from engine.data.rows import Question, load
 from engine.data.split import Split, carve, freeze, thawed

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 
-from engine.contract.sources.questions import EMBEDDED_TASKS, DataConfig
+from engine.contract.sources.mixture import DataConfig
+from engine.contract.sources.questions import EMBEDDED_TASKS
 from engine.data.rows import load
 from engine.data.word_problems import SOURCE, rows
 from engine.rewards.adapter import RewardAdapter, load_verifier

@@ -20,7 +20,8 @@ import pytest
 
 from engine.contract.errors import RLLoopError
 from engine.contract.golds.rows import ExpectedError
-from engine.contract.sources.questions import DataConfig, read_rows
+from engine.contract.sources.mixture import DataConfig
+from engine.contract.sources.questions import read_rows
 from engine.contract.verifiers import verifier_names, verifier_problem
 from engine.rewards.adapter import Pooled, Reason, RewardAdapter, Verdict, Verifier, load_verifier
 from engine.rewards.sandbox import box

@@ -1,0 +1,139 @@
+"""Section `data`: one source of questions, or a mixture of several.
+
+Each source of a mixture has its own held-out rows and its own line in every gate and report, so
+that an average never hides a loss.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Self
+
+from pydantic import AfterValidator, Field, model_validator
+
+from engine.contract.section import refusal
+from engine.contract.sources.questions import SourceConfig
+from engine.contract.verifiers import verifier_problem
+
+MIXTURE = "mixture:"
+"""How `data.source` of a mixture begins; the names of its sources follow."""
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,39}")
+_RESERVED = frozenset({"select", "report", "train", "own"})
+
+
+def _checked_name(name: str) -> str:
+    if not _NAME.fullmatch(name):
+        raise ValueError(
+            f"{name!r} cannot name files and series; use letters, digits, '.', '_' and '-', "
+            "40 at most"
+        )
+    if name in _RESERVED:
+        raise ValueError(f"{name!r} is the name of rows of the run's own; choose another one")
+    return name
+
+
+def _checked_verifier(name: str | None) -> str | None:
+    problem = None if name is None else verifier_problem(name)
+    if problem is not None:
+        raise ValueError(problem)
+    return name
+
+
+Name = Annotated[str, AfterValidator(_checked_name)]
+"""Of a source or bench: part of file names and series."""
+VerifierName = Annotated[str | None, AfterValidator(_checked_verifier)]
+
+
+class JudgedSource(SourceConfig):
+    """A source with a name, and who judges its rows."""
+
+    name: Name
+    """What it is called in series, tables and reports."""
+    source: str
+    """As `data.source`."""
+    verifier: VerifierName = None
+    """Who judges its rows; without one the run's `verifier` or `rewards`."""
+    verifier_field: str | None = None
+    """Key of the row that names its verifier, instead of `verifier`: `dataset` in rows of the RLVR
+    mix. Capital letters do not count."""
+
+    @model_validator(mode="after")
+    def _one_verifier(self) -> Self:
+        if self.verifier is not None and self.verifier_field is not None:
+            raise ValueError("says verifier and verifier_field; keep one of them")
+        return self
+
+
+class MixPart(JudgedSource):
+    """One source of a mixture."""
+
+    weight: float = Field(1.0, gt=0, allow_inf_nan=False)
+    """Its share of what is drawn and of the own split's score, among the weights of all."""
+
+
+class DataConfig(SourceConfig):
+    """Where the questions come from."""
+
+    mix: list[MixPart] = Field([], max_length=32)
+    """Several sources instead of `source`, each with its own held-out rows:
+    `[{name: gsm8k, source: gsm8k.jsonl, weight: 2, verifier: gsm8k}, …]`."""
+    split_seed: int | None = Field(None, ge=0, lt=2**31)
+    """Which rows are held out. Runs that differ in `seed` alone are compared row by row where this
+    is the same; without one it is the run's `seed`."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _named_after_its_sources(cls, data: Any) -> Any:
+        """`source` of a mixture names its sources: pages and comparisons read it."""
+        if not isinstance(data, dict) or not data.get("mix"):
+            return data
+        source = data.get("source")
+        if source is None:
+            return {**data, "source": _source_of(data["mix"])}
+        return data
+
+    @model_validator(mode="after")
+    def _either(self) -> Self:
+        names = [part.name for part in self.mix]
+        twice = next((name for name in names if names.count(name) > 1), None)
+        if twice is not None:
+            raise refusal(["mix"], twice, f"names {twice!r} twice; give each source its own name")
+        is_mixture = self.source.startswith(MIXTURE)
+        if self.mix and self.source != _source_of([{"name": name} for name in names]):
+            raise refusal(
+                ["source"],
+                self.source,
+                "stands beside mix, which names its own sources; remove source, or make it one of "
+                "mix",
+            )
+        if is_mixture and not self.mix:
+            raise refusal(["source"], self.source, "names a mixture without one; add mix")
+        return self
+
+    @property
+    def sources(self) -> Sequence[SourceConfig]:
+        """Those of the mixture, or this one alone."""
+        return self.mix or [self]
+
+    @property
+    def weights(self) -> dict[str, float]:
+        """Share of each source by name, adding up to 1; empty without a mixture."""
+        whole = sum(part.weight for part in self.mix)
+        return {part.name: part.weight / whole for part in self.mix}
+
+
+def same_origin(earlier: Mapping[str, Any], data: DataConfig) -> bool:
+    """Whether section `data` of another run reads the same rows, by the names of its sources."""
+    mix = earlier.get("mix") or []
+    before = [(part.get("name"), part.get("source")) for part in mix if isinstance(part, Mapping)]
+    now = [(part.name, part.source) for part in data.mix]
+    return earlier.get("source") == data.source and before == now
+
+
+def _source_of(parts: Any) -> str:
+    if not isinstance(parts, list):
+        return MIXTURE
+    names = [part.get("name") if isinstance(part, dict) else None for part in parts]
+    return MIXTURE + ",".join(name if isinstance(name, str) else "?" for name in names)
