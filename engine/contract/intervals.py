@@ -8,7 +8,8 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 _Z95 = 1.959963984540054
 _Z80 = 1.2815515655446004
@@ -97,6 +98,39 @@ def compare(
         p_value=_sign_flips(pairs, asked),
         different=len(set(asked)),
         most=newcombe(*counts, _Z80)[1],
+    )
+
+
+class PairedAt(NamedTuple):
+    """A part of a mixture."""
+
+    weight: float
+    found: PairedComparison
+
+
+def weighted(whole: PairedComparison, parts: Sequence[PairedAt]) -> PairedComparison:
+    """The whole with the mean over its parts by weight as its rates: a mixture's score, in which
+    a source does not count for more because it has more rows.
+
+    The interval joins those of the parts (MOVER: Zou and Donner 2008, Stat. Med. 27:1693). Counts
+    and test stay those of all rows.
+    """
+    known = [(part.weight, part.found) for part in parts if part.found.n]
+    total = math.fsum(weight for weight, _ in known)
+    if not total:
+        return whole
+    shares = [(weight / total, found) for weight, found in known]
+    lift = math.fsum(share * found.lift for share, found in shares)
+    down, up = (
+        math.sqrt(math.fsum((share * (f.ci95[side] - f.lift)) ** 2 for share, f in shares))
+        for side in (0, 1)
+    )
+    return replace(
+        whole,
+        before=math.fsum(share * found.before for share, found in shares),
+        after=math.fsum(share * found.after for share, found in shares),
+        lift=lift,
+        ci95=(lift - down, lift + up),
     )
 
 

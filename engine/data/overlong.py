@@ -6,8 +6,10 @@ Refused or dropped, as `prompting.too_long` says. Knows no model, only its windo
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
+from typing import NamedTuple
 
 from engine.contract.errors import RLLoopError
 from engine.contract.kinds.rl_run import RLRunConfig
@@ -19,6 +21,13 @@ Lengths = Callable[[Sequence[Question], float], Sequence[int]]
 
 _NAMED = 5
 """Rows that a message names."""
+
+
+class Room(NamedTuple):
+    """What the prompts of a bench need."""
+
+    lengths: Lengths
+    max_new_tokens: int
 
 
 @dataclass(frozen=True)
@@ -36,19 +45,19 @@ def fitted(
     *,
     lengths: Lengths,
     training_lengths: Lengths,
+    benches: Mapping[str, Room] = MappingProxyType({}),
     warn: Callable[[str, str], None],
 ) -> Split:
     """The split without rows that do not fit, if dropping is what the config says.
 
     `lengths` are those of the bare prompts of the gates, `training_lengths` those of the first
-    step, examples and all.
+    step, examples and all; `benches` those that are none of the run's own rows.
     Raises RLLoopError for a row that does not fit, and where dropping leaves a part empty.
     """
     longest = None if window is None else window - config.max_new_tokens
-    found = [
-        *_misfits(split.train, training_lengths, longest),
-        *_misfits([*split.select, *split.report], lengths, longest),
-    ]
+    found = list(_misfits(split.train, training_lengths, longest))
+    for rows, (of_rows, new) in _heldout(split, config, lengths, benches):
+        found += _misfits(rows, of_rows, None if window is None else window - new)
     if not found:
         return split
     problem = _problem(found, config, window)
@@ -57,6 +66,15 @@ def fitted(
         raise RLLoopError.of("data", None, problem, remedy)
     warn("PROMPTS_DROPPED", f"left out: {problem}")
     return _without(split, {misfit.id for misfit in found}, problem)
+
+
+def _heldout(
+    split: Split, config: RLRunConfig, lengths: Lengths, benches: Mapping[str, Room]
+) -> Iterator[tuple[Sequence[Question], Room]]:
+    own = Room(lengths, config.max_new_tokens)
+    yield [*split.select, *split.report], benches.get(config.decide, own)
+    for name, rows in split.others.items():
+        yield rows, benches.get(name, own)
 
 
 def _misfits(
@@ -86,4 +104,5 @@ def _without(split: Split, dropped: set[str], problem: str) -> Split:
         if not parts[name]:
             remedy = "shorten the prompts, or lower max_new_tokens"
             raise RLLoopError.of("data", None, f"{problem}; no {name} row is left", remedy)
-    return Split(**parts)
+    others = {name: [q for q in rows if q.id not in dropped] for name, rows in split.others.items()}
+    return Split(parts["train"], parts["select"], parts["report"], others)

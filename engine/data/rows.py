@@ -29,6 +29,8 @@ class Question:
     """The whole row by its own names, for reward functions; every row of a corpus has the same."""
     source: str = field(default="", compare=False)
     """The part of a mixture that it is from; empty where the corpus is one source."""
+    verifier: str = field(default="", compare=False)
+    """Who judges it; empty where the run's own rewards do."""
     draw: int | None = field(default=None, compare=False)
     """Which draw of the curriculum this is, counted from 0; None for a row nobody drew.
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 import hashlib
 import json
 import random
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,33 +19,46 @@ from engine.contract.errors import RLLoopError
 from engine.contract.kinds.rl_run import RLRunConfig, alike_problem
 from engine.contract.rl.shares import sizes
 from engine.contract.run_dir import write_json
+from engine.contract.sources.benches import OWN
 from engine.data.rows import Question
 
 
 @dataclass(frozen=True)
 class Split:
-    """Three disjoint lists of rows, in the order of the seeded shuffle."""
+    """Disjoint lists of rows, in the order of the seeded shuffle."""
 
     train: Sequence[Question]
     select: Sequence[Question]
-    """Held-out rows that every gate looks at."""
+    """Held-out rows that every gate looks at and that pick the checkpoint."""
     report: Sequence[Question]
     """Held-out rows that nothing looks at before the end."""
+    others: Mapping[str, Sequence[Question]] = field(default_factory=dict)
+    """Held-out rows that pick nothing, by name: benches that do not decide, and the run's own where
+    one does."""
 
     @property
     def hash(self) -> str:
         """SHA-256 over every row's content and its place."""
-        parts = [
-            [[q.id, q.prompt, q.answer] for q in rows]
-            for rows in (self.train, self.select, self.report)
-        ]
+        parts: list[Any] = [_content(rows) for rows in (self.train, self.select, self.report)]
+        if self.others:
+            parts.append({name: _content(rows) for name, rows in self.others.items()})
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+
+    @property
+    def rows(self) -> Sequence[Question]:
+        """All of them."""
+        others = (row for rows in self.others.values() for row in rows)
+        return [*self.train, *self.select, *self.report, *others]
 
     @property
     def solutions_hash(self) -> str:
         """SHA-256 over the worked answers of the training rows: what may be shown and taught."""
         solutions = [question.solution for question in self.train]
         return hashlib.sha256(json.dumps(solutions).encode()).hexdigest()
+
+
+def _content(rows: Sequence[Question]) -> list[list[str]]:
+    return [[q.id, q.prompt, q.answer] for q in rows]
 
 
 def carve(
@@ -55,9 +68,41 @@ def carve(
 
     Rows that ask the same stay together, whatever their ids and however they are written: a
     question that trains is never asked by a gate. `select` gets at least one row; `report` gets
-    the rest, which may be none.
+    the rest, which may be none. Each source of a mixture is carved by itself, and a question that
+    one of them holds out trains in none.
     Raises RLLoopError when no row is left to train on.
     """
+    sources: dict[str, list[Question]] = {}
+    for question in questions:
+        sources.setdefault(question.source, []).append(question)
+    parts = [_carve(rows, heldout_frac, select_frac, seed) for rows in sources.values()]
+    if len(parts) == 1:
+        return parts[0]
+    select = [q for part in parts for q in part.select]
+    report = without_twins([q for part in parts for q in part.report], select)
+    train = without_twins([q for part in parts for q in part.train], [*select, *report])
+    return Split(train, select, report)
+
+
+def without_twins(rows: Sequence[Question], heldout: Sequence[Question]) -> list[Question]:
+    """The rows that ask nothing that a held-out row asks."""
+    asks = {asked(row.prompt) for row in heldout}
+    return [row for row in rows if asked(row.prompt) not in asks]
+
+
+def halves(
+    rows: Sequence[Question], select_frac: float, seed: int
+) -> tuple[Sequence[Question], Sequence[Question]]:
+    """The rows of a bench that decides, as `select` and `report`; twins stay together."""
+    groups = _by_prompt(rows)
+    random.Random(seed).shuffle(groups)
+    select, report = _take(groups, max(1, round(len(rows) * select_frac)))
+    return [q for group in select for q in group], [q for group in report for q in group]
+
+
+def _carve(
+    questions: Sequence[Question], heldout_frac: float, select_frac: float, seed: int
+) -> Split:
     groups = _by_prompt(questions)
     random.Random(seed).shuffle(groups)
     wanted = sizes(len(questions), heldout_frac, select_frac)
@@ -68,7 +113,8 @@ def carve(
         problem = f"holds out all {len(questions)} rows and leaves none to train on"
         raise RLLoopError.of("heldout_frac", heldout_frac, problem, "use a smaller share")
     select, report = _take(heldout, wanted.select)
-    return Split(*([q for group in part for q in group] for part in (rest, select, report)))
+    train, picks, once = ([q for group in part for q in group] for part in (rest, select, report))
+    return Split(train, picks, once)
 
 
 def _by_prompt(questions: Sequence[Question]) -> list[list[Question]]:
@@ -91,14 +137,36 @@ def _take(
     return groups, []
 
 
-def settled(questions: Sequence[Question], path: Path, config: RLRunConfig) -> Split:
-    """The run's frozen split, or a new one where there is none."""
-    return thawed(questions, path) or carve(
+def settled(
+    questions: Sequence[Question],
+    benches: Mapping[str, Sequence[Question]],
+    path: Path,
+    config: RLRunConfig,
+) -> Split:
+    """The run's frozen split, or a new one where there is none. `benches`: rows by name."""
+    every = [*questions, *(row for rows in benches.values() for row in rows)]
+    return thawed(every, path) or _carved(questions, benches, config)
+
+
+def _carved(
+    questions: Sequence[Question], benches: Mapping[str, Sequence[Question]], config: RLRunConfig
+) -> Split:
+    own = carve(
         questions,
         heldout_frac=config.heldout_frac,
         select_frac=config.select_frac,
         seed=config.split_seed,
     )
+    others = {name: rows for name, rows in benches.items() if name != config.decide}
+    if config.decide not in benches:
+        return replace(own, others=others)
+    deciding = benches[config.decide]
+    select, report = halves(deciding, config.select_frac, config.split_seed)
+    train = without_twins(own.train, deciding)
+    if not train:
+        problem = "asks all that the run would train on: no row is left"
+        raise RLLoopError.of("decide", config.decide, problem, "use another bench, or other rows")
+    return Split(train, select, report, {OWN: [*own.select, *own.report], **others})
 
 
 def thawed(questions: Sequence[Question], path: Path) -> Split | None:
@@ -112,8 +180,16 @@ def thawed(questions: Sequence[Question], path: Path) -> Split | None:
     if frozen is None:
         return None
     known = {question.id: question for question in questions}
-    names = ("train", "select", "report")
-    return Split(*([known[one] for one in frozen[name] if one in known] for name in names))
+
+    def rows(ids: Sequence[str]) -> list[Question]:
+        return [known[one] for one in ids if one in known]
+
+    return Split(
+        rows(frozen["train"]),
+        rows(frozen["select"]),
+        rows(frozen["report"]),
+        {name: rows(ids) for name, ids in frozen.get("others", {}).items()},
+    )
 
 
 def _frozen(path: Path) -> dict[str, Any] | None:
@@ -122,7 +198,10 @@ def _frozen(path: Path) -> dict[str, Any] | None:
         found = read_json_object(path)
     except OSError:
         return None
-    lists = (found.get(name) for name in ("train", "select", "report"))
+    others = found.get("others", {})
+    if not isinstance(others, dict):
+        return None
+    lists = [*(found.get(name) for name in ("train", "select", "report")), *others.values()]
     return found if "hash" in found and all(isinstance(ids, list) for ids in lists) else None
 
 
@@ -133,13 +212,15 @@ def freeze(split: Split, path: Path, *, proof: Collection[str] | None = None) ->
     trained. A file that is damaged is written anew where the split is one of them.
     Raises RLLoopError when the rows are not the same, and where nothing proves that they are.
     """
-    document = {
+    document: dict[str, Any] = {
         "hash": split.hash,
         "solutions": split.solutions_hash,
         "train": [q.id for q in split.train],
         "select": [q.id for q in split.select],
         "report": [q.id for q in split.report],
     }
+    if split.others:
+        document["others"] = {name: [q.id for q in rows] for name, rows in split.others.items()}
     frozen = _frozen(path)
     if frozen is None:
         if proof is not None and path.exists() and split.hash not in proof:

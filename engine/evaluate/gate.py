@@ -6,9 +6,10 @@ Knows no loop and picks no checkpoint.
 
 from __future__ import annotations
 
+import math
 import statistics
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from engine.contract.asked import asked
 from engine.contract.intervals import evidence, wilson
@@ -17,6 +18,7 @@ from engine.rewards.adapter import Reason, RewardAdapter, Verdict
 from engine.rewards.case import Case
 from engine.rewards.judgement import BROKE, told
 from engine.rewards.soundness import Soundness
+from engine.rewards.text.forms import form_shares, shares_of
 from engine.run.stop import check_abort
 from engine.sampling.base import Rollout, Sampler
 
@@ -30,7 +32,7 @@ def case_of(question: Question, rollout: Rollout, step: int) -> Case:
     """All that a verifier or reward function may ask of a completion by the weights of `step`."""
     prompt = question.prompt if question.messages is None else question.messages
     ids, columns = rollout.completion_ids, question.columns
-    return Case(rollout.text, question.answer, prompt, ids, columns, step)
+    return Case(rollout.text, question.answer, prompt, ids, columns, step, question.verifier)
 
 
 @dataclass(frozen=True)
@@ -53,9 +55,28 @@ class GateResult:
     temp: float
     failure: str | None = None
     """That the verifier itself broke, on how many rows and how."""
+    weights: Mapping[str, float] = field(default_factory=dict)
+    """Of a mixture's sources by name; without any, every row counts alike."""
 
     def __float__(self) -> float:
+        """The success rate; of a mixture the mean over its sources by weight."""
+        parts = self._weighed()
+        if parts:
+            return math.fsum(share * float(part) for share, part in parts)
         return sum(self.counted) / len(self.counted) if self.counted else 0.0
+
+    def by_source(self) -> dict[str, GateResult]:
+        """The rows of each source of a mixture by themselves; none without a mixture."""
+        found: dict[str, list[Scored]] = {}
+        for item in self.items if self.weights else ():
+            found.setdefault(item.question.source, []).append(item)
+        return {name: GateResult(self.step, items, self.temp) for name, items in found.items()}
+
+    def _weighed(self) -> list[tuple[float, GateResult]]:
+        """Each source with rows that were judged, with its share of the score."""
+        parts = [(self.weights[n], part) for n, part in self.by_source().items() if part.counted]
+        whole = math.fsum(weight for weight, _ in parts)
+        return [(weight / whole, part) for weight, part in parts]
 
     @property
     def outcomes(self) -> list[bool | None]:
@@ -71,6 +92,12 @@ class GateResult:
     def broke(self) -> frozenset[int]:
         """Places of the items that the verifier broke on."""
         return frozenset(i for i, one in enumerate(self.items) if one.verdict.reason in BROKE)
+
+    @property
+    def unread(self) -> frozenset[int]:
+        """Places of the items in which the verifier could read no answer."""
+        unparsed = Reason.UNPARSED
+        return frozenset(i for i, one in enumerate(self.items) if one.verdict.reason is unparsed)
 
     @property
     def soundness(self) -> Soundness:
@@ -89,16 +116,27 @@ class GateResult:
 
     @property
     def ci95(self) -> tuple[float, float]:
-        """Wilson interval of the success rate; rows that ask the same count as one."""
+        """Wilson interval of the score; rows that ask the same count as one, and rows of which
+        few make up much of a weighted score for less.
+        """
+        rows, parts = self.evidence, self._weighed()
+        if parts:
+            rows = 1 / math.fsum(share**2 / part.evidence for share, part in parts)
+        return wilson(float(self) * rows, rows)
+
+    @property
+    def evidence(self) -> float:
+        """How many rows with questions of their own say as much as those that were judged."""
         judged = [item for item in self.items if item.verdict.counted]
-        rows = evidence([asked(item.question.prompt) for item in judged])
-        return wilson(float(self) * rows if judged else 0.0, rows)
+        return evidence([asked(item.question.prompt) for item in judged])
 
     def values(self) -> dict[str, float]:
         """What else of a gate is worth a curve."""
+        cut = [item.rollout.truncated for item in self.items]
         return {
             "unparsed": self.unparsed,
-            "truncated": self.truncated,
+            **shares_of("truncated", cut, self.outcomes),
+            **form_shares([item.rollout.text for item in self.items], self.outcomes),
             **self.soundness.shares(),
             **told([item.verdict for item in self.items]),
         }
@@ -111,6 +149,8 @@ class Gate:
     sampler: Sampler
     reward: RewardAdapter
     temp: float
+    weights: Mapping[str, float] = field(default_factory=dict)
+    """Of a mixture's sources by name."""
 
     def __call__(self, step: int, tasks: Sequence[Question]) -> GateResult:
         """One completion a question. Raises Aborted while sampling or judging."""
@@ -121,7 +161,7 @@ class Gate:
             check_abort()
             end = start + size
             items += self._score(step, tasks[start:end], rollouts[start:end])
-        return GateResult(step, items, self.temp, self._failure(items))
+        return GateResult(step, items, self.temp, self._failure(items), self.weights)
 
     def _failure(self, items: Sequence[Scored]) -> str | None:
         broken = [i for i in items if not i.verdict.judged]

@@ -22,3 +22,5 @@ class Case(NamedTuple):
     """Of the row, by their own names."""
     step: int = 0
     """Optimizer steps that the weights have had."""
+    verifier: str = ""
+    """Who judges it; empty where the run's own rewards do."""

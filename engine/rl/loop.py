@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
-from typing import Any, Protocol, SupportsFloat, runtime_checkable
+from typing import Any, NamedTuple, Protocol, SupportsFloat
 
 from engine.contract.errors import RLLoopError
 from engine.contract.kinds.rl_run import GRPOConfig, as_run, corpus_problems
@@ -30,7 +30,7 @@ from engine.rl.guards.guard import UPDATES, CollapseGuard, GuardMemory
 from engine.rl.guards.headroom import Baseline, check_headroom
 from engine.rl.journal import Journal
 from engine.rl.observer import LoopObserver, Reporter
-from engine.rl.state import LoopState, StepReport, marks
+from engine.rl.state import BenchState, LoopState, StepReport, marks_of
 from engine.run.lineage import LineageSnapshot
 from engine.run.stop import (
     AbortCheck,
@@ -56,19 +56,21 @@ _MOST_ALERTS = 20
 """Alerts a run keeps: they travel with every progress event."""
 
 
-@runtime_checkable
-class HasOutcomes(Protocol):
-    """A gate's result that knows which of its rows were solved; None: not judged."""
-
-    @property
-    def outcomes(self) -> Sequence[bool | None]: ...
-
-
 class HasQuestions(Protocol):
     """What the loop needs of a bench: questions, or rows with a prompt and an answer."""
 
     @property
     def questions(self) -> Sequence[Any]: ...
+
+
+class HeldoutBench(NamedTuple):
+    """Rows that gates score beside those that pick."""
+
+    name: str
+    questions: Sequence[Question]
+    score: HeldoutEval
+    every: int = 1
+    """Gates from one score to the next."""
 
 
 class RLLoop:
@@ -95,6 +97,7 @@ class RLLoop:
         state: LoopState | None = None,
         journal: Journal | None = None,
         prove: Callable[[], None] = lambda: None,
+        benches: Sequence[HeldoutBench] = (),
     ) -> None:
         self.config = as_run(config)
         self.reward = reward
@@ -111,6 +114,8 @@ class RLLoop:
         """Where a step's rollouts are kept, and found again by a resumed run."""
         self.prove = prove
         """Called once the first checkpoint stands; raises what must end the run before step 1."""
+        self.benches = benches
+        """Scored at gates; pick nothing."""
         self._guard = self._guarding()
         self._source: BatchSource | None = None
         self._prompts: Mapping[str, int] = {}
@@ -346,9 +351,8 @@ class RLLoop:
         self.observer.phase("heldout-gate", step)
         result = self.heldout_eval(step, split.select)
         self.state.heldout_scores[step] = float(result)
-        if isinstance(result, HasOutcomes):
-            self.state.heldout_solved[step] = marks(result.outcomes, getattr(result, "broke", ()))
-        self.state.seconds += time.monotonic() - started
+        if kept := marks_of(result):
+            self.state.heldout_solved[step] = kept
         self._truncated = float(getattr(result, "truncated", 0.0))
         self.observer.gated(step, result, self.state)
         self._progress(last_heldout=float(result))
@@ -357,7 +361,25 @@ class RLLoop:
         if found is not None:
             self._look_for_failures("held-out rows", found)
         self._look_for_inversion()
+        gates = len(self.state.heldout_scores) - 1
+        for bench in self.benches:
+            if gates % bench.every == 0 or step >= self.config.max_steps:
+                self.score(bench, step)
+        self.state.seconds += time.monotonic() - started
         return True
+
+    def benches_behind(self, step: int) -> list[HeldoutBench]:
+        """Those that were not scored at a step."""
+        known = self.state.benches
+        return [b for b in self.benches if b.name not in known or step not in known[b.name].solved]
+
+    def score(self, bench: HeldoutBench, step: int) -> None:
+        """A bench by the policy as it is."""
+        check_abort()
+        result = bench.score(step, bench.questions)
+        kept = self.state.benches.setdefault(bench.name, BenchState())
+        kept.scores[step], kept.solved[step] = float(result), marks_of(result)
+        self.observer.benched(bench.name, result)
 
     def _look_for_failures(self, where: str, found: Soundness) -> None:
         """Say once of the training and once of the held-out rows that the verifier breaks: that

@@ -34,6 +34,9 @@ class LoopObserver:
     def gated(self, step: int, result: SupportsFloat, state: LoopState) -> None:
         """A held-out gate is over; its score stands in the state."""
 
+    def benched(self, name: str, result: SupportsFloat) -> None:
+        """A bench that picks nothing was scored at a gate."""
+
     def checkpoint(
         self,
         state: LoopState,  # noqa: ARG002 - for those who override

@@ -5,7 +5,8 @@ Whoever wires them decides where the policy's weights come from.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, Literal, NamedTuple
 
 from peft import get_peft_model_state_dict
@@ -15,14 +16,17 @@ from engine.contract.events import ends
 from engine.contract.kinds.rl_run import RLRunConfig
 from engine.contract.rl.serving import stacks_problem
 from engine.contract.run_dir import RunDir, complete_checkpoints
-from engine.data.overlong import fitted
+from engine.contract.sources.benches import OWN, BenchConfig
+from engine.data.overlong import Room, fitted
 from engine.data.rows import Question
 from engine.data.split import Split, freeze
 from engine.evaluate.gate import Gate
 from engine.models import lora, precision
 from engine.models.chat import ChatTemplate, Clock, local_now
 from engine.models.policy import Policy, Snapshot, build, require_finite
-from engine.rewards.adapter import RewardAdapter, load_rewards, scheduled_reward
+from engine.rewards.adapter import RewardAdapter, ask_all, load_rewards, scheduled_reward
+from engine.rewards.routed import RoutedReward
+from engine.rl.loop import HeldoutBench
 from engine.rl.trainer import Trainer
 from engine.run.session import Attempt
 from engine.sampling.base import OwnWeights, Sampler
@@ -115,6 +119,7 @@ class Prompts(NamedTuple):
     """With rows left out whose prompt leaves no room for an answer, where the config allows it."""
     heldout: PromptBuilder
     training: PromptBuilder
+    benches: Mapping[str, PromptBuilder]
 
 
 def build_run_prompts(
@@ -126,18 +131,23 @@ def build_run_prompts(
     """
     heldout = build_prompts(config, policy)
     training = build_prompts(config, policy, split.train)
+    benches = {bench.name: build_prompts(config, policy) for bench in config.heldout}
     split = fitted(
         split,
         config,
         policy.window,
         lengths=heldout.lengths,
         training_lengths=training.lengths,
+        benches={
+            bench.name: Room(benches[bench.name].lengths, drawing_of(config, bench).max_new_tokens)
+            for bench in config.heldout
+        },
         warn=attempt.warn,
     )
     for code, text in what_is_read(heldout, policy, config, split):
         attempt.note(code, text)
     freeze(split, attempt.run.split, proof=_proof_of_split(attempt.run))
-    return Prompts(split, heldout, training)
+    return Prompts(split, heldout, training, benches)
 
 
 def of_policy(policy: Policy) -> dict[str, Any]:
@@ -172,7 +182,7 @@ def what_is_read(
     way = Way.PADDED if config.serves else way_of(policy)
     if way is not Way.PADDED:
         yield "DECODING", f"{policy.model.config.model_type} is sampled {way}: slower"
-    rows = [*split.train, *split.select, *split.report]
+    rows = split.rows
     held = [(row.id, tokens) for row in rows for tokens in [prompts.held(row)] if tokens]
     if held:
         row, tokens = held[0]
@@ -208,11 +218,13 @@ def build_sampler(
     purpose: Purpose,
     shown: Sequence[Question] = (),
     lane: ServingLane | None = None,
+    *,
+    bench: BenchConfig | None = None,
 ) -> Sampler:
     """Training draws anew each time; the held-out gate always draws alike, and asks bare questions.
 
     `shown` are training rows that may stand before a question as examples. With a serving lane
-    its server draws, else the policy itself does.
+    its server draws, else the policy itself does. A bench brings temperature and limits of its own.
     """
     training = purpose == "train"
     if training and config.format.shots and not shown:
@@ -220,7 +232,7 @@ def build_sampler(
         raise RLLoopError.of(
             "format.shots", config.format.shots, problem, "run it as a job, or use 0"
         )
-    temp = config.temp if training else config.heldout_temp
+    drawing = Drawing(config.temp, config.max_new_tokens) if training else drawing_of(config, bench)
     encode = build_prompts(config, policy, shown if training else ())
     if lane is not None:
         served = VLLMServerSampler(
@@ -228,8 +240,8 @@ def build_sampler(
             policy=policy,
             seed=config.seed,
             purpose=purpose,
-            temp=temp,
-            max_new_tokens=config.max_new_tokens,
+            temp=drawing.temp,
+            max_new_tokens=drawing.max_new_tokens,
             encode=encode,
             pin_version=not training,
         )
@@ -238,8 +250,8 @@ def build_sampler(
         policy=policy,
         seed=config.seed,
         purpose=purpose,
-        temp=temp,
-        max_new_tokens=config.max_new_tokens,
+        temp=drawing.temp,
+        max_new_tokens=drawing.max_new_tokens,
         batch_size=config.rollout_batch,
         pin_version=not training,
         sampling=config.sampling,
@@ -248,23 +260,67 @@ def build_sampler(
     return Rollouts(own, OwnWeights(), encode.begins)
 
 
-def build_reward(config: RLRunConfig) -> RewardAdapter:
-    """The config's rewards with its threshold, and what training makes of them step by step."""
-    strict = load_rewards(
-        config.reward_parts,
-        config.success_threshold,
-        timeout_s=config.reward_timeout_s,
-        max_steps=config.max_steps,
-    )
+class Drawing(NamedTuple):
+    """How completions of one kind of rows are drawn."""
+
+    temp: float
+    max_new_tokens: int
+
+
+def drawing_of(config: RLRunConfig, bench: BenchConfig | None) -> Drawing:
+    """Of a bench; of the run's own held-out rows without one."""
+    temp = config.heldout_temp if bench is None or bench.temp is None else bench.temp
+    longest = bench.max_new_tokens if bench else None
+    return Drawing(temp, longest or config.max_new_tokens)
+
+
+def build_reward(config: RLRunConfig, rows: Iterable[Question] = ()) -> RewardAdapter:
+    """The config's rewards with its threshold, and what training makes of them step by step.
+
+    `rows`: those that will be judged, some of which name their verifier.
+    """
+    limits = {"timeout_s": config.reward_timeout_s, "max_steps": config.max_steps}
+    threshold = config.success_threshold
+    strict = load_rewards(config.reward_parts, threshold, **limits)
+    named = {question.verifier for question in rows if question.verifier}
+    if named:
+        by_name = {name: load_rewards([(name, 1.0)], threshold, **limits) for name in sorted(named)}
+        strict = RoutedReward(
+            partial(ask_all, strict, threshold=threshold),
+            {n: partial(ask_all, one, threshold=threshold) for n, one in by_name.items()},
+        )
     return scheduled_reward(strict, config.success_threshold, config.format, config.max_steps)
 
 
 def build_gate(
-    config: RLRunConfig, policy: Policy, reward: RewardAdapter, lane: ServingLane | None = None
+    config: RLRunConfig,
+    policy: Policy,
+    reward: RewardAdapter,
+    lane: ServingLane | None = None,
+    name: str = OWN,
 ) -> Gate:
-    """The held-out evaluation of whatever weights the policy has when asked."""
-    sampler = build_sampler(config, policy, "heldout", lane=lane)
-    return Gate(sampler, reward, config.heldout_temp)
+    """The held-out evaluation of whatever weights the policy has when asked, of the run's own rows
+    or of a bench by name.
+    """
+    bench = next((one for one in config.heldout if one.name == name), None)
+    sampler = build_sampler(config, policy, "heldout", lane=lane, bench=bench)
+    weights = {} if bench else config.data.weights
+    return Gate(sampler, reward, drawing_of(config, bench).temp, weights)
+
+
+def build_benches(
+    config: RLRunConfig,
+    policy: Policy,
+    reward: RewardAdapter,
+    split: Split,
+    lane: ServingLane | None = None,
+) -> list[HeldoutBench]:
+    """Those that pick nothing."""
+    every = {bench.name: bench.every for bench in config.heldout}
+    return [
+        HeldoutBench(name, rows, build_gate(config, policy, reward, lane, name), every.get(name, 1))
+        for name, rows in split.others.items()
+    ]
 
 
 def build_trainer(config: RLRunConfig, policy: Policy) -> Trainer:

@@ -168,7 +168,14 @@ class LoopRecorder(LoopObserver):
         self._close_phase(step)
         assert isinstance(result, GateResult)
         self.record_gate("select", result, selected=state.selected_step == step)
+        for name, part in result.by_source().items():
+            self.record_gate(name, part, selected=False, rows=False)
         self._recorder.link(state.selected_step)
+
+    def benched(self, name: str, result: SupportsFloat) -> None:
+        """As a gate of its own name, with its rows."""
+        assert isinstance(result, GateResult)
+        self.record_gate(name, result, selected=False)
 
     def checkpoint(self, state: LoopState, *, gate: bool, stopping: bool) -> bool:
         """Publish when the rhythm, a gate or a stop asks for it; then clear old ones away."""
@@ -211,18 +218,22 @@ class LoopRecorder(LoopObserver):
         Journal(self._run.rollouts).forget_after(state.step)
         self._recorder.link(state.selected_step)
 
-    def record_gate(self, split: str, result: GateResult, *, selected: bool) -> None:
-        """One point of a held-out curve, with every row it was scored on."""
+    def record_gate(
+        self, split: str, result: GateResult, *, selected: bool, rows: bool = True
+    ) -> None:
+        """One point of a held-out curve, with every row it was scored on; without `rows` they are
+        those of another curve too.
+        """
         self._trace.counter("score", {f"heldout {split}": float(result)})
         found = Gated(float(result), len(result.counted), result.ci95, result.temp, result.values())
 
-        def rows() -> list[dict[str, Any]]:
+        def written() -> list[dict[str, Any]]:
             return [
                 record(i.rollout, i.verdict) | {"prompt": i.question.prompt, "success": i.success}
                 for i in result.items
             ]
 
-        self._recorder.gate(split, result.step, found, rows, selected=selected)
+        self._recorder.gate(split, result.step, found, written if rows else None, selected=selected)
 
     def _close_phase(self, step: int) -> None:
         """The phase becomes a span; a step may sample several times."""

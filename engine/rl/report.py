@@ -10,11 +10,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from engine.contract.asked import asked
-from engine.contract.intervals import PairedComparison, compare
+from engine.contract.intervals import PairedAt, PairedComparison, compare, weighted
 from engine.contract.kinds.rl_run import RLRunConfig
+from engine.contract.sources.benches import OWN
 from engine.data.split import Split
 from engine.evaluate.gate import Gate, GateResult
 from engine.models.policy import Policy
+from engine.rl.benches import RunEnd, bench_fields
 from engine.rl.loop import RLLoop
 from engine.rl.recorder import LoopRecorder
 from engine.rl.state import LoopState
@@ -36,23 +38,29 @@ def final_report(
     assert isinstance(gate, Gate)
     rows = loop.split.report if loop.split else []
 
-    def score(step: int) -> GateResult:
-        whole = to_score(attempt, store, step)
-        policy.load(whole.path, version=step)
-        return gate(step, rows)
+    def load(step: int) -> None:
+        policy.load(to_score(attempt, store, step).path, version=step)
 
     def make(picked: int) -> dict[str, Any]:
+        recorder.phase("heldout-gate", loop.state.step)
         results: dict[int, GateResult] = {}
-        if rows:
-            recorder.phase("heldout-gate", loop.state.step)
-            results = {step: score(step) for step in sorted({0, picked})}
-        for step, result in results.items():
-            recorder.record_gate("report", result, selected=step == picked)
+        for step in sorted({0, picked}):
+            behind = loop.benches_behind(step)
+            if rows or behind:
+                load(step)
+            if rows:
+                results[step] = gate(step, rows)
+                recorder.record_gate("report", results[step], selected=step == picked)
+            for bench in behind:
+                loop.score(bench, step)
         outcomes = {step: result.outcomes for step, result in results.items()}
         unsound = _unsound(loop.state, results, picked)
         if unsound is not None:
             loop.alert("VERIFIER_FAILED", f"no verdict: {unsound}")
         report = report_fields(loop.state, outcomes, config, picked, loop.split, unsound=unsound)
+        if loop.split is not None:
+            end = RunEnd(loop.state, results, picked, loop.split)
+            report |= bench_fields(end, config, report)
         return report | {"diagnosis": loop.state.diagnosis}
 
     best = loop.selected_step or 0
@@ -117,6 +125,8 @@ def report_fields(
         heldout = Heldout(select, reported, select_asks, report_asks)
         found = better(heldout, picked, seed=config.seed)
         overall = _overall(heldout, picked)
+        if split is not None:
+            report = _by_weight(report, reported, picked, config, split)
     pool = trend.over_run(state.pool_scores, state.pool_groups)
     verdict = judge(report, found.p, pool, config.report_min, overall, unsound=unsound)
     gained = verdict == "gain"
@@ -138,6 +148,25 @@ def report_fields(
         "published_step": published_step(verdict, picked),
         "seconds_per_point": round(state.seconds / (100 * report.lift), 1) if gained else None,
     }
+
+
+def _by_weight(
+    report: PairedComparison,
+    reported: Mapping[int, Outcomes],
+    picked: int,
+    config: RLRunConfig,
+    split: Split,
+) -> PairedComparison:
+    """The own rows of a mixture: its sources count by their weights."""
+    if config.decide != OWN or not config.data.mix:
+        return report
+    parts = []
+    for name, weight in config.data.weights.items():
+        places = [i for i, row in enumerate(split.report) if row.source == name]
+        before, after = ([reported[step][i] for i in places] for step in (0, picked))
+        asks = [asked(split.report[i].prompt) for i in places]
+        parts.append(PairedAt(weight, compare(before, after, asks)))
+    return weighted(report, parts)
 
 
 def _overall(heldout: Heldout, picked: int) -> PairedComparison:

@@ -17,7 +17,7 @@ import torch
 from engine.contract.kinds.rl_run import RLRunConfig
 from engine.contract.rl.cautions import cautions
 from engine.contract.trace import TraceWriter
-from engine.data.rows import load
+from engine.data.heldout import load_rows
 from engine.data.seen import HELDOUT_SEEN, seen_before
 from engine.data.split import settled
 from engine.rl import parts, proof, serving
@@ -53,15 +53,16 @@ class _Run:
 
     def __init__(self, attempt: Attempt, config: RLRunConfig, trace: TraceWriter) -> None:
         self.attempt, self.config, self.trace = attempt, config, trace
-        self.bench, self.journal = load(config.data), Journal(attempt.run.rollouts)
-        split = settled(self.bench.questions, attempt.run.split, config)
+        self.bench, benches = load_rows(config)
+        self.journal = Journal(attempt.run.rollouts)
+        split = settled(self.bench.questions, benches, attempt.run.split, config)
         self.store = CheckpointStore(attempt.run, attempt.warn)
         self.resumed = self.store.newest()
         self.state = None if self.resumed is None else read_state(self.resumed, attempt)
         attempt.begin(
             self.resumed,
             # Rows are proven by the frozen split, whatever stands beside them in their file.
-            but={str(Path(config.data.source))},
+            but={str(Path(rows.config.source)) for rows in config.sources},
             max_steps=config.max_steps,
             base=config.base,
             domain=self.bench.name,
@@ -70,10 +71,10 @@ class _Run:
         for caution in cautions(config):
             attempt.warn("CAUTION", caution.line())
         self.policy = parts.open_policy(attempt, config)
-        self.reward = parts.build_reward(config)
+        self.reward = parts.build_reward(config, split.rows)
         self.prompts = parts.build_run_prompts(attempt, config, self.policy, split)
         self.lane = serving.build_lane(attempt, config, self.policy, self.prompts)
-        self.gate = parts.build_gate(config, self.policy, self.reward, self.lane)
+        self.gate = parts.build_gate(config, self.policy, self.reward, self.lane, config.decide)
         attempt.peaks.end("lane-bringup")
 
     def execute(self) -> dict[str, Any]:
@@ -138,6 +139,7 @@ class _Run:
             state=self.state,
             journal=self.journal,
             prove=prove,
+            benches=parts.build_benches(self.config, self.policy, self.reward, split, self.lane),
         )
         for text in () if self.resumed else seen_before(self.config, split):
             loop.alert(HELDOUT_SEEN, text)

@@ -7,27 +7,85 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, Protocol, SupportsFloat, runtime_checkable
 
 from engine.rewards.soundness import Soundness
 from engine.run.lineage import LineageSnapshot, snapshot
 from engine.verdict.verdicts import best_step
 
-_SOLVED, _FAILED, _BROKE, _UNJUDGED = "1", "0", "x", "-"
+_SOLVED, _FAILED, _BROKE, _UNJUDGED, _UNREAD = "1", "0", "x", "-", "u"
 _RECENT = 10
 """Steps over which broken judgements are counted."""
 
 
-def marks(outcomes: Sequence[bool | None], broke: Collection[int] = ()) -> str:
-    """A gate's rows as `LoopState.heldout_solved` keeps them; `broke`: their places.
+def marks(
+    outcomes: Sequence[bool | None], broke: Collection[int] = (), unread: Collection[int] = ()
+) -> str:
+    """A gate's rows as `LoopState.heldout_solved` keeps them; `broke` and `unread`: their places.
 
-    >>> marks([True, False, None, False], broke=[3])
-    '10-x'
+    >>> marks([True, False, None, False, False], broke=[3], unread=[4])
+    '10-xu'
     """
     return "".join(
-        _UNJUDGED if solved is None else _SOLVED if solved else _BROKE if i in broke else _FAILED
+        _UNJUDGED
+        if solved is None
+        else _SOLVED
+        if solved
+        else _BROKE
+        if i in broke
+        else _UNREAD
+        if i in unread
+        else _FAILED
         for i, solved in enumerate(outcomes)
     )
+
+
+def marks_of(result: SupportsFloat) -> str:
+    """Of a gate's result; empty for one that is a number alone."""
+    if not isinstance(result, HasOutcomes):
+        return ""
+    return marks(result.outcomes, getattr(result, "broke", ()), getattr(result, "unread", ()))
+
+
+@runtime_checkable
+class HasOutcomes(Protocol):
+    """A gate's result that knows which of its rows were solved; None: not judged."""
+
+    @property
+    def outcomes(self) -> Sequence[bool | None]: ...
+
+
+def solved_of(kept: str) -> list[bool | None]:
+    """Success of each row; None where it was not judged."""
+    return [None if c == _UNJUDGED else c == _SOLVED for c in kept]
+
+
+def read_of(kept: str) -> list[bool]:
+    """Whether the verifier could read an answer in each row."""
+    return [c in {_SOLVED, _FAILED} for c in kept]
+
+
+def soundness_of(kept: str) -> Soundness:
+    """How many of the rows the verifier broke on, or did not judge."""
+    return Soundness(len(kept), crashes=kept.count(_BROKE), unjudged=kept.count(_UNJUDGED))
+
+
+@dataclass
+class BenchState:
+    """What the gates have found of a bench that picks nothing."""
+
+    scores: dict[int, float] = field(default_factory=dict)
+    solved: dict[int, str] = field(default_factory=dict)
+    """By gate, as `LoopState.heldout_solved`."""
+
+    @classmethod
+    def from_dict(cls, value: Mapping[str, Any]) -> BenchState:
+        """Of its JSON."""
+        return cls(**{name: _by_step(table) for name, table in value.items()})
+
+
+def _by_step(table: Mapping[str, Any]) -> dict[int, Any]:
+    return {int(step): entry for step, entry in table.items()}
 
 
 @dataclass(frozen=True)
@@ -69,8 +127,10 @@ class LoopState:
     did not count them."""
     heldout_scores: dict[int, float] = field(default_factory=dict)
     heldout_solved: dict[int, str] = field(default_factory=dict)
-    """By gate, one character a `select` row in the split's order: 1 solved, 0 not, x the verifier
-    broke (counted as not solved), - not judged."""
+    """By gate, one character a `select` row in the split's order: 1 solved, 0 not, u not solved
+    because no answer could be read, x the verifier broke (counted as not solved), - not judged."""
+    benches: dict[str, BenchState] = field(default_factory=dict)
+    """By name, those that pick nothing."""
     pool_scores: dict[int, float] = field(default_factory=dict)
     """By step; those that sampled nothing have none."""
     pool_groups: dict[int, str] = field(default_factory=dict)
@@ -101,11 +161,13 @@ class LoopState:
     def from_dict(cls, value: Mapping[str, Any]) -> LoopState:
         """The inverse of `as_dict` through JSON."""
         tables = {
-            name: {int(step): entry for step, entry in value[name].items()}
+            name: _by_step(value[name])
             for name in ("heldout_scores", "heldout_solved", "pool_scores", "pool_groups")
             if name in value
         }
-        return cls(**{**value, **tables})
+        kept = value.get("benches", {}).items()
+        benches = {name: BenchState.from_dict(bench) for name, bench in kept}
+        return cls(**{**value, **tables, "benches": benches})
 
     @property
     def selected_step(self) -> int | None:
@@ -123,10 +185,7 @@ class LoopState:
 
     def outcomes(self) -> dict[int, list[bool | None]]:
         """Success of each `select` row by gate; None where it was not judged."""
-        return {
-            step: [None if c == _UNJUDGED else c == _SOLVED for c in solved]
-            for step, solved in self.heldout_solved.items()
-        }
+        return {step: solved_of(kept) for step, kept in self.heldout_solved.items()}
 
     def soundness(self) -> Soundness:
         """Of the rollouts of the last steps."""
@@ -135,10 +194,7 @@ class LoopState:
 
     def gate_soundness(self, step: int) -> Soundness:
         """Of the `select` rows at a gate."""
-        solved = self.heldout_solved.get(step, "")
-        return Soundness(
-            len(solved), crashes=solved.count(_BROKE), unjudged=solved.count(_UNJUDGED)
-        )
+        return soundness_of(self.heldout_solved.get(step, ""))
 
     def gates_without_best(self) -> int:
         """How many gates lie behind the best one."""

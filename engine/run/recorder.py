@@ -106,7 +106,7 @@ class Recorder:
         split: str,
         step: int,
         found: Gated,
-        rows: Callable[[], Sequence[Mapping[str, Any]]],
+        rows: Callable[[], Sequence[Mapping[str, Any]]] | None,
         *,
         selected: bool,
     ) -> None:
@@ -116,7 +116,8 @@ class Recorder:
         self._gates.setdefault(key, found.score)
         if not self.writes:
             return
-        write_rows(self.attempt.run.rollouts / f"heldout-{split}-{step:06d}.jsonl", rows())
+        if rows is not None:
+            write_rows(self.attempt.run.rollouts / f"heldout-{split}-{step:06d}.jsonl", rows())
         if known:
             return
         self._events.write(

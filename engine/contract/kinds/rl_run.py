@@ -384,7 +384,7 @@ class RLRunConfig(GRPOConfig):
     def corpora(self) -> Sequence[JudgedRows]:
         """What trains, and is split."""
         if not self.data.mix:
-            return [JudgedRows("data", self.data, self._paying)]
+            return [JudgedRows("data", self.data.alone, self._paying)]
         return [self._judged(f"data.mix.{i}", part) for i, part in enumerate(self.data.mix)]
 
     @property

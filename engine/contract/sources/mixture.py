@@ -7,7 +7,7 @@ that an average never hides a loss.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Annotated, Any, Self
 
 from pydantic import AfterValidator, Field, model_validator
@@ -113,9 +113,11 @@ class DataConfig(SourceConfig):
         return self
 
     @property
-    def sources(self) -> Sequence[SourceConfig]:
-        """Those of the mixture, or this one alone."""
-        return self.mix or [self]
+    def alone(self) -> SourceConfig:
+        """The one source, without what a mixture or a split is told."""
+        return SourceConfig.model_construct(
+            **{name: getattr(self, name) for name in SourceConfig.model_fields}
+        )
 
     @property
     def weights(self) -> dict[str, float]:

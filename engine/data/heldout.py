@@ -1,0 +1,66 @@
+"""All rows of a run: its sources as one corpus, and its benches.
+
+Each row knows the source it is from and who judges it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from engine.contract.errors import RLLoopError
+from engine.contract.kinds.rl_run import RLRunConfig
+from engine.contract.sources.mixture import JudgedSource
+from engine.contract.verifiers import verifier_names
+from engine.data.rows import Bench, Question, load
+
+
+class RunRows(NamedTuple):
+    """What a run trains on and is judged by, before the split."""
+
+    corpus: Bench
+    benches: Mapping[str, Sequence[Question]]
+
+
+def load_rows(config: RLRunConfig) -> RunRows:
+    """Raises RLLoopError for what cannot be read."""
+    benches = {bench.name: _judged(bench, f"heldout.{i}") for i, bench in enumerate(config.heldout)}
+    mix = config.data.mix
+    if not mix:
+        return RunRows(load(config.data), benches)
+    rows = [row for i, part in enumerate(mix) for row in _judged(part, f"data.mix.{i}")]
+    return RunRows(Bench("+".join(part.name for part in mix), rows), benches)
+
+
+def _judged(source: JudgedSource, where: str) -> list[Question]:
+    """Its rows, with ids that no other source has."""
+    known = {name.casefold(): name for name in verifier_names()}
+    return [
+        replace(
+            row,
+            id=f"{source.name}/{row.id}",
+            source=source.name,
+            verifier=_verifier_of(row, source, known, where),
+        )
+        for row in load(source).questions
+    ]
+
+
+def _verifier_of(row: Question, source: JudgedSource, known: Mapping[str, str], where: str) -> str:
+    if source.verifier_field is None:
+        return source.verifier or ""
+    named = row.columns.get(source.verifier_field)
+    found = known.get(named.casefold()) if isinstance(named, str) else None
+    if found is None:
+        has = ", ".join(map(repr, row.columns)) or "none"
+        missing = source.verifier_field not in row.columns
+        what = f"no such key; its keys are {has}" if missing else f"{named!r}, which is no verifier"
+        problem = f"row {row.id!r} has {what}"
+        raise RLLoopError.of(
+            f"{where}.verifier_field",
+            source.verifier_field,
+            problem,
+            f"name the verifier for all rows with verifier; known: {', '.join(known.values())}",
+        )
+    return found
