@@ -21,11 +21,13 @@ from engine.contract.run_dir import RunDir
 from engine.data.rows import Question
 from engine.models import alike, lora, precision
 from engine.models.forward import forward
-from engine.models.policy import Policy, build
+from engine.models.policy import build
 from engine.rl import parts
 from engine.rl.scoring import Batch, score
+from engine.rl.trainer import Trainer
 from engine.run.checkpoint import Checkpoint, refused
-from engine.run.proof import Check, Measured, UnmeasuredError
+from engine.run.proof import Check, Measured, UnmeasuredError, require_none
+from engine.sampling.base import Rollout
 from engine.sampling.decoding import TOLERANCE
 
 _PROMPTS, _AMONG, _SAMPLES, _TOKENS = 4, 32, 2, 8
@@ -36,10 +38,11 @@ _RELOADED = {"fp32": 1e-4, "bf16": 1e-2}
 
 
 def checks(
-    config: RLRunConfig, policy: Policy, prompts: parts.Prompts, step_zero: Path
+    config: RLRunConfig, trainer: Trainer, prompts: parts.Prompts, step_zero: Path
 ) -> Sequence[Check]:
     """`step_zero`: the folder of the first checkpoint, which stands when they are made."""
-    checking = _Checking(config, policy, prompts, step_zero)
+    checking = _Checking(config, trainer, prompts, step_zero)
+    packed = config.optim.batching == "packed"
     return [
         Check(
             "sampler",
@@ -48,6 +51,14 @@ def checks(
             "what is sampled is not what would be trained on: name another base, or set "
             "optim.precision: fp32",
             checking.sampler,
+        ),
+        Check(
+            "batches",
+            f"log-probabilities in a {config.optim.batching} batch of the trainer and of a plain "
+            "forward pass differ, in nats a token of the worst completion",
+            "what is trained on is not what the model says: name another base, or set "
+            + ("optim.batching: padded" if packed else "optim.precision: fp32"),
+            checking.batches,
         ),
         Check(
             "reload",
@@ -77,10 +88,10 @@ def stands(run: RunDir, resumed: Checkpoint | None) -> bool:
 
 class _Checking:
     def __init__(
-        self, config: RLRunConfig, policy: Policy, prompts: parts.Prompts, step_zero: Path
+        self, config: RLRunConfig, trainer: Trainer, prompts: parts.Prompts, step_zero: Path
     ) -> None:
-        self._config, self._policy, self._prompts = config, policy, prompts
-        self._step_zero = step_zero
+        self._config, self._trainer, self._prompts = config, trainer, prompts
+        self._policy, self._step_zero = trainer.policy, step_zero
 
     def sampler(self) -> Measured | None:
         """A few completions by the run's own sampler, each read again alone and without a cache."""
@@ -95,24 +106,45 @@ class _Checking:
             with torch.no_grad(), self._policy.computing():
                 batch = Batch.of([rollout], self._policy.device)
                 plain_T = score(self._policy.model, batch, config.temp).logprobs_BT[0].tolist()
-            gap = statistics.fmean(
-                abs(a - b) for a, b in zip(rollout.logprobs, plain_T, strict=True)
-            )
-            worst = max(worst, gap) if gap == gap else gap  # noqa: PLR0124 - NaN stays
+            worst = _worse(worst, rollout.logprobs, plain_T)
+        return Measured(worst, self._tolerance())
+
+    def batches(self) -> Measured:
+        """A few likely completions of unequal length, read by the trainer all at once."""
+        texts = list(self._texts())
+        asked = [self._likely(ids, _TOKENS - place) for place, ids in enumerate(texts)]
+        worst = 0.0
+        for rollout, logprobs in zip(asked, self._trainer.logprobs(asked), strict=True):
+            worst = _worse(worst, rollout.logprobs, logprobs)
+        return Measured(worst, self._tolerance())
+
+    def _likely(self, ids: Tensor, tokens: int) -> Rollout:
+        """The prompt's likeliest completion, each token by a plain forward pass over its text."""
+        text, logprobs = ids.tolist(), []
+        for _ in range(tokens):
+            (logits_TV,) = self._read(self._policy.model, [torch.tensor(text)])
+            likely = (logits_TV[-1] / self._config.temp).log_softmax(-1).max(-1)
+            text.append(int(likely.indices))
+            logprobs.append(float(likely.values))
+        completion = tuple(text[len(ids) :])
+        return Rollout("", 0, tuple(ids.tolist()), completion, tuple(logprobs), "", False, 0)
+
+    def _tolerance(self) -> float:
         # What divides logits divides their rounding.
-        return Measured(worst, TOLERANCE[self._policy.precision] / min(1.0, config.temp or 1.0))
+        return TOLERANCE[self._policy.precision] / min(1.0, self._config.temp)
 
     def reload(self) -> Measured:
-        """The checkpoint as everybody else would load it; gone again when this returns."""
+        """The checkpoint as everybody else would load it, tensor by tensor and by its logits; gone
+        again when this returns.
+        """
         policy = self._policy
         here = self._read(policy.model)
         try:
-            there = self._read(self._loaded_anew())
-        except NightlaneError as error:
-            raise UnmeasuredError(f"it cannot be loaded: {error}") from error
+            there = self._read(self._equal_anew())
         finally:
             alike.release()
-        return Measured(alike.apart(here, there), _RELOADED[policy.precision])
+        gap = alike.apart(here, there, precision=policy.precision)
+        return Measured(gap, _RELOADED[policy.precision])
 
     def adapter(self) -> Measured | None:
         """The adapter that the run begins from, on against off, as PEFT loads it."""
@@ -122,6 +154,17 @@ class _Checking:
         model = lora.attach_folder(alike.base_of(self._policy.model), folder)
         moved = alike.with_and_without(model, self._read)
         return None if moved is None else Measured(moved, 0.0, above=True)
+
+    def _equal_anew(self) -> Any:
+        """The checkpoint's model. Raises UnmeasuredError unless each of its tensors is that in
+        memory.
+        """
+        try:
+            model = self._loaded_anew()
+        except NightlaneError as error:
+            raise UnmeasuredError(f"it cannot be loaded: {error}") from error
+        require_none(alike.unequal(self._policy.model, model))
+        return model
 
     def _loaded_anew(self) -> Any:
         """The whole model, or the adapter on the run's own base, which no step changes."""
@@ -133,19 +176,25 @@ class _Checking:
         precision.prepare(model, policy.precision)
         return model
 
-    def _read(self, model: Any) -> Sequence[Tensor]:
-        """On the CPU, [T, V] each."""
+    def _read(self, model: Any, texts: Sequence[Tensor] | None = None) -> Sequence[Tensor]:
+        """Logits on the CPU, [T, V] each; by default of the texts of a few prompts."""
         with torch.inference_mode(), self._policy.computing():
             return [
                 forward(model, input_ids=ids[None].to(self._policy.device), use_cache=False)[0]
                 .float()
                 .cpu()
-                for ids in self._texts()
+                for ids in (self._texts() if texts is None else texts)
             ]
 
     def _texts(self) -> Iterator[Tensor]:
         for question in _of_unequal_length(self._prompts):
             yield torch.tensor(self._prompts.training(question)[:_READ])
+
+
+def _worse(worst: float, one: Sequence[float], other: Sequence[float]) -> float:
+    """The larger of a gap and that of two readings of a completion, in nats a token; NaN stays."""
+    gap = statistics.fmean(abs(a - b) for a, b in zip(one, other, strict=True))
+    return max(worst, gap) if gap == gap else gap  # noqa: PLR0124
 
 
 def _of_unequal_length(prompts: parts.Prompts) -> Sequence[Question]:

@@ -93,7 +93,7 @@ class _Run:
         )
         trainer = parts.build_trainer(self.config, self.policy)  # takes the KL reference
         recorder = self._recorder(trainer)
-        checks = proof.checks(self.config, self.policy, self.prompts, self.store.folder(0))
+        checks = proof.checks(self.config, trainer, self.prompts, self.store.folder(0))
         if self.resumed is None:
             self.journal.forget_after(0)  # it was sampled by weights that are gone
         else:

@@ -29,7 +29,7 @@ from engine.rl.packing_probe import refuse_mixing
 from engine.rl.scoring import Batch, TokenScores, score
 from engine.rl.tally import SamplerGap, Tally
 from engine.run.stop import Collapsed, Diagnosis, check_abort
-from engine.sampling.base import Groups
+from engine.sampling.base import Groups, Rollout
 
 OPTIMIZER = "optimizer.pt"
 
@@ -146,6 +146,15 @@ class Trainer:
         self.policy.load(folder, version=state["version"])
         self.optimizer.load_state_dict(state["optimizer"])
         self.lr_scale = state.get("lr_scale", 1.0)
+
+    def logprobs(self, rollouts: Sequence[Rollout]) -> Sequence[Sequence[float]]:
+        """Log-probabilities of each completion, as an update reads them in one micro-batch."""
+        batch = self._layout(rollouts)
+        with torch.no_grad():
+            logprobs_BT = self._score(batch).logprobs_BT
+        return [
+            row[mask > 0].tolist() for row, mask in zip(logprobs_BT, batch.mask_BT, strict=True)
+        ]
 
     # --- one update ---
 
@@ -264,8 +273,7 @@ class Trainer:
         device = self.policy.device
         rollouts = [term.rollout for term in micro.terms]
         fresh = [float(rollout.version == self.policy.version) for rollout in rollouts]
-        layout = Batch.packed if self.optim.batching == "packed" else Batch.of
-        batch = layout(rollouts, device)
+        batch = self._layout(rollouts)
         with torch.no_grad():
             with self.reference.in_place():
                 reference_BT = self._score(batch).logprobs_BT
@@ -279,6 +287,10 @@ class Trainer:
             reference_BT=reference_BT,
             old_BT=old_BT,
         )
+
+    def _layout(self, rollouts: Sequence[Rollout]) -> Batch:
+        layout = Batch.packed if self.optim.batching == "packed" else Batch.of
+        return layout(rollouts, self.policy.device)
 
     def _score(self, batch: Batch) -> TokenScores:
         with self.policy.computing():

@@ -52,7 +52,14 @@ class Check:
 
 
 class UnmeasuredError(NightlaneError):
-    """What a check wanted to measure is not there."""
+    """Why a check has no figure: what it wanted to measure is not there, or is another thing."""
+
+
+def require_none(unequal: Sequence[str]) -> None:
+    """Raises UnmeasuredError with the first of the tensors that are not what they should be."""
+    if unequal:
+        more = "" if len(unequal) == 1 else f", and {len(unequal) - 1} more of its tensors are not"
+        raise UnmeasuredError(f"{unequal[0]} is not equal{more}")
 
 
 class Unproven(Declined):

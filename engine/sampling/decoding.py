@@ -20,6 +20,7 @@ from torch import Tensor
 from transformers import DynamicCache
 
 from engine.contract.errors import RLLoopError
+from engine.models.alike import expected_gap
 from engine.models.forward import forward, takes
 from engine.models.policy import Policy
 
@@ -127,8 +128,7 @@ def _apart(
             alive = [rows[i] for i in state.alive.tolist()]
             there = torch.log_softmax(state.logits_BV.float(), -1)
             should = torch.stack([told[length + step - 1] for _, told, length in alive])
-            # Of what is not expected bfloat16 rounds wide logits by any amount.
-            apart = (should.exp() * (there - should).abs()).sum(-1).amax().item()
+            apart = expected_gap(should, there).amax().item()
             furthest = math.inf if math.isnan(apart) else max(furthest, apart)
             chosen = [text[length + step] for text, _, length in alive]
             going = [i for i in range(len(alive)) if not (step == 1 and i == 1)]

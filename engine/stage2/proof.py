@@ -18,13 +18,14 @@ from torch import Tensor
 from engine.contract.errors import NightlaneError
 from engine.contract.stage2.config import Stage2Config
 from engine.models import alike, lora
+from engine.models.precision import Precision
 from engine.models.qwen3_vl import VisionModel, forward
-from engine.run.proof import Check, Measured, UnmeasuredError, Unproven, prove
+from engine.run.proof import Check, Measured, UnmeasuredError, Unproven, prove, require_none
 from engine.run.recorder import Recorder
 from engine.run.stop import rl_hooks
 from engine.stage2 import opening
 from engine.stage2.corpus import Corpus
-from engine.stage2.learn.layout import ModelInputs, padded
+from engine.stage2.learn.layout import Layout, ModelInputs, packed, padded
 from engine.stage2.ranks import Ranks
 from engine.stage2.rollout.base import seed_base
 from engine.stage2.rollout.hf import HFSampler
@@ -64,6 +65,7 @@ def checks(
 ) -> Sequence[Check]:
     """Made while step 0 stands and is in memory."""
     checking = _Checking(config, recorder, reader, corpus)
+    is_packed = config.training.packing
     return [
         Check(
             "sampler",
@@ -72,6 +74,14 @@ def checks(
             "what is rolled out is not what would be learnt on: set model.attn_implementation: "
             "sdpa or model.dtype: float32, or name another model",
             checking.sampler,
+        ),
+        Check(
+            "batches",
+            f"log-probabilities in a {'packed' if is_packed else 'padded'} batch of "
+            "the learner and of a plain forward pass differ, in nats of a token",
+            "what is learnt on is not what the model says: name another model, or set "
+            + ("training.packing: false" if is_packed else "model.attn_implementation: sdpa"),
+            checking.batches,
         ),
         Check(
             "reload",
@@ -98,7 +108,7 @@ class _Checking:
         self._prompts: Sequence[Prompt] = []
         exact = next(reader.vlm.model.parameters()).dtype == torch.float32
         mixed = bool(config.training.passed_on.get("bf16"))
-        self._precision = "fp32" if exact and not mixed else "bf16"
+        self._precision: Precision = "fp32" if exact and not mixed else "bf16"
         self._mixed = mixed
 
     def sampler(self) -> Measured:
@@ -121,16 +131,29 @@ class _Checking:
             worst = max(worst, gap) if gap == gap else gap  # noqa: PLR0124 - NaN stays
         return Measured(worst, _SAMPLED[self._precision])
 
+    def batches(self) -> Measured:
+        """A few texts of unequal length, laid out together as the learner lays them out."""
+        vlm, shown = self._reader.vlm, self._shown()
+        if self._config.training.packing:
+            layout = packed(shown, vlm)
+        else:
+            layout = padded(shown, vlm, self._reader.pad_id)
+        together = layout.split(self._pass(vlm, layout))
+        alone = self._read(vlm.model)
+        gap = alike.apart(alone, [one.cpu() for one in together], precision=self._precision)
+        return Measured(gap, _SAMPLED[self._precision])
+
     def reload(self) -> Measured:
-        """The checkpoint as everybody else would load it; gone again when this returns."""
+        """The checkpoint as everybody else would load it, tensor by tensor and by its logits; gone
+        again when this returns.
+        """
         here = self._read(self._reader.vlm.model)
         try:
-            there = self._read(self._loaded_anew())
-        except NightlaneError as error:
-            raise UnmeasuredError(f"it cannot be loaded: {error}") from error
+            there = self._read(self._equal_anew())
         finally:
             alike.release()
-        return Measured(alike.apart(here, there), _RELOADED[self._precision])
+        gap = alike.apart(here, there, precision=self._precision)
+        return Measured(gap, _RELOADED[self._precision])
 
     def adapter(self) -> Measured | None:
         """On against off."""
@@ -139,6 +162,17 @@ class _Checking:
             return None
         moved = alike.with_and_without(model, self._read)
         return None if moved is None else Measured(moved, 0.0, above=True)
+
+    def _equal_anew(self) -> Any:
+        """The checkpoint's model. Raises UnmeasuredError unless each of its tensors is that in
+        memory.
+        """
+        try:
+            model = self._loaded_anew()
+        except NightlaneError as error:
+            raise UnmeasuredError(f"it cannot be loaded: {error}") from error
+        require_none(alike.unequal(self._reader.vlm.model, model))
+        return model
 
     def _loaded_anew(self) -> Any:
         """The whole model, or the adapter on the base that it belongs to: the one that the run
@@ -155,13 +189,17 @@ class _Checking:
 
     def _read(self, model: Any) -> Sequence[Tensor]:
         vlm = replace(self._reader.vlm, model=model)
-        return [
-            self._logits(vlm, ModelInputs(prompt.ids, prompt.pictures)).cpu()
-            for prompt in self._of_unequal_length()
-        ]
+        return [self._logits(vlm, shown).cpu() for shown in self._shown()]
+
+    def _shown(self) -> Sequence[ModelInputs]:
+        return [ModelInputs(prompt.ids, prompt.pictures) for prompt in self._of_unequal_length()]
 
     def _logits(self, vlm: VisionModel, shown: ModelInputs) -> Tensor:
-        """Of one text alone, [T, V], as the learner reads it."""
+        """Of one text alone, [T, V]."""
+        return self._pass(vlm, padded([shown], vlm, self._reader.pad_id))[0]
+
+    def _pass(self, vlm: VisionModel, layout: Layout) -> Tensor:
+        """Logits of a batch, as the learner has them."""
         was_training = vlm.model.training
         vlm.model.eval()
         mixed: AbstractContextManager[Any] = nullcontext()
@@ -169,8 +207,8 @@ class _Checking:
             mixed = torch.autocast(vlm.device.type, dtype=torch.bfloat16)
         try:
             with torch.inference_mode(), mixed:
-                layout = padded([shown], vlm, self._reader.pad_id)
-                return forward(vlm.model, layout.inputs() | {"input_ids": layout.ids_BT})[0].float()
+                logits = forward(vlm.model, layout.inputs() | {"input_ids": layout.ids_BT})
+                return logits.float()
         finally:
             vlm.model.train(was_training)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,11 +17,13 @@ from transformers import AutoModelForCausalLM
 
 from engine.__main__ import main
 from engine.contract.events import Event
+from engine.contract.kinds.rl_run import RLRunConfig
 from engine.contract.run_dir import COMPLETE, ExitCode, RunDir
 from engine.models import tiny
 from engine.models.lora import without_deprecations
 from engine.models.policy import Policy
 from engine.rl import parts
+from engine.rl.trainer import Trainer
 from engine.sampling import hf
 from engine.sampling.decoding import Way
 from tests.engine.conftest import add_attempt
@@ -98,14 +101,14 @@ def test_a_sound_run_says_its_figures_once_and_keeps_them_on_its_card(
     recipe = short | {"tuning": tuning, "max_steps": 2}
     run, status = attempt(tmp_path, recipe)
     assert status == ExitCode.DONE
-    assert set(card(run)["proof"]) == {"sampler", "reload"}
+    assert set(card(run)["proof"]) == {"sampler", "batches", "reload"}
     assert all(one["figure"] <= one["limit"] for one in card(run)["proof"].values())
 
     run, status = attempt(tmp_path, recipe)
 
     assert status == ExitCode.DONE
     assert [note["attempt"] for note in events(run, "note") if note["code"] == "PROOF"] == [1]
-    assert set(card(run)["proof"]) == {"sampler", "reload"}
+    assert set(card(run)["proof"]) == {"sampler", "batches", "reload"}
 
 
 def test_step_zero_that_is_made_anew_is_proven_anew(
@@ -160,7 +163,70 @@ def test_a_checkpoint_that_is_not_the_model_in_memory_ends_the_run(
     run, status = attempt(tmp_path, recipe)
 
     assert status == ExitCode.DONE
-    assert set(card(run)["proof"]) == {"sampler", "reload"}
+    assert set(card(run)["proof"]) == {"sampler", "batches", "reload"}
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize(
+    ("tuning", "name"),
+    [
+        ("full", "model.layers.1.mlp.up_proj.weight"),
+        ("full", "model.norm.weight"),
+        ("dora", "base_model.model.model.layers.0.mlp.up_proj.lora_A.weight"),
+        ("dora", "base_model.model.model.layers.0.mlp.up_proj.lora_magnitude_vector"),
+    ],
+)
+def test_one_number_that_is_another_one_names_its_tensor(
+    tmp_path: Path, short: Recipe, precision: str, tuning: str, name: str
+) -> None:
+    """By less than any logit shows."""
+
+    def nudged(tensors: dict[str, torch.Tensor]) -> None:
+        first = tensors[name].view(-1)[:1]
+        first.copy_(torch.nextafter(first, torch.full_like(first, 9.0)))
+
+    folder = zoo.saved("llama", tmp_path / "base", tiny.build_tokenizer())
+    recipe = short | {"base": str(folder), "tuning": tuning, "optim": {"precision": precision}}
+    with losing(nudged):
+        run, status = attempt(tmp_path, recipe)
+
+    assert status == ExitCode.DECLINED
+    found = name.removesuffix(".weight").replace("magnitude_vector", "magnitude_vector.default")
+    assert re.search(
+        rf"differ, in nats of a token: {re.escape(found)}[.a-z]* is not equal; ", said(run)
+    )
+
+
+def test_a_trainer_that_reads_at_another_temperature_ends_the_run(
+    tmp_path: Path, short: Recipe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it takes for the log-probabilities of the weights is not them."""
+    build_trainer = parts.build_trainer
+
+    def cooler(config: RLRunConfig, policy: Policy) -> Trainer:
+        return build_trainer(config.model_copy(update={"temp": 0.5}), policy)
+
+    monkeypatch.setattr(parts, "build_trainer", cooler)
+
+    run, status = attempt(tmp_path, short)
+
+    assert status == ExitCode.DECLINED
+    assert "in a padded batch of the trainer and of a plain forward pass differ" in said(run)
+
+
+@pytest.mark.parametrize("base", ["mamba2", "rwkv", "lfm2"])
+def test_packs_in_which_one_rollout_reads_another_end_the_run(
+    tmp_path: Path, short: Recipe, monkeypatch: pytest.MonkeyPatch, base: str
+) -> None:
+    """Though the look at a pack before the run let it pass."""
+    monkeypatch.setattr("engine.rl.trainer.refuse_mixing", lambda *_: None)
+    folder = zoo.saved(base, tmp_path / "base", tiny.build_tokenizer())
+
+    run, status = attempt(tmp_path, short | {"base": str(folder), "optim": {"batching": "packed"}})
+
+    assert status == ExitCode.DECLINED
+    assert "in a packed batch of the trainer and of a plain forward pass differ" in said(run)
+    assert "set optim.batching: padded" in said(run)
 
 
 @pytest.mark.parametrize("base", ["rwkv", "mamba", "falcon_mamba"])
@@ -279,7 +345,6 @@ def test_mixed_precision_is_proven_with_limits_of_its_own(
 
 def test_the_proof_leaves_the_policy_as_it_was(base_folder: Path) -> None:
     """An adapter is put on a base of its own modules; what trains and what is frozen stay."""
-    from engine.contract.kinds.rl_run import RLRunConfig  # noqa: PLC0415
     from engine.models import alike, lora  # noqa: PLC0415
 
     policy = parts.build_policy(RLRunConfig(base=str(base_folder), tuning="lora"))

@@ -68,7 +68,7 @@ def test_a_sound_run_says_its_figures_once_and_keeps_them_on_its_card(
         run, status = attempt(tmp_path, recipe)
 
         assert status == ExitCode.DONE
-        assert set(proof(run)) == {"sampler", "reload"}
+        assert set(proof(run)) == {"sampler", "batches", "reload"}
         assert all(one["figure"] <= one["limit"] for one in proof(run).values())
     assert [note["attempt"] for note in events(run, "note") if note["code"] == "PROOF"] == [1]
 
@@ -134,7 +134,72 @@ def test_a_checkpoint_that_is_not_the_model_in_memory_ends_the_run(
     run, status = attempt(tmp_path, recipe)
 
     assert status == ExitCode.DONE
-    assert set(proof(run)) == {"sampler", "reload"}
+    assert set(proof(run)) == {"sampler", "batches", "reload"}
+
+
+@pytest.mark.parametrize(
+    ("settings", "name"),
+    [
+        ({}, "model.visual.merger.norm.weight"),
+        ({"model__dtype": "bfloat16"}, "model.language_model.norm.weight"),
+        ({"training__bf16": True}, "model.language_model.layers.1.mlp.up_proj.weight"),
+    ],
+    ids=["fp32", "bf16", "mixed"],
+)
+def test_one_number_that_is_another_one_names_its_tensor(
+    tmp_path: Path,
+    short: Recipe,
+    monkeypatch: pytest.MonkeyPatch,
+    settings: Recipe,
+    name: str,
+) -> None:
+    """By less than any logit shows."""
+    save = Stage2Trainer._save_checkpoint
+
+    def nudged(tensors: dict[str, torch.Tensor]) -> None:
+        first = tensors[name].view(-1)[:1]
+        first.copy_(torch.nextafter(first, torch.full_like(first, 9.0)))
+
+    def broken(trainer: Stage2Trainer, *given: Any, **more: Any) -> None:
+        save(trainer, *given, **more)
+        rewritten(
+            Path(trainer.args.output_dir or "") / "checkpoint-0" / "model.safetensors", nudged
+        )
+
+    monkeypatch.setattr(Stage2Trainer, "_save_checkpoint", broken)
+
+    run, status = attempt(tmp_path, changed(short, **settings))
+
+    assert status == ExitCode.DECLINED
+    assert f"differ, in nats of a token: {name} is not equal; " in said(run)
+
+
+def test_packs_in_which_one_text_reads_another_end_the_run(
+    tmp_path: Path, short: Recipe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Though the look at a pack before the run let it pass."""
+    inputs = Layout.inputs
+
+    def without_bounds(layout: Layout) -> dict[str, Any]:
+        found = inputs(layout)
+        return found | {"position_ids": found["position_ids"][-3:]}
+
+    monkeypatch.setattr("engine.stage2.stage2_ab.require_packing", lambda *_: None)
+    monkeypatch.setattr(Layout, "inputs", without_bounds)
+
+    packed = changed(
+        short,
+        training__packing=True,
+        training__per_device_train_batch_size=1,
+        training__gradient_accumulation_steps=4,
+        global_max_length=400,
+    )
+
+    run, status = attempt(tmp_path, packed)
+
+    assert status == ExitCode.DECLINED
+    assert "in a packed batch of the learner and of a plain forward pass differ" in said(run)
+    assert "set training.packing: false" in said(run)
 
 
 @pytest.mark.parametrize("wrong", ["positions", "prompt"])
