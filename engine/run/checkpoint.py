@@ -64,7 +64,8 @@ def seal(folder: Path, state: dict[str, Any], *, step: int = 0) -> Checkpoint:
 
 
 def refused(run: RunDir) -> bool:
-    """Whether step 0 was measured against the model in memory and failed (`engine.run.proof`).
+    """Whether step 0 was measured against the model in memory and failed (`engine.run.proof`), or
+    was made anew and not measured since.
 
     Weights that were read back equal themselves, so nothing goes on from it.
     """
@@ -157,8 +158,10 @@ class CheckpointStore:
 
     def make_anew(self, step: int, make: Callable[[], object]) -> None:
         """Let `make` write a lost checkpoint again, from what is deterministic; said, and whether
-        its weights are proven to be the same.
+        its weights are proven to be the same. Of step 0 a proof is due again.
         """
+        if step == 0:
+            write_json(self.run.proof, {"failed": "step 0 was made anew and not measured since"})
         before = weights_of(self.folder(step))
         make()
         same = before == weights_of(self.folder(step))

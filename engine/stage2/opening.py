@@ -40,8 +40,14 @@ def keeps_base(config: Stage2Config) -> bool:
 
 
 def find_checkpoint(store: CheckpointStore, ranks: Ranks) -> Checkpoint | None:
-    """The one to go on from; what a killed attempt left half-written is gone."""
+    """The one to go on from; what a killed attempt left half-written is gone.
+
+    A step 0 that was never proven is none: the Trainer would read its weights back, and those equal
+    themselves.
+    """
     found = store.newest()
+    if found is not None and found.step == 0 and not store.run.proof.exists():
+        found = None
     ranks.wait()
     if ranks.is_first:
         store.discard_incomplete()

@@ -125,6 +125,24 @@ def test_step_zero_that_is_made_anew_is_proven_anew(
     assert [note["attempt"] for note in events(run, "note") if note["code"] == "PROOF"] == [1, 2]
 
 
+def test_step_zero_made_anew_and_not_proven_is_made_anew_again(
+    tmp_path: Path, short: Recipe, monkeypatch: pytest.MonkeyPatch, events: Events
+) -> None:
+    """The attempt that made it ended before its proof, of a run that was further on."""
+    run, _ = attempt(tmp_path, short)
+    (run.checkpoint(0) / COMPLETE).unlink()
+    run.report.unlink()
+    with monkeypatch.context() as patch:
+        patch.setattr("engine.rl.recorder.prove", lambda *_, **__: 1 / 0)
+        _, status = attempt(tmp_path, short)
+        assert status not in (ExitCode.DONE, ExitCode.DECLINED)
+
+    run, status = attempt(tmp_path, short)
+
+    assert status == ExitCode.DONE
+    assert [note["attempt"] for note in events(run, "note") if note["code"] == "PROOF"] == [1, 3]
+
+
 BUFFER = "model.layers.1.mlp.gate.e_score_correction_bias"
 
 

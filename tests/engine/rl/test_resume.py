@@ -29,6 +29,8 @@ LONG = [
     Point("engine.rl.parts:freeze", 1, "after"),
     Point("engine.run.checkpoint:_mark", 1),
     Point("engine.run.checkpoint:_mark", 1, "after"),
+    Point("engine.rl.recorder:prove", 1),
+    Point("engine.run.proof:write_json", 1),
     # sampling, and the journal behind it
     Point(f"{SAMPLER}._decode", 2),
     Point(f"{SAMPLER}._rollout", 150, "after"),

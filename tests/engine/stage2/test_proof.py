@@ -250,6 +250,38 @@ def test_step_zero_that_is_made_anew_is_proven_anew(
     assert [note["attempt"] for note in events(run, "note") if note["code"] == "PROOF"] == [1, 2]
 
 
+@pytest.mark.parametrize("tuning", ["full", "lora"])
+@pytest.mark.parametrize("still_lossy", [True, False])
+def test_a_step_zero_that_nobody_proved_is_made_and_proven_anew(
+    tmp_path: Path, short: Recipe, monkeypatch: pytest.MonkeyPatch, tuning: str, still_lossy: bool
+) -> None:
+    """The attempt ended between the two; its folder, read back, would equal itself."""
+    recipe, save = changed(short, model__tuning=tuning), Stage2Trainer._save_checkpoint
+
+    def broken(trainer: Stage2Trainer, *given: Any, **more: Any) -> None:
+        save(trainer, *given, **more)
+        [file] = (Path(trainer.args.output_dir or "") / "checkpoint-0").glob("*.safetensors")
+        rewritten(file, lambda t: [x.add_(0.2) for x in t.values()])
+
+    def powerless(*_: Any, **__: Any) -> None:
+        raise RuntimeError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Stage2Trainer, "_save_checkpoint", broken)
+        patch.setattr("engine.stage2.stage2_ab.prove_together", powerless)
+        run, status = attempt(tmp_path, recipe)
+        assert status not in (ExitCode.DONE, ExitCode.DECLINED)
+        assert (folder_of(run, 0) / COMPLETE).exists()
+    if still_lossy:
+        monkeypatch.setattr(Stage2Trainer, "_save_checkpoint", broken)
+
+    run, status = attempt(tmp_path, recipe)
+
+    assert status == (ExitCode.DECLINED if still_lossy else ExitCode.DONE)
+    if not still_lossy:
+        assert set(proof(run)) == {"sampler", "batches", "reload"}
+
+
 @pytest.mark.parametrize("number", [float("nan"), float("-inf")])
 @pytest.mark.parametrize(
     "name",

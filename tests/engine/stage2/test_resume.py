@@ -23,6 +23,8 @@ TRAINER = "transformers:Trainer"
 TRAINER_STATE = "transformers.trainer_callback:TrainerState.save_to_json"
 
 SHORT = [
+    # between publishing step 0 and proving it
+    Point("engine.stage2.stage2_ab:prove_together", 1),
     Point(f"{SAMPLER}._decode", 3),
     Point("torch.optim:AdamW.step", 5, "after"),
     Point(TRAINER_STATE, 3),
@@ -40,6 +42,8 @@ LONG = [
     # the first checkpoint: until it is marked, the run begins anew
     Point(f"{CHECKPOINT}:_mark", 2),
     Point(f"{CHECKPOINT}:_mark", 2, "after"),
+    Point("engine.run.proof:write_json", 1),
+    Point("engine.run.proof:write_json", 1, "after"),
     # Channel-B's rollouts and their rows
     Point("engine.stage2.channel_b:ChannelB.__call__", 2, "after"),
     Point("engine.stage2.record:write_rows", 2, "torn"),
@@ -85,6 +89,7 @@ ADAPTER = [
     Point("engine.stage2.warmed_base:keep", 1),
     Point(f"{CHECKPOINT}:_mark", 2),
     Point("engine.stage2.warmed_base:keep", 1, "after"),
+    Point("engine.stage2.stage2_ab:prove_together", 1),
     Point(f"{CHECKPOINT}:_mark", 5),
     Point(f"{RECORDER}.gate", 4),
 ]
