@@ -2,8 +2,8 @@
 
 The text is built first and read by the tokenizer once, so that what a person sees is what the
 model gets. What comes from rows and the system prompt is text and never a control token; the chat
-template, `question_format` and `assistant_prefix` write those. Knows no reward and no run; how many
-examples a step shows is told from outside.
+template, the form of a question and `assistant_prefix` write those. Knows no reward and no run; how
+many examples a step shows is told from outside.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from typing import Any
 from engine.contract.asked import asked
 from engine.contract.errors import RLLoopError
 from engine.contract.rl.format import ANSWER, FormatConfig
-from engine.contract.rl.prompting import PLACEHOLDER, PromptingConfig, no_template
+from engine.contract.rl.prompting import PromptingConfig, no_template
+from engine.contract.templates.template import BETWEEN, PLACEHOLDER, joined
 from engine.data.rows import Question
 from engine.models.chat import ChatTemplate, ChatTemplateError, Clock, Message, local_now
 from engine.models.text import ControlTokenError, Hide, TextCodec, as_it_is
@@ -138,7 +139,7 @@ class PromptBuilder:
 
     def _written(self, question: Question, hide: Hide) -> str:
         asked = question.messages[-1]["content"] if question.messages else question.prompt
-        return self.config.question_format.replace(PLACEHOLDER, hide(asked))
+        return self.config.form.replace(PLACEHOLDER, hide(asked))
 
     def _before(self, question: Question, hide: Hide) -> Sequence[Message]:
         """The turns in front of the question: the row's own; its system turn counts, else ours."""
@@ -168,9 +169,9 @@ class PromptBuilder:
                 "set it to false: the chat template writes the turns",
             )
         parts = [turn["content"] for turn in before]
-        parts += [_joined(example, answer) for example, answer in self._shown(question, hide)]
+        parts += [joined(example, answer) for example, answer in self._shown(question, hide)]
         parts.append(self._written(question, hide))
-        return "\n\n".join(parts) + self.config.assistant_prefix
+        return BETWEEN.join(parts) + self.config.assistant_prefix
 
     def _messages(self, question: Question, hide: Hide) -> Sequence[Message]:
         before = self._before(question, hide)
@@ -195,11 +196,6 @@ class PromptBuilder:
                 "the model's folder",
             ) from error
         return text + self.config.assistant_prefix
-
-
-def _joined(question: str, answer: str) -> str:
-    """`A:` is answered on its line; a question that says nothing of the kind, on the next."""
-    return f"{question} {answer}" if question.endswith(":") else f"{question}\n{answer}"
 
 
 def demonstration(question: Question, config: FormatConfig) -> str:

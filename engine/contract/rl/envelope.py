@@ -156,7 +156,7 @@ def _prompt(config: Knobs, rows: Rows | None) -> int:
     if rows is None or rows.longest is None:
         return PROMPT_TOKENS
     around = config.prompting
-    written = (around.system_prompt, around.question_format, around.assistant_prefix)
+    written = (around.system_prompt, around.form, around.assistant_prefix)
     read = (1 + config.format.shots) * rows.longest + sum(len(one.encode()) for one in written)
     tokens = read if read <= PROMPT_TOKENS else max(PROMPT_TOKENS, read // _BYTES_A_TOKEN)
     return tokens + _TEMPLATE_TOKENS

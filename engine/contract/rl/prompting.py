@@ -18,8 +18,9 @@ from pydantic import Field, field_validator, model_validator
 from engine.contract.documents import read_json_object, read_text
 from engine.contract.errors import ConfigProblem
 from engine.contract.section import Section
+from engine.contract.templates.table import TEMPLATES, template_problem
+from engine.contract.templates.template import PLACEHOLDER
 
-PLACEHOLDER = "{prompt}"
 _ARGUMENTS = """
 self conversation messages tools documents chat_template add_generation_prompt
 continue_final_message tokenize padding truncation max_length return_tensors return_dict
@@ -41,6 +42,9 @@ class PromptingConfig(Section):
     """The system message; without a chat template the text before the question and a blank line."""
     question_format: str = PLACEHOLDER
     """How a question is written, `{prompt}` standing for it: `Q: {prompt}` and a new line `A:`."""
+    template: str | None = None
+    """Instead of question_format a form by name, `gsm8k_cot` or `minerva_math`: docs/prompts.md
+    lists them with the benches that ask so."""
     assistant_prefix: str = ""
     """How every completion is made to begin: the prompt's last characters, judged as its first.
 
@@ -59,8 +63,36 @@ class PromptingConfig(Section):
             raise ValueError("must hold {prompt} once; write e.g. 'Q: {prompt}'")
         return text
 
+    @field_validator("template")
+    @classmethod
+    def _template(cls, name: str | None) -> str | None:
+        problem = None if name is None else template_problem(name)
+        if problem is not None:
+            raise ValueError(problem)
+        return name
+
+    @property
+    def form(self) -> str:
+        """How a question is written: the template's form, else question_format."""
+        return self.question_format if self.template is None else TEMPLATES[self.template].question
+
+    def under(self, template: str | None) -> PromptingConfig:
+        """The same with another form by name, as a mixture's part or a bench asks; None: as it is.
+
+        >>> PromptingConfig(question_format="Q: {prompt}").under("math").form
+        'Problem:\\n{prompt}\\n\\nSolution:'
+        """
+        if template is None:
+            return self
+        return self.model_copy(update={"template": template, "question_format": PLACEHOLDER})
+
     @model_validator(mode="after")
     def _fits(self) -> Self:
+        if self.template is not None and self.question_format != PLACEHOLDER:
+            raise ValueError(
+                f"template: {self.template} and question_format both say how a question is "
+                "written; remove one of them"
+            )
         if self.template_variables and self.skip_chat_template:
             raise ValueError(
                 "template_variables need a chat template; set skip_chat_template to false"
@@ -108,7 +140,7 @@ def _unused(config: PromptingConfig, base: str) -> Sequence[ConfigProblem]:
     said = "skip_chat_template" in config.model_fields_set
     has_one = Path(base).is_dir() and bool(has_chat_template(Path(base)))
     named_so = not Path(base).is_dir() and _INSTRUCT.search(base) is not None
-    plain = config.question_format == PLACEHOLDER and not config.system_prompt
+    plain = config.form == PLACEHOLDER and not config.system_prompt
     # One that writes the model's own end is one that the model was trained on.
     source = _template_source(Path(base)) if has_one else ""
     trained_on = any(end in source for end in _end_tokens(Path(base)))
@@ -126,7 +158,7 @@ def _unused(config: PromptingConfig, base: str) -> Sequence[ConfigProblem]:
             f"is true, and {what}" if said else f"is left out, so {what}",
             "set it to false for an instruct model, to true for a base model"
             if not said
-            else "set it to false, or write the form of its prompts with question_format",
+            else "set it to false, or name the form of its prompts (template, question_format)",
         )
     ]
 

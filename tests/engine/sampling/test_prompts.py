@@ -17,12 +17,14 @@ from transformers import PreTrainedTokenizerFast
 from engine.contract.errors import RLLoopError
 from engine.contract.rl.format import FormatConfig
 from engine.contract.rl.prompting import TEMPLATE_ARGUMENTS, PromptingConfig
+from engine.contract.templates.table import TEMPLATES
 from engine.data.rows import Question
 from engine.models.policy import Policy, build
 from engine.rewards.adapter import RewardAdapter, load_verifier
 from engine.sampling.base import Groups, OwnWeights, Rollout
 from engine.sampling.prompts import PromptBuilder, fading_examples
 from engine.sampling.rollouts import Rollouts
+from engine.sampling.shots import drawn_examples, fixed_examples
 from tests.engine.chat_model import save_chat_model
 
 ASKED = Question("q", "What is 2 + 3?", "5", solution="2 + 3 = 5. The answer is 5.")
@@ -93,6 +95,48 @@ def test_a_template_gets_the_same_parts_as_messages(chat: Policy) -> None:
     ids = prompts(ASKED)
     assert (ids.count(start), ids.count(end)) == (3, 2)
     assert tokenizer.decode(ids) == prompts.text(ASKED)
+
+
+def test_a_bench_is_asked_as_the_harness_asks_it(chat: Policy) -> None:
+    """Example, blank line, example, blank line, question: to the character."""
+    prompting = PromptingConfig().under("gsm8k_cot")
+    prompts = PromptBuilder(chat.tokenizer, prompting, fixed_examples("gsm8k_cot", 2))
+    one, two = TEMPLATES["gsm8k_cot"].shots[:2]
+
+    assert prompts.text(ASKED) == (
+        f"Q: {one.question}\nA: {one.answer}\n\nQ: {two.question}\nA: {two.answer}\n\n"
+        "Q: What is 2 + 3?\nA:"
+    )
+
+
+@pytest.mark.parametrize(
+    ("template", "answers"),
+    [("gsm8k", ["1 + 1 = 2. The answer is 2.", "8"]), ("hendrycks_math", ["2", "8"])],
+)
+def test_drawn_examples_show_the_solution_or_the_gold_as_the_harness_does(
+    chat: Policy, template: str, answers: list[str]
+) -> None:
+    """Its hendrycks_math shows bare golds."""
+    shown = drawn_examples([ASKED], OTHERS, 2, template=template, config=FormatConfig())
+    prompts = PromptBuilder(chat.tokenizer, PromptingConfig(template=template), shown)
+
+    *examples, question = prompts.text(ASKED).split("\n\n")
+
+    form = TEMPLATES[template]
+    written = [f"{form.write(q.prompt)} {a}" for q, a in zip(OTHERS, answers, strict=True)]
+    assert sorted(examples) == sorted(written)
+    assert question == form.write(ASKED.prompt)
+
+
+def test_under_a_chat_template_examples_are_turns(chat: Policy) -> None:
+    prompting = PromptingConfig(skip_chat_template=False, template="minerva_math")
+    prompts = PromptBuilder(chat.tokenizer, prompting, fixed_examples("minerva_math", 4))
+
+    asked = prompts.prompt(ASKED)
+    assert not isinstance(asked, str)
+
+    assert [turn["role"] for turn in asked] == ["user", "assistant"] * 4 + ["user"]
+    assert asked[-1]["content"] == "Problem:\nWhat is 2 + 3?\n\nSolution:"
 
 
 def test_a_question_is_never_its_own_example_however_it_is_written() -> None:
