@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -19,7 +19,7 @@ from engine.contract.asked import asked
 from engine.contract.errors import RLLoopError
 from engine.contract.rl.format import ANSWER, FormatConfig
 from engine.contract.rl.prompting import PromptingConfig, no_template
-from engine.contract.templates.template import BETWEEN, PLACEHOLDER, joined
+from engine.contract.templates.prompt import Prompt, compose
 from engine.data.rows import Question
 from engine.models.chat import ChatTemplate, ChatTemplateError, Clock, Message, local_now
 from engine.models.text import ControlTokenError, Hide, TextCodec, as_it_is
@@ -54,6 +54,8 @@ class PromptBuilder:
     """Ids below this have an embedding in the model that reads the prompts."""
     clock: Clock = local_now
     """What a chat template is told the time is."""
+    templates: Mapping[str, str | None] = field(default_factory=dict)
+    """By source the template of its questions; others are asked in the config's form."""
 
     def __post_init__(self) -> None:
         if not (self.config.skip_chat_template or self.tokenizer.chat_template):
@@ -137,50 +139,32 @@ class PromptBuilder:
         opened = _OPENED.search(self.text(question).removesuffix(prefix))
         return opened.group() + prefix if opened else prefix
 
-    def _written(self, question: Question, hide: Hide) -> str:
-        asked = question.messages[-1]["content"] if question.messages else question.prompt
-        return self.config.form.replace(PLACEHOLDER, hide(asked))
-
-    def _before(self, question: Question, hide: Hide) -> Sequence[Message]:
-        """The turns in front of the question: the row's own; its system turn counts, else ours."""
-        turns = [
-            {"role": turn["role"], "content": hide(turn["content"])}
-            for turn in (question.messages or [])[:-1]
-        ]
-        if self.config.system_prompt and not (turns and turns[0]["role"] == "system"):
-            turns.insert(0, {"role": "system", "content": hide(self.config.system_prompt)})
-        return turns
-
-    def _shown(self, question: Question, hide: Hide) -> Sequence[tuple[str, str]]:
-        """The worked examples, each answer with the prefix that answers begin with."""
-        prefix = self.config.assistant_prefix
-        return [
-            (self._written(example, hide), prefix + hide(answer, own=True))
-            for example, answer in self.examples(question)
-        ]
+    def _composed(self, question: Question, hide: Hide) -> Prompt:
+        turns = question.messages or [{"role": "user", "content": question.prompt}]
+        return compose(
+            self.config.under(self.templates.get(question.source)).form,
+            [{**turn, "content": hide(turn["content"])} for turn in turns],
+            system_prompt=hide(self.config.system_prompt),
+            shots=[
+                (hide(_asked(example)), hide(answer, own=True))
+                for example, answer in self.examples(question)
+            ],
+            prefix=self.config.assistant_prefix,
+        )
 
     def _plain(self, question: Question, hide: Hide) -> str:
-        before = self._before(question, hide)
-        if any(turn["role"] != "system" for turn in before):
+        prompt = self._composed(question, hide)
+        if prompt.history:
             raise RLLoopError.of(
                 "prompting.skip_chat_template",
                 True,
                 "cannot write a conversation of several turns, and a row's prompt is one",
                 "set it to false: the chat template writes the turns",
             )
-        parts = [turn["content"] for turn in before]
-        parts += [joined(example, answer) for example, answer in self._shown(question, hide)]
-        parts.append(self._written(question, hide))
-        return BETWEEN.join(parts) + self.config.assistant_prefix
+        return prompt.text()
 
     def _messages(self, question: Question, hide: Hide) -> Sequence[Message]:
-        before = self._before(question, hide)
-        messages = [turn for turn in before if turn["role"] == "system"]
-        for example, answer in self._shown(question, hide):
-            messages.append({"role": "user", "content": example})
-            messages.append({"role": "assistant", "content": answer})
-        messages += [turn for turn in before if turn["role"] != "system"]
-        return [*messages, {"role": "user", "content": self._written(question, hide)}]
+        return self._composed(question, hide).messages()
 
     def _templated(self, question: Question, hide: Hide) -> str:
         assert self.chat is not None
@@ -196,6 +180,10 @@ class PromptBuilder:
                 "the model's folder",
             ) from error
         return text + self.config.assistant_prefix
+
+
+def _asked(question: Question) -> str:
+    return question.messages[-1]["content"] if question.messages else question.prompt
 
 
 def demonstration(question: Question, config: FormatConfig) -> str:
