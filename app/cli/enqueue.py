@@ -241,3 +241,6 @@ def _try_out(database: Database, wanted: Submission, *, as_json: bool) -> None:
         note(line)
     for caution in found.check.cautions:
         note(f"caution: {caution.line()}")
+    for one in found.check.examples:
+        said = f"; {one.note}" if one.note else ""
+        note(f"a prompt of {one.name} (row {one.row}{said}):\n{one.text}")

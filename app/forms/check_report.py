@@ -130,6 +130,17 @@ class Caution(_Answer):
     """All of it in one line."""
 
 
+class PromptExample(_Answer):
+    """A prompt as it will be asked."""
+
+    name: str
+    """Of its source."""
+    row: str
+    text: str
+    note: str
+    """What is not known of it yet; often empty."""
+
+
 class CheckReport(_Answer):
     """What is known about a job, or all jobs of a sweep, before it is queued."""
 
@@ -146,6 +157,8 @@ class CheckReport(_Answer):
     put_off: PutOff | None
     tried: list[TriedBefore]
     cautions: list[Caution]
+    examples: list[PromptExample]
+    """One prompt of each source, as far as it is known without the model."""
     differences: list[Changed] | None
     """null: it began from no job of its kind."""
 
@@ -178,6 +191,7 @@ class CheckReport(_Answer):
                 if one.tried
             ],
             cautions=[Caution(**one.as_dict()) for one in found.cautions],
+            examples=[PromptExample(**one._asdict()) for one in found.examples],
             differences=None
             if found.differences is None
             else [

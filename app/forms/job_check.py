@@ -17,6 +17,7 @@ from pydantic_core import to_json
 
 from app.forms.schema import leaves
 from engine.contract.errors import ConfigError, ConfigProblem
+from engine.contract.example import Example
 from engine.contract.registry import get_kind, validate
 from worker.budget.price import take_price
 from worker.db.connection import Database
@@ -58,6 +59,8 @@ class Check:
     sample: int = 0
     """So many of the first of them stand for all jobs; the others were sought for their memory."""
     cautions: Sequence[ConfigProblem] = ()
+    examples: Sequence[Example] = ()
+    """A prompt of each source, of the first point of a sweep."""
     differences: Sequence[Difference] | None = None
     """To the original; None when there is none, or the config does not hold."""
 
@@ -177,6 +180,7 @@ def check(database: Database, wanted: Submission, original: JobView | None = Non
             *(cautions_of(wanted) if axes else cautions(wanted.kind, wanted.config)),
             *room_cautions(database, wanted.kind, models, looked),
         ],
+        examples=get_kind(wanted.kind).examples(models[0]),
         differences=differences,
     )
 

@@ -13,6 +13,7 @@ from pydantic import BaseModel
 
 from engine.contract.envelope import Checkpoints, Envelope
 from engine.contract.errors import ConfigProblem
+from engine.contract.example import Example
 from engine.contract.look import Look
 
 
@@ -38,6 +39,10 @@ def _no_checkpoints(_: Any) -> Checkpoints | None:
 
 def _serves_nothing(_: Any) -> bool:
     return False
+
+
+def _no_examples(_: Any) -> Sequence[Example]:
+    return ()
 
 
 @dataclass(frozen=True)
@@ -73,6 +78,8 @@ class Kind:
     """What a valid config had better not say; every door that takes a job in shows it."""
     sweep_cautions: Callable[[Any, Collection[str]], Sequence[ConfigProblem]] = _no_axes
     """What a sweep over some settings, by dotted name, had better not be; shown beside those."""
+    examples: Callable[[Any], Sequence[Example]] = _no_examples
+    """One prompt of each source, as far as that is known without a model; shown beside them."""
     envelope: Callable[[Any], Envelope | None] = _no_envelope
     """The memory it will need at most; None when that cannot be told beforehand."""
     smaller: Sequence[str] = ()

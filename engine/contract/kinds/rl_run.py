@@ -45,6 +45,7 @@ from engine.contract.rl.sampling import SamplingConfig
 from engine.contract.rl.serving import serving_problems, stacks_problem
 from engine.contract.rl.shares import heldout_frac_for, rows_for, sizes
 from engine.contract.section import Section, refusal
+from engine.contract.sources.asked import form_cautions, prompt_examples
 from engine.contract.sources.benches import OWN, BenchConfig
 from engine.contract.sources.mixture import DataConfig, JudgedSource, same_origin
 from engine.contract.sources.questions import (
@@ -522,6 +523,7 @@ def _cautions(config: RLRunConfig) -> Sequence[ConfigProblem]:
         *_report_caution(config),
         *_unfit_cautions(config),
         *template_cautions(config.prompting, config.base),
+        *form_cautions(config),
         *_buffer_caution(config),
         *_descent_cautions(config),
     ]
@@ -793,6 +795,7 @@ KIND = Kind(
     check=_check,
     look=Look("engine.rl.look:look", _asks),
     cautions=_cautions,
+    examples=prompt_examples,
     sweep_cautions=_sweep_cautions,
     smaller=("micro_batch", "rollout_batch", "max_new_tokens"),
     envelope=lambda config: rl_envelope(config, _rows(config)),

@@ -14,6 +14,7 @@ from pydantic import AfterValidator, Field, model_validator
 
 from engine.contract.section import refusal
 from engine.contract.sources.questions import SourceConfig
+from engine.contract.templates.table import template_problem
 from engine.contract.verifiers import verifier_problem
 
 MIXTURE = "mixture:"
@@ -41,9 +42,17 @@ def _checked_verifier(name: str | None) -> str | None:
     return name
 
 
+def _checked_template(name: str | None) -> str | None:
+    problem = None if name is None else template_problem(name)
+    if problem is not None:
+        raise ValueError(problem)
+    return name
+
+
 Name = Annotated[str, AfterValidator(_checked_name)]
 """Of a source or bench: part of file names and series."""
 VerifierName = Annotated[str | None, AfterValidator(_checked_verifier)]
+TemplateName = Annotated[str | None, AfterValidator(_checked_template)]
 
 
 class JudgedSource(SourceConfig):
@@ -58,6 +67,8 @@ class JudgedSource(SourceConfig):
     verifier_field: str | None = None
     """Key of the row that names its verifier, instead of `verifier`: `dataset` in rows of the RLVR
     mix. Capital letters do not count."""
+    template: TemplateName = None
+    """The form of its prompts by name (docs/prompts.md); without one that of `prompting`."""
 
     @model_validator(mode="after")
     def _one_verifier(self) -> Self:

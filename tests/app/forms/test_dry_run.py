@@ -175,3 +175,29 @@ def test_a_run_after_a_failed_job_is_refused_before_it_is_sent(
 
     assert checked.status_code == sent.status_code == 409
     assert checked.json()["detail"] == sent.json()["detail"]
+
+
+@pytest.mark.requirement("EX-11")
+def test_a_prompt_of_each_source_is_shown_at_every_door(
+    client: TestClient, cockpit: Cockpit, tmp_path: Path
+) -> None:
+    """Written as it will be asked, before anything is queued; data is text on a page too."""
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text('{"prompt": "Is 3 <b> 4?", "answer": "1"}\n', "utf-8")
+    config = CONFIG | {
+        "base": "some/model",
+        "data": {"source": str(rows)},
+        "prompting": {"template": "gsm8k_cot"},
+        "corpus_min": 1,
+    }
+
+    rest = client.post("/api/v1/jobs/check", json={"kind": "rl_run", "config": config})
+    line = by_line(cockpit, config)
+    text = yaml.safe_dump(dict(config))
+    words = cockpit("enqueue", "rl_run", "-", "--dry-run", stdin=text.encode()).err
+    page = client.post("/new/check", data={"kind": "rl_run", "yaml": text}).text
+
+    expected = {"name": "data", "row": "1", "text": "Q: Is 3 <b> 4?\nA:", "note": ""}
+    assert rest.json()["examples"] == line["examples"] == [expected]
+    assert "a prompt of data (row 1):\nQ: Is 3 <b> 4?\nA:" in words
+    assert "Q: Is 3 &lt;b&gt; 4?\nA:</pre>" in page

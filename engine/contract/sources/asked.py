@@ -1,0 +1,130 @@
+"""What an `rl_run` will ask, said before it is queued: a prompt of each source, and forms of prompt
+and answer that do not fit together (EX-11).
+
+Knows the first rows of each source; what needs a tokenizer the run says as it begins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Protocol
+
+from engine.contract.errors import ConfigProblem
+from engine.contract.example import Example
+from engine.contract.rl.format import FormatConfig
+from engine.contract.rl.forms import Asking, mismatches
+from engine.contract.rl.prompting import PromptingConfig
+from engine.contract.sources.benchmark_rows import says_test
+from engine.contract.sources.first_rows import first_rows
+from engine.contract.sources.mixture import JudgedSource
+from engine.contract.sources.questions import SourceConfig
+from engine.contract.templates.prompt import Prompt, compose
+
+_SHOWN = 4_000
+"""Letters of a prompt that is shown."""
+
+
+class Rows(Protocol):
+    """Rows of one origin with who judges them."""
+
+    @property
+    def where(self) -> str: ...
+    @property
+    def config(self) -> SourceConfig: ...
+    @property
+    def verifiers(self) -> Sequence[str]: ...
+    @property
+    def verifier_setting(self) -> str: ...
+
+
+class Knobs(Protocol):
+    """What of an `rl_run` config decides here."""
+
+    @property
+    def prompting(self) -> PromptingConfig: ...
+    @property
+    def format(self) -> FormatConfig: ...
+    @property
+    def corpora(self) -> Sequence[Rows]: ...
+    @property
+    def benches(self) -> Sequence[Rows]: ...
+
+
+def form_cautions(config: Knobs) -> Iterator[ConfigProblem]:
+    """Mismatches of form, and sources that are a benchmark's test rows."""
+    for rows in config.corpora:
+        if said := says_test(rows.config.source, first_rows(rows.config)):
+            yield ConfigProblem(
+                f"{rows.where}.source",
+                rows.config.source,
+                f"is a test split, as it seems ({said}): you are training on a benchmark's test "
+                "rows",
+                "train on its train split, and name the test rows under heldout",
+            )
+    training = [_asking(rows, config, trains=True) for rows in config.corpora]
+    benches = [_asking(rows, config, trains=False) for rows in config.benches]
+    yield from mismatches(training, benches)
+
+
+def prompt_examples(config: Knobs) -> Sequence[Example]:
+    """The first row of each source as it will be asked; none of generated rows."""
+    chat = not config.prompting.skip_chat_template
+    found = []
+    for rows in (*config.corpora, *config.benches):
+        for row in first_rows(rows.config)[:1]:
+            prompting = _prompting(rows, config)
+            prompt = compose(
+                prompting.form,
+                row.turns,
+                system_prompt=prompting.system_prompt,
+                prefix=prompting.assistant_prefix,
+            )
+            turns = chat or bool(prompt.history)
+            note = "the model's chat template writes these turns" if turns else ""
+            if prompt.history and not chat:
+                note = "several turns need a chat template: set prompting.skip_chat_template: false"
+            text = _turns(prompt) if turns else prompt.text()
+            found.append(Example(_named(rows), row.id, _cut(text), note))
+    return found
+
+
+def _turns(prompt: Prompt) -> str:
+    said = [f"{turn['role']}: {turn['content']}" for turn in prompt.messages()]
+    return "\n\n".join([*said, f"assistant: {prompt.prefix}"])
+
+
+def _cut(text: str) -> str:
+    if len(text) <= _SHOWN:
+        return text
+    half = _SHOWN // 2
+    return f"{text[:half]}\n[… {len(text) - _SHOWN} letters …]\n{text[-half:]}"
+
+
+def _asking(rows: Rows, config: Knobs, *, trains: bool) -> Asking:
+    prompting = _prompting(rows, config)
+    gates = trains and config.format.composition == "gated"
+    return Asking(
+        name=_named(rows) if rows.where != "data" else "training",
+        where=rows.where,
+        verifier_setting=rows.verifier_setting,
+        template_setting=_template_setting(rows),
+        verifiers=rows.verifiers,
+        form=prompting.form,
+        around=f"{prompting.system_prompt}\n{prompting.assistant_prefix}",
+        rows=[row.question for row in first_rows(rows.config)],
+        shape=config.format.shape if gates else None,
+    )
+
+
+def _prompting(rows: Rows, config: Knobs) -> PromptingConfig:
+    judged = rows.config
+    return config.prompting.under(judged.template if isinstance(judged, JudgedSource) else None)
+
+
+def _template_setting(rows: Rows) -> str:
+    return "prompting.template" if rows.where == "data" else f"{rows.where}.template"
+
+
+def _named(rows: Rows) -> str:
+    judged = rows.config
+    return judged.name if isinstance(judged, JudgedSource) else "data"
