@@ -3,26 +3,32 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from engine.data.rows import Question
 
 
 def more_prompts(
-    train: Sequence[Question],
+    rows: Sequence[Question],
     *,
     count: int,
     without: Collection[str],
     draw: int,
     round_: int,
     seed: int,
+    sources: Mapping[str, int],
 ) -> list[Question]:
-    """At most `count` training rows whose ids are not in `without`.
+    """At most `count` training rows whose ids are not in `without`, of each source at most as many
+    as `sources` says: a prompt is replaced by one of its own kind.
 
     Depends on its arguments alone, so a resumed run draws the same. `draw` is the curriculum's
     count, which names the random numbers of the completions.
     """
-    rest = [question for question in train if question.id not in without]
-    chosen = random.Random(f"{seed + 1}:refill:{draw}:{round_}").sample(rest, min(count, len(rest)))
-    return [replace(question, draw=draw) for question in chosen]
+    found: list[Question] = []
+    for source, wanted in sources.items():
+        rest = [row for row in rows if row.source == source and row.id not in without]
+        named = f":{source}" if source else ""
+        random_ = random.Random(f"{seed + 1}:refill{named}:{draw}:{round_}")
+        found += random_.sample(rest, min(wanted, count - len(found), len(rest)))
+    return [replace(question, draw=draw) for question in found]

@@ -37,6 +37,8 @@ class Question:
     Names the random numbers of its completions, and tells what fades with the steps how far
     the run is.
     """
+    again: int = field(default=0, compare=False)
+    """How often the same draw has had this row already: its samples are numbered on from those."""
 
 
 @dataclass(frozen=True)

@@ -7,13 +7,14 @@ the objective says so, and draws other prompts in their place where it says that
 from __future__ import annotations
 
 import statistics
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
 
 from engine.contract.kinds.rl_run import RLRunConfig
-from engine.data.curriculum import Curriculum
+from engine.data.curriculum import Curriculum, Mixture, curriculum_of
 from engine.data.refill import more_prompts
 from engine.data.rows import Question
 from engine.evaluate.gate import case_of
@@ -73,6 +74,11 @@ class BatchSource:
         self._journal = journal
         self.drawn = state.drawn
         """Rows that the curriculum has given, those of the step that is gathered among them."""
+        self._order: Curriculum | Mixture | None = None
+        self._wanted: Counter[str] = Counter()
+        """Rows of each source that the step drew at first."""
+        self._kept: Counter[str] = Counter()
+        """Of those, and of what was drawn in their place, how many teach something."""
         self._recalled = False
         """Whether rollouts of the step that is gathered came from the journal."""
         self.buffer = RolloutBuffer(
@@ -108,6 +114,7 @@ class BatchSource:
                 "step": entry.group.step,
                 "id": entry.group.task.id,
                 "draw": entry.group.task.draw,
+                "again": entry.group.task.again,
                 "version": entry.group.version,
                 "reads_left": entry.reads_left,
             }
@@ -119,7 +126,8 @@ class BatchSource:
         rows = {question.id: question for question in train}
         entries: list[Entry] = []
         for kept in waiting:
-            task = replace(rows[kept["id"]], draw=kept["draw"])
+            again = kept.get("again", 0)  # states of older versions say nothing of it
+            task = replace(rows[kept["id"]], draw=kept["draw"], again=again)
             found = self._recall(kept["step"], [task], kept["version"])
             if found is not None:
                 [group] = self._judged(kept["step"], kept["version"], [task], found)
@@ -139,7 +147,8 @@ class BatchSource:
             groups = self._sample(step, tasks)
             sampled += groups
             for group in groups:
-                self._sort_in(group, keep_all=zero_signal == "keep")
+                if self._sort_in(group, keep_all=zero_signal == "keep"):
+                    self._kept[group.task.source] += 1
         return sampled
 
     def _draw(
@@ -155,22 +164,36 @@ class BatchSource:
         if round_ == 0:
             return self._next_rows(train, missing, draw)
         return more_prompts(
-            train,
+            self._curriculum(train).stand_ins(self.drawn or 0, missing),
             count=missing,
             without={group.task.id for group in sampled},
             draw=draw,
             round_=round_,
             seed=self._config.seed,
+            sources=self._sources_missing(missing),
         )
+
+    def _sources_missing(self, missing: int) -> Mapping[str, int]:
+        """How many rows of each source the step still lacks, of those that it drew at first."""
+        if len(self._wanted) == 1:
+            return dict.fromkeys(self._wanted, missing)
+        return self._wanted - self._kept
+
+    def _curriculum(self, train: Sequence[Question]) -> Curriculum | Mixture:
+        if self._order is None:
+            data, seed = self._config.data, self._config.seed
+            self._order = curriculum_of(train, data, seed, data.weights)
+        return self._order
 
     def _next_rows(self, train: Sequence[Question], count: int, draw: int) -> Sequence[Question]:
         """Of the curriculum. As many as are missing, so that no row of an epoch is passed over."""
-        curriculum = Curriculum(train, self._config.seed)
+        curriculum = self._curriculum(train)
         drawn = self.drawn
         if drawn is None:
             drawn = curriculum.drawn_by(draw, self._config.tasks_per_step)
         rows = curriculum.draw(drawn, count, draw=draw)
         self.drawn = drawn + len(rows)
+        self._wanted, self._kept = Counter(row.source for row in rows), Counter()
         return rows
 
     def _sample(self, step: int, tasks: Sequence[Question]) -> list[JudgedGroup]:
@@ -217,14 +240,15 @@ class BatchSource:
         rows = zip(tasks, found.groups, found.verdicts, advantages_PG, strict=True)
         return [JudgedGroup(*row, version=version, step=step) for row in rows]
 
-    def _sort_in(self, group: JudgedGroup, *, keep_all: bool) -> None:
+    def _sort_in(self, group: JudgedGroup, *, keep_all: bool) -> bool:
         """Into the buffer, unless none of it was judged or it teaches nothing."""
         if not any(v.judged for v in group.verdicts):
             self.buffer.discard(group, "failed")
         elif not keep_all and not has_signal(group.advantages):
             self.buffer.discard(group, "filtered")
         else:
-            self.buffer.put(group, timeout_s=0)
+            return self.buffer.put(group, timeout_s=0)
+        return False
 
 
 def batch_metrics(batch: Batch) -> dict[str, float]:

@@ -45,7 +45,10 @@ class Journal:
             return None
         try:
             found = {(r["id"], r["sample"]): r for r in rows if r.get("version") == version}
-            wanted = [[found.get((task.id, sample)) for sample in range(k)] for task in tasks]
+            wanted = [
+                [found.get((task.id, task.again * k + sample)) for sample in range(k)]
+                for task in tasks
+            ]
             judged = [[_judged(row) for row in group if row is not None] for group in wanted]
         except (KeyError, TypeError, ValueError):
             return None

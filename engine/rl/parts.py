@@ -17,8 +17,9 @@ from engine.contract.kinds.rl_run import RLRunConfig
 from engine.contract.rl.serving import stacks_problem
 from engine.contract.run_dir import RunDir, complete_checkpoints
 from engine.contract.sources.benches import OWN, BenchConfig
+from engine.data.curriculum import what_is_drawn
 from engine.data.overlong import Room, fitted
-from engine.data.rows import Question
+from engine.data.rows import Bench, Question
 from engine.data.split import Split, freeze
 from engine.evaluate.gate import Gate
 from engine.models import lora, precision
@@ -123,11 +124,12 @@ class Prompts(NamedTuple):
 
 
 def build_run_prompts(
-    attempt: Attempt, config: RLRunConfig, policy: Policy, split: Split
+    attempt: Attempt, config: RLRunConfig, policy: Policy, split: Split, corpus: Bench
 ) -> Prompts:
-    """Both builders, and the split with the rows that fit, which is frozen in the run directory.
+    """All builders, and the split with the rows that fit, which is frozen in the run directory.
 
-    Raises RLLoopError for rows that do not fit, or are no longer those that the run began with.
+    Raises RLLoopError for rows that do not fit or are no longer those that the run began with, and
+    for a curriculum's file that is not of the corpus.
     """
     heldout = build_prompts(config, policy)
     training = build_prompts(config, policy, split.train)
@@ -147,6 +149,8 @@ def build_run_prompts(
     for code, text in what_is_read(heldout, policy, config, split):
         attempt.note(code, text)
     freeze(split, attempt.run.split, proof=_proof_of_split(attempt.run))
+    for text in what_is_drawn(config.data, corpus.questions, split.train):
+        attempt.note("CURRICULUM", text)
     return Prompts(split, heldout, training, benches)
 
 

@@ -59,7 +59,7 @@ class HFSampler:
         """k completions of each task, in the tasks' order."""
         encode = self.encode or (lambda task: self.policy.encode(task.prompt))
         rows = [
-            _Row(task, prompt_ids, sample)
+            _Row(task, prompt_ids, task.again * k + sample)
             for task in tasks
             for prompt_ids in [encode(task)]
             for sample in range(k)

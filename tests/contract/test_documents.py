@@ -319,6 +319,7 @@ READ_ELSEWHERE = {
     "app/web/event_log.py": "fields of a line, whose length is bounded",
     "worker/lane/resident.py": "a log of ours, from its end",
     "worker/memory/own.py": "the kernel's",
+    "worker/lane/cgroup.py": "the kernel's",
     "worker/lane/process_id.py": "the kernel's",
     "worker/lane/strays.py": "the kernel's",
     "worker/budget/energy.py": "the kernel's",

@@ -47,12 +47,14 @@ from engine.contract.rl.shares import heldout_frac_for, rows_for, sizes
 from engine.contract.section import Section, refusal
 from engine.contract.sources.asked import form_cautions, prompt_examples
 from engine.contract.sources.benches import OWN, BenchConfig
+from engine.contract.sources.curriculum import curriculum_problems, unread_ids
 from engine.contract.sources.mixture import DataConfig, JudgedSource, same_origin
 from engine.contract.sources.questions import (
     EMBEDDED_ANSWER,
     EMBEDDED_TASKS,
     Corpus,
     SourceConfig,
+    read_rows,
     survey,
 )
 from engine.contract.verifiers import library_problem, verifier_problem
@@ -179,6 +181,11 @@ class JudgedRows(NamedTuple):
     def trains(self) -> bool:
         """False for a bench."""
         return not self.where.startswith("heldout")
+
+    @property
+    def prefix(self) -> str:
+        """Of its rows' ids, which no other origin has."""
+        return f"{self.config.name}/" if isinstance(self.config, JudgedSource) else ""
 
     @property
     def verifier_setting(self) -> str:
@@ -444,6 +451,8 @@ def _inputs(config: RLRunConfig) -> Sequence[Path]:
     """The data files, and what a model or adapter folder holds at its top level."""
     sources = [rows.config.source for rows in config.sources]
     files = [Path(source) for source in sources if not source.startswith("embedded:")]
+    if config.data.curriculum_file is not None:
+        files.append(Path(config.data.curriculum_file))
     for folder in filter(None, (config.base, config.adapter_init)):
         if Path(folder).is_dir():
             files += sorted(entry for entry in Path(folder).iterdir() if entry.is_file())
@@ -522,6 +531,7 @@ def _cautions(config: RLRunConfig) -> Sequence[ConfigProblem]:
         *cautions(config),
         *_report_caution(config),
         *_unfit_cautions(config),
+        *_curriculum_cautions(config),
         *template_cautions(config.prompting, config.base),
         *form_cautions(config),
         *_buffer_caution(config),
@@ -684,14 +694,18 @@ def _check_corpus(config: RLRunConfig) -> Sequence[ConfigProblem]:
     ]
     if alike:
         return [*few, *alike]
-    return [
-        found.as_problem(
-            rows.verifier_setting, f"{rows.where}.answer_field", rows.config.answer_field
-        )
-        for rows, corpus in known
-        for found in corpus.unfit
-        if found.verifier in rows.verifiers and found.refuses
-    ] or few
+    return (
+        [
+            found.as_problem(
+                rows.verifier_setting, f"{rows.where}.answer_field", rows.config.answer_field
+            )
+            for rows, corpus in known
+            for found in corpus.unfit
+            if found.verifier in rows.verifiers and found.refuses
+        ]
+        or few
+        or _check_curriculum(config)
+    )
 
 
 def _moved(problem: ConfigProblem, where: str) -> ConfigProblem:
@@ -699,6 +713,40 @@ def _moved(problem: ConfigProblem, where: str) -> ConfigProblem:
     if where == "data" or problem.field.partition(".")[0] != "data":
         return problem
     return replace(problem, field=where + problem.field.removeprefix("data"))
+
+
+def _check_curriculum(config: RLRunConfig) -> Sequence[ConfigProblem]:
+    """Rows that are made in the engine are held against a curriculum file when the run begins."""
+    if config.data.curriculum == "none" or not _are_files(config.corpora):
+        return []
+    return curriculum_problems(config.data, _training_rows(config))
+
+
+def _curriculum_cautions(config: RLRunConfig) -> Sequence[ConfigProblem]:
+    if config.data.curriculum != "file" or not _are_files(config.corpora):
+        return []
+    try:
+        return unread_ids(config.data, [id_ for id_, _ in _training_rows(config)])
+    except RLLoopError:
+        return []
+
+
+def _are_files(corpora: Sequence[JudgedRows]) -> bool:
+    return not any(rows.config.source.startswith("embedded:") for rows in corpora)
+
+
+def _training_rows(config: RLRunConfig) -> list[tuple[str, Mapping[str, Any]]]:
+    """Id, as the run names it, and columns of every row."""
+    return [
+        (
+            f"{rows.config.name}/{row['id']}"
+            if isinstance(rows.config, JudgedSource)
+            else row["id"],
+            row["columns"],
+        )
+        for rows in config.corpora
+        for row in read_rows(Path(rows.config.source), rows.config)
+    ]
 
 
 def _unfit_cautions(config: RLRunConfig) -> Sequence[ConfigProblem]:

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, Field, field_validator, model_validator
 
+from engine.contract.paths import located
 from engine.contract.section import refusal
 from engine.contract.sources.questions import SourceConfig
 from engine.contract.templates.table import template_problem
@@ -93,6 +94,24 @@ class DataConfig(SourceConfig):
     split_seed: int | None = Field(None, ge=0, lt=2**31)
     """Which rows are held out. Runs that differ in `seed` alone are compared row by row where this
     is the same; without one it is the run's `seed`."""
+    curriculum: Literal["none", "easy_to_hard", "by_form", "bands", "file"] = "none"
+    """In which order training rows are drawn: in a new shuffle every epoch (`none`); every epoch
+    from easy to hard; rows first that the model already answers in a readable form (`by_form`); in
+    bands of like difficulty, shuffled inside; or as a file says (docs/curriculum.md)."""
+    curriculum_file: str | None = None
+    """With `file`: one id a line, drawn in that order and as often as it stands there. With the
+    others: the JSONL of `cockpit passk` that has each row's pass rate and parsed share."""
+    difficulty_field: str | None = None
+    """How hard a row is: its field (`level`, `extra_info.level`), or with `curriculum_file` one of
+    that file, there `pass_rate` by default. "Level 5" is 5, "7/8" is 0.875."""
+    easy_values: Literal["low", "high"] | None = None
+    """Which values of it are easy. Without it low ones are, but high ones of a share of right
+    answers (a name with `pass`, `solve`, `success`, `correct` or `accuracy` in it)."""
+    difficulty_bands: int = Field(4, ge=2, le=100)
+    """With `bands`: how many, of about equally many rows; equal values are in one band."""
+    mix_order: Literal["weighted", "one_after_the_other"] = "weighted"
+    """How the parts of a mixture are drawn: every step by their weights, each part in epochs of
+    its own; or one part whole, then the next."""
 
     @model_validator(mode="before")
     @classmethod
@@ -121,6 +140,28 @@ class DataConfig(SourceConfig):
             )
         if is_mixture and not self.mix:
             raise refusal(["source"], self.source, "names a mixture without one; add mix")
+        return self
+
+    @field_validator("curriculum_file")
+    @classmethod
+    def _located(cls, path: str | None) -> str | None:
+        return None if path is None else str(located(path))
+
+    @model_validator(mode="after")
+    def _has_what_its_curriculum_needs(self) -> Self:
+        kind, file, field = self.curriculum, self.curriculum_file, self.difficulty_field
+        if kind in {"file", "by_form"} and file is None:
+            raise refusal(["curriculum"], kind, "needs a file; set data.curriculum_file")
+        if kind in {"easy_to_hard", "bands"} and file is None and field is None:
+            how = "set data.difficulty_field, or data.curriculum_file to one of cockpit passk"
+            raise refusal(["curriculum"], kind, f"is not told how hard a row is; {how}")
+        unread = {"none": (file, field), "file": (field,)}.get(kind, ())
+        if any(one is not None for one in unread):
+            name = "curriculum_file" if kind == "none" and file else "difficulty_field"
+            how = "set data.curriculum: file" if name == "curriculum_file" else "remove it"
+            raise refusal(
+                [name], file or field, f"does nothing with data.curriculum: {kind}; {how}"
+            )
         return self
 
     @property

@@ -41,7 +41,10 @@ class VLLMServerSampler:
         requests = [self._request(task, k) for task in tasks]
         groups = self.lane.complete(requests) if requests else []
         return [
-            [self._rollout(task, sample, request, drawn) for sample, drawn in enumerate(group)]
+            [
+                self._rollout(task, sample, request, drawn)
+                for sample, drawn in enumerate(group, task.again * k)
+            ]
             for task, request, group in zip(tasks, requests, groups, strict=True)
         ]
 
@@ -51,7 +54,7 @@ class VLLMServerSampler:
             prompt_ids=self.encode(task),
             k=k,
             # Of 64 bits, with room for the server to add a sample's index.
-            seed=key(self.seed, self.purpose, task.id, number) >> 2,
+            seed=(key(self.seed, self.purpose, task.id, number) >> 2) + task.again * k,
             temp=self.temp,
             max_new_tokens=self.max_new_tokens,
             end_ids=tuple(sorted(self.policy.eos_ids)),

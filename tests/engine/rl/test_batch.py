@@ -11,6 +11,8 @@ import pytest
 from engine.contract.events import Event
 from engine.contract.kinds.rl_run import RLRunConfig
 from engine.contract.run_dir import RunDir
+from engine.contract.sources.mixture import DataConfig
+from engine.data.curriculum import curriculum_of
 from engine.data.rows import Question
 from engine.rewards.adapter import Reason, RewardAdapter, Verdict
 from engine.rl.batch import Batch, BatchSource
@@ -270,3 +272,19 @@ def test_a_step_that_reads_again_measures_no_pool_and_samples_no_tokens(
     assert [trials[f"rl-00{step}"] is None for step in (1, 2, 3, 4)] == [False, True] * 2
     live = [e["pool_score"] for e in events(run, "progress") if "pool_score" in e]
     assert live == [values[step]["pool/score"] for step in (1, 3)]
+
+
+@pytest.mark.requirement("EX-07")
+def test_a_tied_prompt_of_a_mixture_is_replaced_by_one_of_its_own_source() -> None:
+    """Else the source that the policy has learnt would fade out of the steps."""
+    train = [Question(f"{part}{i}", f"{i}=", "7", source=part) for part in "ab" for i in range(12)]
+    unsure = {f"{part}{i}" for part in "ab" for i in range(0, 12, 3)}
+    source_ = source(
+        Policy(unsure), LoopState(), objective={"zero_signal": "refill"} | {"refill_max": 9}
+    )
+    source_._order = curriculum_of(train, DataConfig(), 0, {"a": 3, "b": 1})
+
+    batch = source_.gather(1, train)
+
+    assert sorted(group.task.source for group in batch.groups) == ["a", "a", "a", "b"]
+    assert len(batch.sampled) > 4

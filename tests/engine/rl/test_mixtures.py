@@ -11,8 +11,8 @@ import pytest
 
 from engine.contract.errors import RLLoopError
 from engine.contract.events import Event
-from engine.rl.journal import read_rows
 from engine.contract.run_dir import RunDir
+from engine.rl.journal import read_rows
 from engine.rl.rl_run import run as rl_run
 from engine.run.session import Attempt
 from engine.run.stop import Aborted, rl_hooks
@@ -29,6 +29,12 @@ def _write(path: Path, answer: str, sign: str, rows: int = 120, **more: Any) -> 
     ]
     path.write_text("".join(json.dumps(line) + "\n" for line in lines), "utf-8")
     return str(path)
+
+
+def _scored(path: Path) -> list[dict[str, Any]]:
+    rows = read_rows(path)
+    assert rows
+    return rows
 
 
 @pytest.fixture
@@ -112,12 +118,12 @@ def test_a_loss_on_a_bench_is_in_the_sentence_of_a_gain(
     assert result["verdict_reason"].startswith("lost on threes (-")
     assert result["verdict_reason"].endswith("400 rows); 2 looked at")
     lost = bench["look_at"]["lost"]
-    scored = {step for step in (g["step"] for g in events(run, "gate") if g["split"] == "threes")}
+    scored = {gate["step"] for gate in events(run, "gate") if gate["split"] == "threes"}
     assert {0, 4, 8, 12, result["selected_step"]} == scored | {result["selected_step"]}
     before, after = (
         {
             row["id"]: row["success"]
-            for row in read_rows(run.rollouts / f"heldout-threes-{s:06d}.jsonl")
+            for row in _scored(run.rollouts / f"heldout-threes-{s:06d}.jsonl")
         }
         for s in (0, result["selected_step"])
     )
@@ -168,7 +174,7 @@ def test_each_row_is_judged_by_the_verifier_of_its_source(
 
     rl_run(open_newest(run))
 
-    for row in read_rows(run.rollouts / "heldout-select-000000.jsonl"):
+    for row in _scored(run.rollouts / "heldout-select-000000.jsonl"):
         wanted = "7" if row["id"].startswith("sevens/") else "3"
         assert row["success"] == (row["text"] == wanted)
 
@@ -205,6 +211,6 @@ def test_a_run_with_benches_that_was_stopped_ends_as_if_it_had_not_been(
         rl_run(open_newest(run))
     again = rl_run(open_newest(new_attempt(mixed, name="stopped")))
 
-    assert 0 < polls
+    assert polls > 0
     assert again["benches"] == whole["benches"]
     assert again["heldout_scores"] == whole["heldout_scores"]

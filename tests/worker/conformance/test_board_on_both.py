@@ -67,7 +67,7 @@ def test_a_name_and_a_word_of_the_audit_are_found_in_whatever_case(
 ) -> None:
     """Of any alphabet, and however its accents are written; a wildcard of SQL is a character."""
     enqueue(db, "tally", {}, actor="test", name="50 xx off")
-    number = enqueue(db, "tally", {"steps": 3}, actor="test", name=name)
+    number = enqueue(db, "tally", {}, actor="test", name=name, force=True)
     with db.write_tx() as conn:
         note(conn, number, State.QUEUED, actor="test", why=f"{name} was looked at")
 

@@ -33,7 +33,7 @@ with open_database(settings) as db:
         )
     answer["whole"] = rows == audit == counted
     ballast.unlink()
-    answer["later"] = enqueue(db, "tally", {}, actor="test") == rows + 1
+    answer["later"] = enqueue(db, "tally", {}, actor="test", force=True) == rows + 1
     with db.read() as conn:
         answer["check"] = conn.exec_driver_sql("PRAGMA integrity_check").scalar_one()
 """)

@@ -386,12 +386,12 @@ DEAF_CALL = f"import signal\nsignal.setitimer = print\nsignal.signal(signal.SIGA
 def test_a_test_that_hangs_costs_its_own_point(
     program: str, row: dict[str, object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One input that never ends is one lost test, and the reason says timeout."""
+    """One input that never ends is one lost test: the others say that the program was judged."""
     monkeypatch.setattr(apps, "EACH_S", 0.5)
 
     reward, reason = _verify_apps(program, **row)
 
-    assert reason is Reason.TIMEOUT
+    assert reason is Reason.WRONG
     assert reward == pytest.approx(2 / 3)
 
 
@@ -403,7 +403,7 @@ def test_a_call_that_cannot_be_stopped_ends_its_program_and_keeps_its_points(
     program = "def f(n):\n    return n if n < 2 else sum(range(10**12))"
     row = {"inputs": [[1], [2], [1], [1]], "outputs": [1, 2, 1, 1], "fn_name": "f"}
 
-    assert _verify_apps(program, **row) == (0.25, Reason.TIMEOUT)
+    assert _verify_apps(program, **row) == (0.25, Reason.WRONG)
 
 
 def test_tests_that_all_hang_end_in_time_with_the_points_before_them(
@@ -414,7 +414,7 @@ def test_tests_that_all_hang_end_in_time_with_the_points_before_them(
     monkeypatch.setattr(apps, "ALL_S", 0.5)
     row = {"inputs": ["1", *["2"] * 9], "outputs": ["1", *["2"] * 9]}
 
-    assert _verify_apps(SCRIPT_THAT_HANGS, **row) == (0.1, Reason.TIMEOUT)
+    assert _verify_apps(SCRIPT_THAT_HANGS, **row) == (0.1, Reason.WRONG)
 
 
 def test_a_program_that_hangs_when_it_is_loaded_is_late(monkeypatch: pytest.MonkeyPatch) -> None:
