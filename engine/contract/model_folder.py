@@ -59,22 +59,59 @@ def folder_problems(
     if not any(any(folder.glob(pattern)) for pattern in weights):
         problem = f"is no {what} folder: it holds no weights"
         return [ConfigProblem(field, str(folder), problem, f"name a folder with {weights[0]}")]
-    packed = quantization(read_json_object(folder / marker))
+    packed = None if marker == "adapter_config.json" else packed_in(folder)
     return [] if packed is None else [few_bits_problem(field, str(folder), packed)]
 
 
-def few_bits_problem(field: str, name: str, method: str) -> ConfigProblem:
-    """Weights that no run here trains."""
-    problem = f"has weights quantized by {method} (config.json: quantization_config)"
+def few_bits_problem(field: str, name: str, packed: str) -> ConfigProblem:
+    """Weights that no run here trains: how they are packed, and where that is said."""
+    problem = f"has weights quantized {packed}"
     remedy = "name the 16-bit model that it was made from, or dequantize it and save that"
     return ConfigProblem(field, name, problem, remedy)
 
 
-def quantization(config: Mapping[str, Any]) -> str | None:
-    """The method by which a model's config says its weights are packed; None for plain ones.
+def packed_in(folder: Path) -> str | None:
+    """How the weights of a model's folder are packed, and where that is said; None for plain ones.
 
-    >>> quantization({"text_config": {"quantization_config": {"quant_method": "fp8"}}})
-    'fp8'
+    Not every tool writes it into config.json: then a file of the tool's own says it, or the types
+    of the tensors do. Raises OSError for a config.json that cannot be read.
+    """
+    return (
+        packed_by_config(read_json_object(folder / "config.json"))
+        or next(filter(None, (_said_by(folder / name) for name in _TOOLS)), None)
+        or next(filter(None, map(_packed_tensor, sorted(folder.glob("*.safetensors")))), None)
+    )
+
+
+_TOOLS = {
+    "hf_quant_config.json": "ModelOpt",
+    "quantize_config.json": "GPTQ",
+    "quant_config.json": "AWQ",
+    "quanto_qmap.json": "Quanto",
+}
+"""File beside config.json → whose it is, where it does not name its method."""
+
+
+def _said_by(path: Path) -> str | None:
+    """What a tool's own file says of the weights."""
+    try:
+        told = read_json_object(path)
+    except FileNotFoundError:
+        return None
+    except OSError:
+        told = {}  # it is there, and says no more
+    part = told.get("quantization")
+    if isinstance(part, Mapping) and part.get("quant_algo", part) is None:
+        return None  # ModelOpt: the cache of keys and values alone
+    named = part.get("quant_algo") if isinstance(part, Mapping) else told.get("quant_method")
+    return f"by {named if isinstance(named, str) else _TOOLS[path.name]} ({path.name})"
+
+
+def packed_by_config(config: Mapping[str, Any]) -> str | None:
+    """What a model's config says of how its weights are packed; None for plain ones.
+
+    >>> packed_by_config({"text_config": {"quantization_config": {"quant_method": "fp8"}}})
+    'by fp8 (config.json: quantization_config)'
     """
     for part in (config, config.get("text_config")):
         for name in ("quantization_config", "compression_config"):
@@ -83,7 +120,7 @@ def quantization(config: Mapping[str, Any]) -> str | None:
                 # An older bitsandbytes says its bits and no method.
                 by_bits = "bitsandbytes" if {"load_in_4bit", "load_in_8bit"} & {*told} else name
                 method = told.get("quant_method", by_bits)
-                return str(getattr(method, "value", method))
+                return f"by {getattr(method, 'value', method)} (config.json: {name})"
     return None
 
 
@@ -119,6 +156,26 @@ def predicted_layers(config: Mapping[str, Any]) -> range:
 
 
 @once_a_file
+def _packed_tensor(path: Path) -> str | None:
+    """The first tensor of a file of weights whose type a packed weight has."""
+    try:
+        tensors = _header(path)
+    except OSError:
+        return None  # said elsewhere
+    for name, tensor in tensors.items():
+        dtype = str(tensor.get("dtype")) if isinstance(tensor, Mapping) else ""
+        if dtype.startswith(_FEW_BITS) or (dtype in _WHOLE and _WEIGHT.search(name)):
+            return f"to few bits ({path.name}: {name} is {dtype})"
+    return None
+
+
+_FEW_BITS = ("F8_", "F6_", "F4")
+_WHOLE = frozenset({"I8", "U8", "I16", "U16", "I32", "U32"})
+"""Plain models have masks, positions and tables of such types, and no weight."""
+_WEIGHT = re.compile(r"(weight|packed|_blocks|W_q|_proj|\bw[123])$")
+
+
+@once_a_file
 def _last_layer(path: Path) -> int:
     """Of an index or a file of weights. Raises OSError."""
     found = _LAYER.findall("\n".join(_tensors(path)))
@@ -130,15 +187,19 @@ _LAYER = re.compile(r"^(?:\w+\.){0,3}(?:layers|h|blocks)\.(\d+)\.", re.MULTILINE
 
 def _tensors(path: Path) -> Collection[str]:
     """Names, of a file of weights from its header alone. Raises OSError."""
-    if path.suffix == ".json":
-        told = read_json_object(path).get("weight_map")
-    else:
-        with opened(path) as stream:
-            length = int.from_bytes(stream.read(8), "little")
-            if length > MAX_JSON_BYTES:
-                raise UnreadableError("has a header of a size that is not read")
-            told = parse_json(stream.read(length))
+    is_index = path.suffix == ".json"
+    told = read_json_object(path).get("weight_map") if is_index else _header(path)
     return told.keys() if isinstance(told, dict) else ()
+
+
+def _header(path: Path) -> Mapping[str, Any]:
+    """What a safetensors file holds, by name: 8 bytes of length, then JSON. Raises OSError."""
+    with opened(path) as stream:
+        length = int.from_bytes(stream.read(8), "little")
+        if length > MAX_JSON_BYTES:
+            raise UnreadableError("has a header of a size that is not read")
+        told = parse_json(stream.read(length))
+    return told if isinstance(told, dict) else {}
 
 
 def is_bare_adapter(folder: Path) -> bool:

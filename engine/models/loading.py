@@ -10,23 +10,26 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from transformers import AutoConfig
 
-from engine.contract.model_folder import predicted_layers, quantization
+from engine.contract.model_folder import packed_by_config, packed_in, predicted_layers
 
 _NAMED = 3
 """Tensors of a long list that are written out."""
 
 
 def few_bits(base: str) -> str | None:
-    """What the weights of a folder or hub id are packed by; None for plain ones.
+    """How the weights of a folder or hub id are packed; None for plain ones, as far as is known
+    before they are loaded.
 
     Raises what Transformers raises for no model.
     """
     config: Any = AutoConfig.from_pretrained(base)
-    return quantization(config.to_dict())
+    packed = packed_by_config(config.to_dict())
+    return packed_in(Path(base)) if packed is None and Path(base).is_dir() else packed
 
 
 def misfit(model: Any, loading: Mapping[str, Any]) -> str | None:

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from engine.contract.errors import ConfigError, NightlaneError, RLLoopError
 from engine.contract.kinds.rl_run import RLRunConfig
+from engine.contract.model_folder import packed_in
 from engine.contract.registry import get_kind, validate
 from engine.models import qwen3_vl, tiny
 from engine.models.policy import build
@@ -172,6 +173,93 @@ STAGE2: dict[str, Any] = {
     "data": {"train_jsonl": "embedded:shapes"},
     "training": {"max_steps": 1},
 }
+
+
+def as_type(weights: Weights, dtype: torch.dtype, name: str = "{}.weight") -> Weights:
+    """The matrices of the layers in another type, under the names that a tool gives them."""
+    return {
+        name.format(key.removesuffix(".weight")) if ".mlp." in key else key: (
+            tensor.to(dtype) if ".mlp." in key else tensor
+        )
+        for key, tensor in weights.items()
+        if not key.endswith(".bias")
+    }
+
+
+UNSAID: list[tuple[str, Callable[[Weights], Weights], dict[str, Any], str]] = [
+    ("fp8", lambda w: as_type(w, torch.float8_e4m3fn), {}, "is F8_E4M3"),
+    ("fp8 e5m2", lambda w: as_type(w, torch.float8_e5m2), {}, "is F8_E5M2"),
+    ("bitsandbytes 8 bit", lambda w: as_type(w, torch.int8), {}, "is I8"),
+    ("bitsandbytes 4 bit", lambda w: as_type(w, torch.uint8), {}, "is U8"),
+    ("gptq", lambda w: as_type(w, torch.int32, "{}.qweight"), {}, "qweight is I32"),
+    ("llm-compressor", lambda w: as_type(w, torch.int32, "{}.weight_packed"), {}, "packed is I32"),
+    ("mxfp4", lambda w: as_type(w, torch.uint8, "{}_blocks"), {}, "_blocks is U8"),
+    ("gptq's own file", dict, {"quantize_config.json": {"bits": 4}}, "by GPTQ (quantize_config"),
+    (
+        "awq's own file",
+        dict,
+        {"quant_config.json": {"w_bit": 4, "q_group_size": 128}},
+        "by AWQ (quant_config.json)",
+    ),
+    (
+        "modelopt",
+        lambda w: as_type(w, torch.uint8),
+        {"hf_quant_config.json": {"quantization": {"quant_algo": "NVFP4", "group_size": 16}}},
+        "by NVFP4 (hf_quant_config.json)",
+    ),
+    ("a file that is no JSON", dict, {"hf_quant_config.json": None}, "by ModelOpt (hf_quant"),
+]
+
+
+@pytest.mark.requirement("RL-18")
+@pytest.mark.parametrize(
+    ("change", "files", "said"), [case[1:] for case in UNSAID], ids=[case[0] for case in UNSAID]
+)
+def test_packed_weights_that_config_json_says_nothing_of_are_refused_at_enqueue(
+    tmp_path: Path, change: Callable[[Weights], Weights], files: dict[str, Any], said: str
+) -> None:
+    """By the tool's own file, or by the types of the tensors; at the start too."""
+    base = folder("llama", tmp_path / "base", change)
+    tiny_vl.save(tmp_path / "vl", 0, hidden=64, layers=2)
+    edit(tmp_path / "vl", change)
+    for place in (Path(base), tmp_path / "vl"):
+        for name, content in files.items():
+            (place / name).write_text("{" if content is None else json.dumps(content), "utf-8")
+
+    for kind, raw in (
+        ("rl_run", {"base": base}),
+        ("stage2_ab", {"model": {"path": str(tmp_path / "vl")}, **STAGE2}),
+    ):
+        with pytest.raises(ConfigError) as caught:
+            validate(kind, raw)
+        [told] = [p for p in caught.value.problems if p.field in ("base", "model.path")]
+        assert "has weights quantized" in told.problem
+        assert said in told.problem
+        assert "name the 16-bit model" in told.remedy
+    with pytest.raises(RLLoopError, match="has weights quantized"):
+        build(base, seed=0)
+    with pytest.raises(qwen3_vl.ModelError, match="has weights quantized"):
+        load_vl(tmp_path / "vl")
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
+def test_a_plain_folder_is_not_taken_for_packed(tmp_path: Path, dtype: torch.dtype) -> None:
+    """Masks and tables of whole numbers are no weights; ModelOpt may pack the cache alone."""
+    more = {
+        "model.layers.0.self_attn.bias": torch.ones(4, 4, dtype=torch.uint8),
+        "model.embed_positions.position_ids": torch.zeros(1, 4, dtype=torch.int32),
+    }
+    base = folder(
+        "llama",
+        tmp_path / "base",
+        lambda w: {name: t.to(dtype) for name, t in w.items()} | more,
+        quantization_config=None,
+    )
+    told = {"quantization": {"quant_algo": None, "kv_cache_quant_algo": "FP8"}}
+    (Path(base) / "hf_quant_config.json").write_text(json.dumps(told), "utf-8")
+
+    assert packed_in(Path(base)) is None
+    validate("rl_run", {"base": base})
 
 
 @pytest.mark.requirement("RL-18")
