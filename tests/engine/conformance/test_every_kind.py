@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from engine.__main__ import main
-from engine.contract.events import Event
+from engine.contract.events import Event, Progress
 from engine.contract.registry import get_kind, kinds, validate
 from engine.contract.run_dir import (
     COMPLETE,
@@ -27,6 +27,8 @@ from engine.contract.run_dir import (
 )
 from engine.run import checkpoint
 from engine.run.proof import Check, Measured
+from engine.run.warmup import SFTSchedule
+from engine.stage2.embedded import shapes
 from tests.engine.conftest import add_attempt
 
 Events = Callable[..., list[Event]]
@@ -301,6 +303,54 @@ def test_an_empty_file_of_a_checkpoint_is_passed_over_for_an_older_one(
     begun = [e["resumed_from"] for e in events(run, "started")]
     assert begun[0] is None
     assert begun[1] is None or begun[1] < newest[0]
+
+
+_PHASES = {
+    "counting": {"training"},
+    "rl_run": {"warmup", "sampling", "training", "heldout-gate"},
+    "stage2_ab": {"warmup", "training", "heldout-gate"},
+}
+"""Those of many passes; Channel-B's rollouts are part of a stage-2 step."""
+
+
+@pytest.fixture
+def every_phase(
+    kind: str, request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> dict[str, Any]:
+    """A recipe with a warm-up and a report."""
+    recipe: dict[str, Any] = copy.deepcopy(request.getfixturevalue(_RECIPES[kind]))
+    if kind == "rl_run":
+        recipe["warmup"] = {"target_heldout": 0.001, "batch_size": 8, "eval_every": 2}
+    elif kind == "stage2_ab":
+        style = shapes.Style(most_objects=1)
+        drawn = shapes.write(tmp_path / "report", "report", shapes.distinct(2, 99, style), style)
+        recipe["data"]["report_jsonl"] = str(drawn)
+        recipe |= {"warmup": {"eval_every": 2, "batch_size": 4}, "report_min": 1}
+        taught = lambda **said: SFTSchedule(**said | {"target": 0.0})  # noqa: E731
+        monkeypatch.setattr("engine.stage2.warmup.SFTSchedule", taught)
+    return recipe
+
+
+@pytest.mark.requirement("LN-15")
+def test_every_phase_says_from_inside_that_it_works(
+    kind: str,
+    every_phase: dict[str, Any],
+    tmp_path: Path,
+    events: Events,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A bare `progress` wherever nothing else was written for long; here long is no time at all."""
+    monkeypatch.setattr("engine.run.session.SIGN_OF_LIFE_S", 0.0)
+    run = add_attempt(tmp_path, every_phase, kind=kind)
+
+    assert start(run) == ExitCode.DONE
+
+    phase, works = "", set()
+    for event in events(run, "progress"):
+        phase = event.get("phase", phase)
+        if not {*event} & set(Progress.__annotations__):
+            works.add(phase)
+    assert works - {"lane-bringup"} == _PHASES[kind]
 
 
 @pytest.fixture
