@@ -60,7 +60,7 @@ def fitted(
         found += _misfits(rows, of_rows, None if window is None else window - new)
     if not found:
         return split
-    problem = _problem(found, config, window)
+    problem = _problem(found, len(split.rows), config, window)
     if config.prompting.too_long == "refuse":
         remedy = "shorten them, lower max_new_tokens, or set prompting.too_long to drop"
         raise RLLoopError.of("data", None, problem, remedy)
@@ -85,14 +85,17 @@ def _misfits(
     return [OverlongPrompt(q.id, tokens) for q, tokens in measured if not 0 < tokens <= most]
 
 
-def _problem(found: Sequence[OverlongPrompt], config: RLRunConfig, window: int | None) -> str:
+def _problem(
+    found: Sequence[OverlongPrompt], rows: int, config: RLRunConfig, window: int | None
+) -> str:
     named = ", ".join(f"{m.id!r} ({m.tokens} tokens)" for m in found[:_NAMED])
     more = f" and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
-    rows = "row has a prompt" if len(found) == 1 else "rows have prompts"
+    have = "has a prompt" if len(found) == 1 else "have prompts"
     room = f"with no room for max_new_tokens={config.max_new_tokens} in the window of {window}"
     if all(misfit.tokens == 0 for misfit in found):
         room = "without a single token"
-    return f"{len(found)} {rows} {room}: {named}{more}"
+    share = f"{len(found)} of {rows} rows ({len(found) / rows:.1%})"
+    return f"{share} {have} {room}: {named}{more}"
 
 
 def _without(split: Split, dropped: set[str], problem: str) -> Split:

@@ -28,6 +28,7 @@ from engine.models.policy import Policy, Snapshot, build, require_finite
 from engine.rewards.adapter import RewardAdapter, ask_all, load_rewards, scheduled_reward
 from engine.rewards.routed import RoutedReward
 from engine.rl.loop import HeldoutBench
+from engine.rl.rendered import PROMPT_EXAMPLE, rendered
 from engine.rl.trainer import Trainer
 from engine.run.session import Attempt
 from engine.sampling.base import OwnWeights, Sampler
@@ -110,7 +111,10 @@ def build_prompts(
     """
     examples = fading_examples(shown, config.format, config.max_steps)
     clock = policy.chat.clock if policy.chat else local_now
-    return PromptBuilder(policy.tokenizer, config.prompting, examples, policy.known_tokens, clock)
+    named = {rows.name: rows.template for rows in (*config.data.mix, *config.heldout)}
+    return PromptBuilder(
+        policy.tokenizer, config.prompting, examples, policy.known_tokens, clock, named
+    )
 
 
 class Prompts(NamedTuple):
@@ -134,6 +138,7 @@ def build_run_prompts(
     heldout = build_prompts(config, policy)
     training = build_prompts(config, policy, split.train)
     benches = {bench.name: build_prompts(config, policy) for bench in config.heldout}
+    whole = split
     split = fitted(
         split,
         config,
@@ -148,6 +153,10 @@ def build_run_prompts(
     )
     for code, text in what_is_read(heldout, policy, config, split):
         attempt.note(code, text)
+    for text in rendered(
+        whole, split, training=training, benches=benches, policy=policy, config=config
+    ):
+        attempt.note(PROMPT_EXAMPLE, text)
     freeze(split, attempt.run.split, proof=_proof_of_split(attempt.run))
     for text in what_is_drawn(config.data, corpus.questions, split.train):
         attempt.note("CURRICULUM", text)

@@ -34,13 +34,14 @@ def first_rows(data: SourceConfig) -> Sequence[FirstRow]:
         return ()
     few = data.model_copy(update={"limit": min(data.limit or MOST, MOST)})
     try:
-        return _read(Path(data.source), few)
+        return _read(Path(data.source), few.model_dump_json(include=set(SourceConfig.model_fields)))
     except RLLoopError:
         return ()
 
 
 @once_a_file
-def _read(path: Path, data: SourceConfig) -> Sequence[FirstRow]:
+def _read(path: Path, written: str) -> Sequence[FirstRow]:
+    data = SourceConfig.model_validate_json(written)
     return [
         FirstRow(
             row["id"],

@@ -58,8 +58,8 @@ def test_a_prompt_too_long_is_refused_with_its_id_before_training() -> None:
         fit(split)
 
     assert str(caught.value) == (
-        "data: 2 rows have prompts with no room for max_new_tokens=8 in the window of 20: "
-        "'q13' (13 tokens), 'r40' (40 tokens); shorten them, lower max_new_tokens, or set "
+        "data: 2 of 4 rows (50.0%) have prompts with no room for max_new_tokens=8 in the window of "
+        "20: 'q13' (13 tokens), 'r40' (40 tokens); shorten them, lower max_new_tokens, or set "
         "prompting.too_long to drop"
     )
 
@@ -73,7 +73,7 @@ def test_dropping_goes_on_without_the_rows_and_says_which() -> None:
     parts = [[q.id for q in part] for part in (left.train, left.select, left.report)]
     assert parts == [["q3"], ["q12"], ["q5", "q6"]]
     assert len(warnings) == 1
-    assert warnings[0].startswith("left out: 3 rows")
+    assert warnings[0].startswith("left out: 3 of 7 rows (42.9%) have")
 
 
 def test_examples_count_where_they_stand() -> None:
@@ -94,5 +94,7 @@ def test_dropping_everything_is_refused() -> None:
 
 def test_a_prompt_without_a_token_does_not_fit_either() -> None:
     """Nothing to predict the first token from."""
-    with pytest.raises(RLLoopError, match=r"1 row has a prompt without a single token: 'q0'"):
+    with pytest.raises(
+        RLLoopError, match=r"1 of 2 rows \(50.0%\) has a prompt without a single token: 'q0'"
+    ):
         fit(Split(train=rows(0), select=rows(3), report=[]))

@@ -110,7 +110,9 @@ def test_rows_that_leave_no_room_are_named_before_anything_trains(
     assert not refused.split.exists()
     assert not refused.rollouts.exists()
     assert 0 < len(kept) < 110
-    assert notes(events, dropping)["PROMPTS_DROPPED"].startswith(f"left out: {110 - len(kept)} row")
+    assert notes(events, dropping)["PROMPTS_DROPPED"].startswith(
+        f"left out: {110 - len(kept)} of 110 rows"
+    )
     assert all(len(row["prompt_ids"]) + 12 <= 64 for row in rollouts(dropping))
 
 

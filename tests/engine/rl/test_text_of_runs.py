@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -99,6 +100,41 @@ def test_a_question_does_not_forge_a_turn(
     assert {(ids.count(start), ids.count(end)) for ids in prompts_of(run)} == {(2, 1)}
     (said,) = notes(events(run), "PLAIN_TEXT")
     assert said.startswith("42 of 42 rows hold the characters of control tokens, the first '<|im_e")
+
+
+@pytest.mark.requirement("EX-11")
+def test_each_source_is_asked_in_its_template_and_the_run_shows_a_prompt_of_each(
+    tmp_path: Path, open_newest: OpenNewest, events: Events
+) -> None:
+    """Trained on in one form, asked on a bench in another: as the config says, to the character."""
+    base = save_chat_model(tmp_path / "base")
+    source = written(tmp_path, sums())
+    heldout = [
+        {"name": "cot", "source": source, "template": "gsm8k_cot"},
+        {"name": "own_form", "source": source, "max_new_tokens": 4},
+    ]
+    prompting = {"skip_chat_template": True, "template": "math"}
+    run = add_attempt(tmp_path, recipe(base, source, heldout=heldout, prompting=prompting))
+
+    rl_run(open_newest(run))
+
+    tokenizer: Any = AutoTokenizer.from_pretrained(base)
+    asked = "Problem:\nWhat is {} + {}?\n\nSolution:"
+    found = {tokenizer.decode(ids) for ids in prompts_of(run)}
+    pairs = [(a, b) for a in range(6) for b in range(7)]
+    on_the_bench = {f"Q: What is {a} + {b}?\nA:" for a, b in pairs}
+    assert on_the_bench < found
+    assert found - on_the_bench <= {asked.format(a, b) for a, b in pairs}
+    data, cot, own_form = notes(events(run), "PROMPT_EXAMPLE")
+    [row] = re.findall(r"row '(..)' is asked in", data)
+    text = asked.format(*row)
+    tokens = len(tokenizer(text)["input_ids"])
+    assert data.startswith(f"{source}: 0 of 42 rows (0.0%) over ")
+    assert f"is asked in {tokens} tokens, and '{END}'" in data
+    assert data.endswith(f"ends a completion: {text!r}")
+    assert cot.startswith("cot: 0 of 42 rows")
+    assert cot.endswith(repr("Q: What is 0 + 0?\nA:"))
+    assert own_form.endswith(repr(asked.format(0, 0)))
 
 
 def test_every_attempt_reads_the_date_of_the_first(
