@@ -21,30 +21,41 @@ class RunRows(NamedTuple):
 
     corpus: Bench
     benches: Mapping[str, Sequence[Question]]
+    said: Sequence[str]
+    """How each of them was read and what was left out."""
 
 
 def load_rows(config: RLRunConfig) -> RunRows:
     """Raises RLLoopError for what cannot be read."""
-    benches = {bench.name: _judged(bench, f"heldout.{i}") for i, bench in enumerate(config.heldout)}
-    mix = config.data.mix
-    if not mix:
-        return RunRows(load(config.data), benches)
-    rows = [row for i, part in enumerate(mix) for row in _judged(part, f"data.mix.{i}")]
-    return RunRows(Bench("+".join(part.name for part in mix), rows), benches)
+    benches = [_judged(bench, f"heldout.{i}") for i, bench in enumerate(config.heldout)]
+    mix = [_judged(part, f"data.mix.{i}") for i, part in enumerate(config.data.mix)]
+    corpus = _joined(mix) if mix else load(config.data)
+    said = [*corpus.said, *(told for bench in benches for told in bench.said)]
+    return RunRows(corpus, {bench.name: bench.questions for bench in benches}, said)
 
 
-def _judged(source: JudgedSource, where: str) -> list[Question]:
+def _joined(parts: Sequence[Bench]) -> Bench:
+    return Bench(
+        "+".join(part.name for part in parts),
+        [row for part in parts for row in part.questions],
+        [told for part in parts for told in part.said],
+    )
+
+
+def _judged(source: JudgedSource, where: str) -> Bench:
     """Its rows, with ids that no other source has."""
     known = {name.casefold(): name for name in verifier_names()}
-    return [
+    read = load(source)
+    rows = [
         replace(
             row,
             id=f"{source.name}/{row.id}",
             source=source.name,
             verifier=_verifier_of(row, source, known, where),
         )
-        for row in load(source).questions
+        for row in read.questions
     ]
+    return Bench(source.name, rows, [f"{source.name}: {told}" for told in read.said])
 
 
 def _verifier_of(row: Question, source: JudgedSource, known: Mapping[str, str], where: str) -> str:

@@ -10,7 +10,8 @@ from typing import Any
 
 from engine.contract.asked import asked
 from engine.contract.errors import RLLoopError
-from engine.contract.sources.questions import SourceConfig, read_rows
+from engine.contract.sources.questions import SourceConfig, with_own_ids
+from engine.contract.sources.rows import Row, Rows
 from engine.data import addition, word_problems
 
 
@@ -127,28 +128,31 @@ class Bench:
 
     name: str
     questions: Sequence[Question]
+    said: Sequence[str] = ()
+    """How the rows were read and what was left out, a sentence each."""
 
 
 def load(config: SourceConfig) -> Bench:
-    """Raises RLLoopError when a JSONL file cannot be read."""
+    """Raises RLLoopError when the source cannot be read."""
     generate = _EMBEDDED.get(config.source)
     if generate is not None:
         rows = generate()[: config.limit]
         return Bench(config.source.partition(":")[2], rows)
-    path = Path(config.source)
-    rows_read = read_rows(path, config)
-    names = dict.fromkeys(name for row in rows_read for name in row["columns"])
-    return Bench(path.stem, [_question(row, names) for row in rows_read])
+    found = Rows(config)
+    read = with_own_ids(list(found))
+    names = dict.fromkeys(name for row in read for name in row.columns)
+    name = Path(config.source).stem
+    return Bench(name, [_question(row, names) for row in read], found.said())
 
 
-def _question(row: Mapping[str, Any], names: Collection[str]) -> Question:
+def _question(row: Row, names: Collection[str]) -> Question:
     return Question(
-        row["id"],
-        row["prompt"],
-        row["answer"],
-        row.get("solution"),
-        messages=row["messages"],
-        columns={name: row["columns"].get(name) for name in names},
+        row.id,
+        row.prompt,
+        row.answer,
+        row.solution,
+        messages=row.messages,
+        columns={name: row.columns.get(name) for name in names},
     )
 
 

@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple
 
 from peft import get_peft_model_state_dict
 
-from engine.contract.errors import RLLoopError
+from engine.contract.errors import ConfigProblem, RLLoopError
 from engine.contract.events import ends
 from engine.contract.kinds.rl_run import RLRunConfig
 from engine.contract.rl.serving import stacks_problem
@@ -40,6 +40,14 @@ from engine.sampling.vllm.launch import ServingLane
 from engine.sampling.vllm.sampler import VLLMServerSampler
 
 Purpose = Literal["train", "heldout"]
+
+
+def say(attempt: Attempt, rows: Sequence[str], cautions: Iterable[ConfigProblem]) -> None:
+    """How the rows were read, and what the config is warned of."""
+    for told in rows:
+        attempt.note("DATA", told)
+    for caution in cautions:
+        attempt.warn("CAUTION", caution.line())
 
 
 def open_policy(attempt: Attempt, config: RLRunConfig) -> Policy:

@@ -9,12 +9,11 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from contextlib import closing, nullcontext
-from pathlib import Path
 from typing import Any
 
 import torch
 
-from engine.contract.kinds.rl_run import RLRunConfig
+from engine.contract.kinds.rl_run import RLRunConfig, data_files
 from engine.contract.rl.cautions import cautions
 from engine.contract.trace import TraceWriter
 from engine.data.heldout import load_rows
@@ -53,7 +52,7 @@ class _Run:
 
     def __init__(self, attempt: Attempt, config: RLRunConfig, trace: TraceWriter) -> None:
         self.attempt, self.config, self.trace = attempt, config, trace
-        self.bench, benches = load_rows(config)
+        self.bench, benches, said = load_rows(config)
         self.journal = Journal(attempt.run.rollouts)
         split = settled(self.bench.questions, benches, attempt.run.split, config)
         self.store = CheckpointStore(attempt.run, attempt.warn)
@@ -62,14 +61,13 @@ class _Run:
         attempt.begin(
             self.resumed,
             # Rows are proven by the frozen split, whatever stands beside them in their file.
-            but={str(Path(rows.config.source)) for rows in config.sources},
+            but={str(path) for path in data_files(config)},
             max_steps=config.max_steps,
             base=config.base,
             domain=self.bench.name,
             alerts=self.state.alerts if self.state else [],
         )
-        for caution in cautions(config):
-            attempt.warn("CAUTION", caution.line())
+        parts.say(attempt, said, cautions(config))
         self.policy = parts.open_policy(attempt, config)
         self.reward = parts.build_reward(config, split.rows)
         self.prompts = parts.build_run_prompts(attempt, config, self.policy, split, self.bench)

@@ -210,7 +210,7 @@ def test_under_a_chat_template_the_turns_are_shown(tmp_path: Path) -> None:
 def test_rows_that_cannot_be_read_show_no_prompt(tmp_path: Path) -> None:
     """They are refused with their line, elsewhere."""
     path = tmp_path / "t.jsonl"
-    path.write_text('{"prompt": "Why?"}', "utf-8")
+    path.write_text('{"prompt": [3], "answer": "5"}', "utf-8")
 
     assert examples(data={"source": str(path)}) == []
     assert examples(data={"source": str(tmp_path / "gone.jsonl")}) == []

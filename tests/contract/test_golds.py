@@ -152,7 +152,7 @@ def test_a_file_that_would_score_nothing_is_refused_with_its_rows(
     assert "row 1, id 'q0'" in line
     assert "; 200 of 200 rows " in line
     assert "would score 0" in line
-    assert "data.answer_field 'answer'" in line
+    assert "by column 'answer'" in line
     assert line.startswith("verifier: ")
 
 

@@ -15,14 +15,15 @@ from engine.contract.sources.ground_truth import GroundTruthError, carries_shape
 from engine.contract.sources.mixture import DataConfig
 from engine.contract.sources.questions import read_rows
 from engine.contract.sources.records import read_records
+from engine.contract.sources.rows import Row
 from engine.data.rows import Question
 from engine.data.split import carve
 
 
-def rows_of(folder: Path, *lines: str) -> list[dict[str, str]]:
+def rows_of(folder: Path, *lines: str) -> list[Row]:
     path = folder / "rows.jsonl"
     path.write_text("".join(line + "\n" for line in lines))
-    return read_rows(path, DataConfig())
+    return read_rows(DataConfig(source=str(path)))
 
 
 @pytest.mark.parametrize(
@@ -39,7 +40,7 @@ def test_a_number_is_the_gold_that_was_written(tmp_path: Path, written: str, gol
     """A whole number beside an empty cell becomes 18.0 in a table: that one is 18 still."""
     (row,) = rows_of(tmp_path, f'{{"prompt": "q", "answer": {written}}}')
 
-    assert row["answer"] == gold
+    assert row.answer == gold
 
 
 @pytest.mark.parametrize("written", ["1e999", "-1e999", "NaN", "Infinity", "null", "true", "[]"])
@@ -74,7 +75,7 @@ def test_a_row_without_an_id_is_named_by_its_line(
     written = [{"prompt": f"q{n}", "answer": "1", "id": one} for n, one in enumerate(given)]
     lines = [json.dumps({k: v for k, v in row.items() if v is not ...}) for row in written]
 
-    assert [row["id"] for row in rows_of(tmp_path, *lines)] == ids
+    assert [row.id for row in rows_of(tmp_path, *lines)] == ids
 
 
 @pytest.mark.parametrize("given", [[1], {"a": 1}, True, 1.5])

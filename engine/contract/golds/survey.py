@@ -38,11 +38,11 @@ class Unfit(NamedTuple):
         share = self.rows / self.of
         return self.level == Level.BROKEN or (self.level == Level.UNPAID and share >= REFUSED_SHARE)
 
-    def as_problem(self, setting: str, answer_setting: str, answer_field: str) -> ConfigProblem:
-        """As the config's problem or caution; `answer_setting` chose the field of the answers."""
+    def as_problem(self, setting: str, column: str) -> ConfigProblem:
+        """As the config's problem or caution; `column` holds the answers."""
         told = (
             f"{self.problem}; {self.rows} of {self.of} rows {_SCORE[self.level]}, by "
-            f"{answer_setting} {answer_field!r} ({'; '.join(self.shown)})"
+            f"column {column!r} ({'; '.join(self.shown)})"
         )
         return ConfigProblem(setting, self.verifier, told, self.remedy)
 

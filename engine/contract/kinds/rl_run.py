@@ -54,6 +54,7 @@ from engine.contract.sources.questions import (
     EMBEDDED_TASKS,
     Corpus,
     SourceConfig,
+    found_files,
     read_rows,
     survey,
 )
@@ -449,14 +450,28 @@ def _model_reference(base: str) -> str:
 
 def _inputs(config: RLRunConfig) -> Sequence[Path]:
     """The data files, and what a model or adapter folder holds at its top level."""
-    sources = [rows.config.source for rows in config.sources]
-    files = [Path(source) for source in sources if not source.startswith("embedded:")]
+    files = [*data_files(config)]
     if config.data.curriculum_file is not None:
         files.append(Path(config.data.curriculum_file))
     for folder in filter(None, (config.base, config.adapter_init)):
         if Path(folder).is_dir():
             files += sorted(entry for entry in Path(folder).iterdir() if entry.is_file())
     return files
+
+
+def data_files(config: RLRunConfig) -> Sequence[Path]:
+    """Of every source and bench."""
+    return [path for rows in config.sources for path in _files_of(rows.config)]
+
+
+def _files_of(source: SourceConfig) -> Sequence[Path]:
+    """The source itself where it cannot be read: whoever reads it says why."""
+    if source.source.startswith("embedded:"):
+        return []
+    try:
+        return found_files(source)
+    except RLLoopError:
+        return [Path(source.source)]
 
 
 def _check(config: RLRunConfig) -> Sequence[ConfigProblem]:
@@ -605,9 +620,9 @@ def _rows(config: RLRunConfig) -> Rows | None:
     return None if corpus is None else Rows(corpus.rows, corpus.longest)
 
 
-def _is_large(source: str) -> bool:
+def _is_large(source: SourceConfig) -> bool:
     try:
-        return Path(source).stat().st_size > _LARGE_BYTES
+        return sum(path.stat().st_size for path in _files_of(source)) > _LARGE_BYTES
     except OSError:
         return False  # embedded, or gone
 
@@ -696,9 +711,7 @@ def _check_corpus(config: RLRunConfig) -> Sequence[ConfigProblem]:
         return [*few, *alike]
     return (
         [
-            found.as_problem(
-                rows.verifier_setting, f"{rows.where}.answer_field", rows.config.answer_field
-            )
+            found.as_problem(rows.verifier_setting, corpus.answer_column)
             for rows, corpus in known
             for found in corpus.unfit
             if found.verifier in rows.verifiers and found.refuses
@@ -738,14 +751,9 @@ def _are_files(corpora: Sequence[JudgedRows]) -> bool:
 def _training_rows(config: RLRunConfig) -> list[tuple[str, Mapping[str, Any]]]:
     """Id, as the run names it, and columns of every row."""
     return [
-        (
-            f"{rows.config.name}/{row['id']}"
-            if isinstance(rows.config, JudgedSource)
-            else row["id"],
-            row["columns"],
-        )
+        (f"{rows.prefix}{row.id}", row.columns)
         for rows in config.corpora
-        for row in read_rows(Path(rows.config.source), rows.config)
+        for row in read_rows(rows.config)
     ]
 
 
@@ -754,18 +762,18 @@ def _unfit_cautions(config: RLRunConfig) -> Sequence[ConfigProblem]:
     return [
         found.as_problem(
             rows.verifier_setting if found.verifier in rows.verifiers else "format.lenient",
-            f"{rows.where}.answer_field",
-            rows.config.answer_field,
+            corpus.answer_column,
         )
         for rows in config.sources
-        for found in (_known(rows, config) or Corpus(0)).unfit
+        for corpus in [_known(rows, config) or Corpus(0)]
+        for found in corpus.unfit
         if found.verifier not in rows.verifiers or not found.refuses
     ]
 
 
 def _known(rows: JudgedRows, config: RLRunConfig) -> Corpus | None:
     """None for a file that is too large to look at, or gone: that is refused at the door."""
-    if rows.config.limit is None and _is_large(rows.config.source):
+    if rows.config.limit is None and _is_large(rows.config):
         return None
     try:
         return _corpus(rows, config)
@@ -779,7 +787,7 @@ def _corpus(rows: JudgedRows, config: RLRunConfig) -> Corpus:
     lenient = config.format.lenient if rows.trains else None
     asked = tuple(dict.fromkeys(filter(None, (*rows.verifiers, lenient))))
     if not source.source.startswith("embedded:"):
-        return survey(Path(source.source), source, asked)
+        return survey(source, asked)
     if source.source not in EMBEDDED_TASKS:
         known = ", ".join(EMBEDDED_TASKS)
         problem = "is not an embedded data set"

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Concatenate, ParamSpec, TypeVar
 
 Found = TypeVar("Found")
+Files = TypeVar("Files", bound=Path | tuple[Path, ...])
 More = ParamSpec("More")
 
 MOST = 64
@@ -25,9 +26,11 @@ UNSETTLED_S = 2.0
 
 
 def once_a_file(
-    look: Callable[Concatenate[Path, More], Found],
-) -> Callable[Concatenate[Path, More], Found]:
+    look: Callable[Concatenate[Files, More], Found],
+) -> Callable[Concatenate[Files, More], Found]:
     """`look(path, …)` again only when the file is another one, or was changed a moment ago.
+
+    A tuple of paths is several files of one source.
 
     Its other arguments have a hash. Those who ask at the same time wait for one look. What it
     raises is raised to each of them and not kept.
@@ -36,11 +39,11 @@ def once_a_file(
     turn = threading.Lock()
 
     @functools.wraps(look)
-    def looked(path: Path, /, *more: More.args, **named: More.kwargs) -> Found:
-        state = _state(path)
-        if state is None:
-            return look(path, *more, **named)
-        key = (path, state, more, tuple(sorted(named.items())))
+    def looked(files: Files, /, *more: More.args, **named: More.kwargs) -> Found:
+        states = [_state(path) for path in ([files] if isinstance(files, Path) else files)]
+        if None in states:
+            return look(files, *more, **named)
+        key = (files, tuple(states), more, tuple(sorted(named.items())))
         with turn:
             first = key not in kept
             found = kept.setdefault(key, Future())
@@ -49,7 +52,7 @@ def once_a_file(
                 kept.popitem(last=False)
         if first:
             try:
-                found.set_result(look(path, *more, **named))
+                found.set_result(look(files, *more, **named))
             except BaseException as error:
                 with turn:
                     kept.pop(key, None)

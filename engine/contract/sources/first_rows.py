@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from engine.contract.errors import RLLoopError
 from engine.contract.sources.file_looks import once_a_file
-from engine.contract.sources.questions import SourceConfig, read_rows
+from engine.contract.sources.questions import SourceConfig, found_files, read_rows
 
 MOST = 100
 
@@ -32,21 +32,25 @@ def first_rows(data: SourceConfig) -> Sequence[FirstRow]:
     """
     if data.source.startswith("embedded:") or not Path(data.source).is_absolute():
         return ()
-    few = data.model_copy(update={"limit": min(data.limit or MOST, MOST)})
     try:
-        return _read(Path(data.source), few.model_dump_json(include=set(SourceConfig.model_fields)))
+        return read_first(data)
     except RLLoopError:
         return ()
 
 
+def read_first(data: SourceConfig) -> Sequence[FirstRow]:
+    """The same of files. Raises RLLoopError where they cannot be read."""
+    few = SourceConfig.model_validate(
+        data.model_dump(include=set(SourceConfig.model_fields))
+        | {"limit": min(data.limit or MOST, MOST)}
+    )
+    return _read(tuple(found_files(few)), few)
+
+
 @once_a_file
-def _read(path: Path, written: str) -> Sequence[FirstRow]:
-    data = SourceConfig.model_validate_json(written)
+def _read(files: tuple[Path, ...], data: SourceConfig) -> Sequence[FirstRow]:
+    del files  # they tell one look from another
     return [
-        FirstRow(
-            row["id"],
-            row["messages"] or [{"role": "user", "content": row["prompt"]}],
-            row["columns"],
-        )
-        for row in read_rows(path, data)
+        FirstRow(row.id, row.messages or [{"role": "user", "content": row.prompt}], row.columns)
+        for row in read_rows(data)
     ]

@@ -14,7 +14,7 @@ from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from engine.contract.paths import located
 from engine.contract.section import refusal
-from engine.contract.sources.questions import SourceConfig
+from engine.contract.sources.config import SourceConfig
 from engine.contract.templates.table import template_problem
 from engine.contract.verifiers import verifier_problem
 

@@ -545,11 +545,11 @@ def test_the_example_row_in_the_docs_pays_the_right_answer_alone(name: str, tmp_
     docs = (ROOT / "docs/verifiers.md").read_text("utf-8")
     [row] = re.findall(rf"^`{name}`: .+?^```json\n(.+?)\n```$", docs, re.DOTALL | re.MULTILINE)
     (tmp_path / "rows.jsonl").write_text(row, "utf-8")
-    [read] = read_rows(tmp_path / "rows.jsonl", DataConfig())
+    [read] = read_rows(DataConfig(source=str(tmp_path / "rows.jsonl")))
     right, wrong = EXAMPLES[name]
 
-    assert _judge(name, right, read["answer"]) == (1.0, "correct")
-    assert _judge(name, wrong, read["answer"])[0] < 1.0
+    assert _judge(name, right, read.answer) == (1.0, "correct")
+    assert _judge(name, wrong, read.answer)[0] < 1.0
 
 
 REWARDS = """

@@ -1,0 +1,48 @@
+"""A source of rows as a config names it. Knows no file and no row."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field, field_validator
+
+from engine.contract.paths import located
+from engine.contract.section import Section
+from engine.contract.sources.layouts.recognised import LayoutName
+
+_NO_FILE = ("embedded:", "mixture:")
+
+
+class SourceConfig(Section):
+    """Rows of one origin, and what of them is used."""
+
+    source: str = "embedded:addition"
+    """`embedded:addition`, `embedded:word_problems`, or the rows themselves: a file (JSONL, JSON,
+    CSV, Parquet, Arrow, also gzipped), a pattern over shards, or a folder; docs/data.md."""
+    split: str | None = None
+    """Which split of the source, where it has several: `train`. They are never joined."""
+    layout: LayoutName | None = None
+    """How rows are read: `verl`, `trl`, `gsm8k` and others of docs/data.md. By default told by
+    their columns."""
+    prompt_field: str | None = None
+    """Column of the question: a text, or a chat that ends with the user's turn; `a.b` is b inside
+    a. By default the layout's own."""
+    answer_field: str | None = None
+    """Column of the expected answer: a text, a number, or the object that the verifier reads
+    (docs/verifiers.md), taken as its JSON text. What is named here is taken as it is, by default
+    the layout finds it (`#### 18` is 18)."""
+    solution_field: str | None = None
+    """Column of a worked answer; rows may go without (see `format.demonstration`)."""
+    id_field: str | None = None
+    """Column of a row's stable id, a text or a whole number; a row without one, or with an empty
+    one, is named by its line number."""
+    bad_rows: Literal["refuse", "drop"] = "refuse"
+    """What becomes of a source with rows that cannot be read: refused with their lines, or used
+    without them."""
+    limit: int | None = Field(None, ge=1)
+    """Use only the first so many rows."""
+
+    @field_validator("source")
+    @classmethod
+    def _absolute(cls, source: str) -> str:
+        return source if source.startswith(_NO_FILE) else str(located(source))

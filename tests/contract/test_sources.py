@@ -1,0 +1,323 @@
+"""Sources of rows: files of every format and layout give the same questions and answers."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from engine.contract.errors import RLLoopError
+from engine.contract.sources.questions import SourceConfig, read_rows, survey
+from engine.contract.sources.rows import Row, Rows
+
+ROWS = [{"prompt": f"What is {n} + {n}?", "answer": str(2 * n)} for n in range(1, 8)]
+
+
+def jsonl(path: Path, rows: Sequence[Any]) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
+    return path
+
+
+def parquet(path: Path, rows: Sequence[Any]) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(pa.Table.from_pylist(list(rows)), path)
+    return path
+
+
+def saved(folder: Path, rows: Sequence[Any]) -> Path:
+    """As `Dataset.save_to_disk` has it."""
+    folder.mkdir(parents=True)
+    table = pa.Table.from_pylist(list(rows))
+    for index in range(2):
+        name = f"data-{index:05d}-of-00002.arrow"
+        half = table.slice(index * 4, 4)
+        with (
+            pa.OSFile(str(folder / name), "wb") as sink,
+            pa.ipc.new_stream(sink, table.schema) as w,
+        ):
+            w.write_table(half)
+    files = [{"filename": f"data-{index:05d}-of-00002.arrow"} for index in range(2)]
+    state = {"_data_files": files, "_fingerprint": "f", "_split": "train"}
+    (folder / "state.json").write_text(json.dumps(state))
+    (folder / "dataset_info.json").write_text("{}")
+    return folder
+
+
+def read(source: Path | str, **named: Any) -> list[Row]:
+    return read_rows(SourceConfig(source=str(source), **named))
+
+
+def pairs(rows: Sequence[Row]) -> list[tuple[str, str]]:
+    return [(row.prompt, row.answer) for row in rows]
+
+
+EXPECTED = [(row["prompt"], row["answer"]) for row in ROWS]
+
+
+def document(folder: Path, value: Any) -> Path:
+    path = folder / "rows.json"
+    path.write_text(json.dumps(value, indent=1))
+    return path
+
+
+def table(path: Path, separator: str) -> Path:
+    with path.open("w", newline="") as stream:
+        writer = csv.DictWriter(stream, ["prompt", "answer"], delimiter=separator)
+        writer.writeheader()
+        writer.writerows(ROWS)
+    return path
+
+
+def packed(path: Path) -> Path:
+    inside = path.with_name(path.name + ".gz")
+    inside.write_bytes(gzip.compress(path.read_bytes()))
+    path.unlink()
+    return inside
+
+
+def shards(folder: Path) -> Path:
+    for index, part in enumerate((ROWS[:4], ROWS[4:])):
+        parquet(folder / "data" / f"train-{index:05d}-of-00002.parquet", part)
+    (folder / "README.md").write_text("---\n---\n")
+    return folder
+
+
+FORMS: dict[str, Callable[[Path], Path]] = {
+    "jsonl": lambda folder: jsonl(folder / "rows.jsonl", ROWS),
+    "json": lambda folder: document(folder, ROWS),
+    "json with a list inside": lambda folder: document(folder, {"version": 1, "data": ROWS}),
+    "json that is jsonl": lambda folder: jsonl(folder / "rows.json", ROWS),
+    "csv": lambda folder: table(folder / "rows.csv", ","),
+    "csv of a spreadsheet": lambda folder: table(folder / "rows.csv", ";"),
+    "tsv": lambda folder: table(folder / "rows.tsv", "\t"),
+    "jsonl.gz": lambda folder: packed(jsonl(folder / "rows.jsonl", ROWS)),
+    "csv.gz": lambda folder: packed(table(folder / "rows.csv", ",")),
+    "parquet": lambda folder: parquet(folder / "rows.parquet", ROWS),
+    "parquet.gz": lambda folder: packed(parquet(folder / "rows.parquet", ROWS)),
+    "shards": lambda folder: shards(folder / "hub"),
+    "pattern": lambda folder: shards(folder / "hub") / "data" / "train-*.parquet",
+    "saved": lambda folder: saved(folder / "saved", ROWS),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_rows_are_the_same_in_every_format(form: str, tmp_path: Path) -> None:
+    """What a user has on the disk is read as it is."""
+    source = FORMS[form](tmp_path)
+
+    assert pairs(read(source)) == EXPECTED
+    assert survey(SourceConfig(source=str(source))).rows == len(ROWS)
+    assert pairs(read(source, limit=5)) == EXPECTED[:5]
+
+
+# --- layouts ---
+
+CHAT = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "1 + 1?"}]
+LAYOUTS: dict[str, tuple[dict[str, Any], str, Any]] = {
+    "verl": (
+        {
+            "data_source": "openai/gsm8k", "prompt": CHAT, "ability": "math",
+            "reward_model": {"style": "rule", "ground_truth": "2"},
+            "extra_info": {"index": 0, "split": "train", "answer": "1 + 1 = 2\n#### 2"},
+        },
+        "read as verl rows: prompt, reward_model.ground_truth",
+        "2",
+    ),
+    "trl": (
+        {"prompt": CHAT, "solution": "so $\\boxed{2}$", "difficulty": 1},
+        "read as TRL rows: prompt, solution",
+        "2",
+    ),
+    "rlvr": (
+        {"messages": CHAT, "ground_truth": "2", "dataset": "gsm8k"},
+        "read as RLVR rows: messages, ground_truth",
+        "2",
+    ),
+    "gsm8k": (
+        {"question": "1 + 1,799?", "answer": "1 + 1,799 = 1,800\n#### 1,800"},
+        "read as GSM8K rows: question, answer",
+        "1800",
+    ),
+    "math": (
+        {
+            "problem": "Half?", "level": "Level 5", "type": "Algebra",
+            "solution": "It is $\\boxed{\\frac{1}{2}}$.",
+        },
+        "read as MATH rows: problem, solution",
+        "\\frac{1}{2}",
+    ),
+    "humaneval": (
+        {
+            "task_id": "HumanEval/0", "prompt": "def inc(x):\n", "entry_point": "inc",
+            "canonical_solution": "    return x + 1\n", "test": "def check(candidate): ...",
+        },
+        "read as HumanEval rows: prompt, test",
+        {"prompt": "def inc(x):\n", "test": "def check(candidate): ...", "entry_point": "inc"},
+    ),
+    "mbpp": (
+        {
+            "task_id": 11, "text": "Write inc.", "code": "def inc(x): return x + 1",
+            "test_list": ["assert inc(1) == 2"], "test_setup_code": "", "challenge_test_list": [],
+        },
+        "read as MBPP rows: text, test_list",
+        {"test_list": ["assert inc(1) == 2"], "test_setup_code": ""},
+    ),
+    "apps": (
+        {
+            "problem_id": 3, "question": "Double it.", "solutions": '["print(2 * int(input()))"]',
+            "input_output": '{"inputs": ["2\\n"], "outputs": ["4\\n"]}', "starter_code": "",
+        },
+        "read as APPS rows: question, input_output",
+        {"inputs": ["2\n"], "outputs": ["4\n"]},
+    ),
+    "ifeval": (
+        {
+            "key": 1000, "prompt": "No commas.", "instruction_id_list": ["punctuation:no_comma"],
+            "kwargs": [{"num_words": None, "relation": None}],
+        },
+        "read as IFEval rows: prompt, instruction_id_list",
+        {"instruction_id_list": ["punctuation:no_comma"], "kwargs": [{}]},
+    ),
+    "reasoning_gym": (
+        {"question": "1 + 1?", "answer": "2", "metadata": {"source_dataset": "chain_sum"}},
+        "read as reasoning-gym entries: question, answer",
+        {"question": "1 + 1?", "answer": "2", "metadata": {"source_dataset": "chain_sum"}},
+    ),
+    "plain": (
+        {"question": "1 + 1?", "final_answer": 2},
+        "read as questions and answers: question, final_answer",
+        "2",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+@pytest.mark.parametrize("form", ["jsonl", "parquet"])
+def test_a_layout_is_recognised_by_its_columns(name: str, form: str, tmp_path: Path) -> None:
+    """And named, with the columns that question and answer came from."""
+    row, said, expected = LAYOUTS[name]
+    path = tmp_path / f"rows.{form}"
+    (jsonl if form == "jsonl" else parquet)(path, [row])
+
+    rows = Rows(SourceConfig(source=str(path)))
+    [found] = rows
+
+    assert rows.said()[0] == said
+    assert (json.loads(found.answer) if isinstance(expected, dict) else found.answer) == expected
+    assert found.columns.keys() == row.keys()
+    if row.get("prompt", row.get("messages")) is CHAT:
+        assert found.messages == CHAT
+
+
+def test_what_the_config_names_wins_over_the_layout(tmp_path: Path) -> None:
+    """And is taken as it is; a dotted name is inside another."""
+    row, *_ = LAYOUTS["verl"]
+    path = jsonl(tmp_path / "rows.jsonl", [row])
+
+    [found] = read(path, answer_field="extra_info.answer")
+    assert found.answer == "1 + 1 = 2\n#### 2"
+    [found] = read(path, layout="trl", answer_field="data_source")
+    assert found.answer == "openai/gsm8k"
+
+
+def test_a_layout_that_does_not_fit_says_what_it_wants(tmp_path: Path) -> None:
+    """With the columns that there are."""
+    path = jsonl(tmp_path / "rows.jsonl", ROWS)
+
+    with pytest.raises(RLLoopError) as refused:
+        read(path, layout="verl")
+
+    assert (
+        "data.layout: wants columns prompt, reward_model.ground_truth; the columns are 'prompt', "
+        "'answer' (got 'verl')" in str(refused.value)
+    )
+
+
+# --- splits ---
+
+
+def test_where_there_are_several_splits_one_is_asked_for(tmp_path: Path) -> None:
+    """Train and test are never joined."""
+    folder = tmp_path / "hub"
+    jsonl(folder / "data" / "train.jsonl", ROWS[:4])
+    jsonl(folder / "data" / "test.jsonl", ROWS[4:])
+
+    with pytest.raises(RLLoopError, match=r"data\.split: has 2 splits: test, train"):
+        read(folder)
+    assert pairs(read(folder, split="train")) == EXPECTED[:4]
+    assert pairs(read(folder, split="test")) == EXPECTED[4:]
+    with pytest.raises(RLLoopError, match=r"has no split 'tests'; it has: test, train.*did you"):
+        read(folder, split="tests")
+    with pytest.raises(RLLoopError, match=r"data\.split: has 2 splits: test, train"):
+        read(str(folder / "data" / "*.jsonl"))
+
+
+def test_the_splits_of_a_saved_dict_and_of_a_document_are_asked_for_too(tmp_path: Path) -> None:
+    """`DatasetDict.save_to_disk`, and an object of several lists."""
+    whole = tmp_path / "saved"
+    for name, rows in (("train", ROWS), ("test", ROWS[:2])):
+        saved(whole / name, rows)
+    (whole / "dataset_dict.json").write_text('{"splits": ["train", "test"]}')
+    document = tmp_path / "rows.json"
+    document.write_text(json.dumps({"train": ROWS, "test": ROWS[:2]}))
+
+    for source in (whole, document):
+        with pytest.raises(RLLoopError, match="has 2 splits: train, test"):
+            read(source)
+        assert pairs(read(source, split="test")) == EXPECTED[:2]
+
+
+def test_a_missing_shard_and_subsets_side_by_side_are_refused(tmp_path: Path) -> None:
+    """Half a dataset, or two of them, would train without a word."""
+    lone = tmp_path / "lone"
+    jsonl(lone / "train-00000-of-00002.jsonl", ROWS)
+    both = tmp_path / "both"
+    for subset in ("main", "socratic"):
+        jsonl(both / subset / "train.jsonl", ROWS)
+
+    with pytest.raises(RLLoopError, match="lacks 1 of its 2 shards: train-00001-of-00002"):
+        read(lone)
+    with pytest.raises(RLLoopError, match="holds that split in 2 folders: main, socratic"):
+        read(both)
+    assert pairs(read(both / "main")) == EXPECTED
+
+
+# --- rows that are broken ---
+
+
+def test_broken_rows_are_named_all_at_once(tmp_path: Path) -> None:
+    """By line and field; the same of several lines is one sentence."""
+    path = jsonl(tmp_path / "rows.jsonl", ROWS)
+    with path.open("a") as stream:
+        stream.write('{"prompt": "a"}\n' * 9 + "{\n" + '{"prompt": "", "answer": 1}\n')
+
+    with pytest.raises(RLLoopError) as refused:
+        read(path)
+
+    lines = str(refused.value).splitlines()
+    assert lines[0].startswith(
+        "data.source: lines 8, 9, 10, 11, 12 and 4 more: has no text under 'answer': "
+        "its fields are 'prompt'"
+    )
+    assert "line 17: is not JSON" in lines[1]
+    assert "line 18: has no text under 'prompt': it is empty" in lines[2]
+    rows = Rows(SourceConfig(source=str(path), bad_rows="drop"))
+    assert pairs(list(rows)) == EXPECTED
+    assert rows.said()[1].startswith("left 11 rows out (bad_rows: drop): lines 8, 9, 10, 11, 12")
+
+
+def test_a_row_of_a_shard_is_named_with_its_file(tmp_path: Path) -> None:
+    """A line number alone would not find it."""
+    jsonl(tmp_path / "d" / "train-00000-of-00002.jsonl", ROWS)
+    jsonl(tmp_path / "d" / "train-00001-of-00002.jsonl", [*ROWS[:1], {"prompt": "a"}])
+
+    with pytest.raises(RLLoopError, match=r"train-00001-of-00002\.jsonl line 2: has no text"):
+        read(tmp_path / "d")
