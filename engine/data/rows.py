@@ -142,7 +142,7 @@ def load(config: SourceConfig) -> Bench:
     read = with_own_ids(list(found))
     names = dict.fromkeys(name for row in read for name in row.columns)
     name = Path(config.source).stem
-    return Bench(name, [_question(row, names) for row in read], found.said())
+    return Bench(name, [_question(row, names) for row in read], [*found.said(), *found.left_out()])
 
 
 def _question(row: Row, names: Collection[str]) -> Question:

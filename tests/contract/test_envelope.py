@@ -219,7 +219,10 @@ def test_a_gate_decodes_no_more_than_its_rows(tmp_path: Path) -> None:
     """Forty held-out rows are forty sequences, not `rollout_batch`."""
     folder = model_folder(tmp_path / "m", SMOLLM2, {"all": [134_515_008]})
 
-    few, many = (rl_envelope_of(folder, ["Why?"] * rows, tasks_per_step=1) for rows in (200, 5000))
+    few, many = (
+        rl_envelope_of(folder, [f"{n:04}?" for n in range(rows)], tasks_per_step=1)
+        for rows in (200, 5000)
+    )
 
     assert few.kv_cache == pytest.approx(many.kv_cache * 40 / 256)
 

@@ -102,7 +102,7 @@ def test_a_corpus_of_one_question_is_told_what_it_needs(tmp_path: Path) -> None:
     path.write_text("".join(json.dumps({"prompt": q, "answer": "4"}) + "\n" for q in asked))
 
     with pytest.raises(ConfigError) as refused:
-        validate("rl_run", {"base": "org/model", "data": {"source": str(path)}})
+        validate("rl_run", {"base": "org/model", "data": {"source": str(path), "dedupe": "off"}})
 
     words = "rows that all ask the same question: no row can be held out"
     assert f"data: has 120 {words}; add rows with other questions" in str(refused.value)

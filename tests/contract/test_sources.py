@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pydantic import ValidationError
 
 from engine.contract.errors import RLLoopError
 from engine.contract.sources.questions import SourceConfig, read_rows, survey
@@ -311,7 +312,9 @@ def test_broken_rows_are_named_all_at_once(tmp_path: Path) -> None:
     assert "line 18: has no text under 'prompt': it is empty" in lines[2]
     rows = Rows(SourceConfig(source=str(path), bad_rows="drop"))
     assert pairs(list(rows)) == EXPECTED
-    assert rows.said()[1].startswith("left 11 rows out (bad_rows: drop): lines 8, 9, 10, 11, 12")
+    assert rows.left_out()[0].startswith(
+        "left 11 rows out (bad_rows: drop): lines 8, 9, 10, 11, 12"
+    )
 
 
 def test_a_row_of_a_shard_is_named_with_its_file(tmp_path: Path) -> None:
@@ -321,3 +324,146 @@ def test_a_row_of_a_shard_is_named_with_its_file(tmp_path: Path) -> None:
 
     with pytest.raises(RLLoopError, match=r"train-00001-of-00002\.jsonl line 2: has no text"):
         read(tmp_path / "d")
+
+
+# --- filters ---
+
+LEVELS = [
+    {
+        "problem": f"Find {n}.", "answer": str(n), "level": f"Level {level}", "rate": n / 10,
+        "type": "Algebra" if n % 2 else "Counting & Probability", "extra": {"level": n, "ok": True},
+    }
+    for n, level in enumerate("12345?", 1)
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("where", "kept"),
+    [
+        *(("level >= 3", "345"), ("level > 3", "45"), ("level == 3", "3"), ("level != 3", "1245")),
+        *(("level in 2..4", "234"), ("2 <= level <= 4", "234"), ("level in [1, 5]", "15")),
+        *(("not level < 3", "345"), ("level not in 2..4", "15"), ("level <3 or level> 4", "125")),
+        *(("type = Algebra", "135"), ("type != Algebra", "246"), ("extra.level >= 5", "56")),
+        *(("type == 'Counting & Probability' and level>=4", "4"), ("extra.ok == true", "123456")),
+        *(("rate <= 0.3", "123"), ("`rate` in .1..0.2", "12"), ("level == 'Level ?'", "6")),
+        *(("(level < 3 or level > 4) and type == Algebra", "15"), ("answer != null", "123456")),
+    ],
+)
+def test_a_filter_is_a_condition_over_columns(where: str, kept: str, tmp_path: Path) -> None:
+    """Ranges include their ends; a value that is no number is outside every numeric filter."""
+    path = jsonl(tmp_path / "rows.jsonl", LEVELS)
+
+    assert "".join(row.answer for row in read(path, where=where)) == kept
+
+
+def test_what_a_filter_leaves_out_is_counted(tmp_path: Path) -> None:
+    """Rows without a number beside the others, with what stands there."""
+    rows = Rows(SourceConfig(source=str(jsonl(tmp_path / "r.jsonl", LEVELS)), where="level >= 3"))
+
+    assert len(list(rows)) == 3
+    assert rows.left_out() == [
+        "where: level >= 3 keeps 3 of 6 rows",
+        "1 row is outside the filter for a value that is no number ('Level ?')",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("where", "words"),
+    [
+        (
+            "levle >= 3",
+            "names levle, which no row has; the columns are 'problem', 'answer', 'level'",
+        ),
+        ("extra.levl >= 3", "names extra.levl, which no row has"),
+        ("level >= 9", "leaves none of 6 rows: level holds 'Level 1', 'Level 2', 'Level 3'"),
+        (
+            "type == algebra",
+            "leaves none of 6 rows: type holds 'Algebra', 'Counting & Probability'",
+        ),
+    ],
+)
+def test_a_filter_that_cannot_be_meant_is_refused(where: str, words: str, tmp_path: Path) -> None:
+    """With the columns, or the values, that there are."""
+    with pytest.raises(RLLoopError) as refused:
+        read(jsonl(tmp_path / "rows.jsonl", LEVELS), where=where)
+
+    assert f"data.where: {words}" in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        *("", "level", "level >=", "level >= 3 and", "(level >= 3", "level >= 3)", "level in [3"),
+        *("__import__('os')", "level >= 3; x", "level > Algebra", "3 <= 4", "and", "a == b c", "]"),
+        *("(" * 100 + "a == 1" + ")" * 100, "a == 1 or " * 400 + "a == 1"),
+    ],
+)
+def test_a_condition_that_is_none_is_refused_where_it_is_written(where: str) -> None:
+    """With an example of one."""
+    with pytest.raises(ValidationError, match="Value error"):
+        SourceConfig(source="rows.jsonl", where=where)
+
+
+def test_a_filter_spares_the_rows_that_it_leaves_out(tmp_path: Path) -> None:
+    """What is not used may be broken."""
+    path = jsonl(tmp_path / "rows.jsonl", [*LEVELS, {"level": "Level 1"}])
+
+    assert len(read(path, where="level >= 3")) == 3
+
+
+def test_a_shuffle_comes_before_the_limit_and_is_the_same_each_time(tmp_path: Path) -> None:
+    """By its seed; a survey looks at the same rows."""
+    path = jsonl(tmp_path / "rows.jsonl", ROWS)
+    whole = read(path, shuffle=7)
+
+    assert sorted(row.id for row in whole) == [str(n) for n in range(1, 8)]
+    assert [row.id for row in whole] != sorted(row.id for row in whole)
+    assert read(path, shuffle=7, limit=3) == whole[:3]
+    assert survey(SourceConfig(source=str(path), shuffle=7, limit=3)).rows == 3
+
+
+def test_the_same_question_and_answer_is_one_row(tmp_path: Path) -> None:
+    """To the letter, or however it is written."""
+    asked = ["What is 1 + 1?", "What is 1 + 1?", "what is  1 + 1", "What is 2 + 2?"]
+    answers = ["2", "2", " 2", "4"]
+    rows = [{"prompt": q, "answer": a} for q, a in zip(asked, answers, strict=True)]
+    path = jsonl(tmp_path / "rows.jsonl", rows)
+
+    ids = {how: "".join(row.id for row in read(path, dedupe=how)) for how in DEDUPE}
+    assert ids == {"off": "1234", "exact": "134", "normalized": "14", "n-gram": "14"}
+    left = Rows(SourceConfig(source=str(path)))
+    assert len(list(left)) == 3
+    assert left.left_out() == ["left 1 row out that repeat an earlier one (dedupe: exact)"]
+
+
+DEDUPE = ("off", "exact", "normalized", "n-gram")
+
+
+def test_rows_that_share_most_of_their_words_and_the_answer_are_one(tmp_path: Path) -> None:
+    """A template that many rows share does not make them one, nor another answer."""
+    template = "Read the task, think about it step by step and write the number behind four hashes"
+    story = (
+        "a farmer had twelve red hens and sold {} of them to a neighbour on a rainy Monday in {}"
+    )
+    rows = [
+        {"prompt": f"{template} {story.format(n, n * 7)} case {n}", "answer": str(12 - n)}
+        for n in range(50)
+    ]
+    near = {"prompt": "Please! " + rows[3]["prompt"], "answer": rows[3]["answer"]}
+    other = {"prompt": "Please! " + rows[4]["prompt"], "answer": "0"}
+    path = jsonl(tmp_path / "rows.jsonl", [*rows, near, other])
+
+    kept = read(path, dedupe="n-gram")
+
+    assert [row.id for row in kept] == [str(n) for n in range(1, 51)] + ["52"]
+
+
+def test_the_same_question_with_another_answer_is_named(tmp_path: Path) -> None:
+    """With both lines, unless that is meant."""
+    path = jsonl(tmp_path / "rows.jsonl", [*ROWS, ROWS[2] | {"answer": "7"}])
+
+    with pytest.raises(RLLoopError) as refused:
+        read(path)
+    assert "line 8: asks the same as line 3 and has another answer" in str(refused.value)
+    assert len(read(path, conflicts="keep")) == 8
+    assert len(read(path, bad_rows="drop")) == 7

@@ -56,6 +56,7 @@ from engine.contract.sources.questions import (
     SourceConfig,
     found_files,
     read_rows,
+    source_cautions,
     survey,
 )
 from engine.contract.verifiers import library_problem, verifier_problem
@@ -545,6 +546,7 @@ def _cautions(config: RLRunConfig) -> Sequence[ConfigProblem]:
         *_unread_caution(config),
         *cautions(config),
         *_report_caution(config),
+        *_source_cautions(config),
         *_unfit_cautions(config),
         *_curriculum_cautions(config),
         *template_cautions(config.prompting, config.base),
@@ -604,6 +606,13 @@ def _report_caution(config: RLRunConfig) -> Sequence[ConfigProblem]:
     return [ConfigProblem("heldout_frac", config.heldout_frac, problem, ", or ".join(ways))]
 
 
+def _source_cautions(config: RLRunConfig) -> Iterator[ConfigProblem]:
+    for rows in config.sources:
+        corpus = _known(rows, config)
+        if corpus is not None:
+            yield from source_cautions(rows.where, rows.config, corpus)
+
+
 def _known_corpus(config: RLRunConfig) -> Corpus | None:
     """Of all that trains together; None where a part of it is not known."""
     found = [_known(rows, config) for rows in config.corpora]
@@ -654,6 +663,9 @@ def _descent_cautions(config: RLRunConfig) -> Iterator[ConfigProblem]:
         share = earlier.config.get("heldout_frac", 0.0)
         apart = {
             "data.split_seed": (earlier.split_seed, config.split_seed),
+            "data.split": (earlier.data.get("split"), data.split),
+            "data.where": (earlier.data.get("where"), data.where),
+            "data.shuffle": (earlier.data.get("shuffle"), data.shuffle),
             "data.limit": (earlier.data.get("limit"), data.limit),
             # The first rows of the shuffle are held out: fewer of them are among those of before.
             "heldout_frac": (share, max(share, config.heldout_frac)),

@@ -8,7 +8,9 @@ from pydantic import Field, field_validator
 
 from engine.contract.paths import located
 from engine.contract.section import Section
+from engine.contract.sources.duplicates import Dedupe
 from engine.contract.sources.layouts.recognised import LayoutName
+from engine.contract.sources.where import parsed
 
 _NO_FILE = ("embedded:", "mixture:")
 
@@ -39,6 +41,18 @@ class SourceConfig(Section):
     bad_rows: Literal["refuse", "drop"] = "refuse"
     """What becomes of a source with rows that cannot be read: refused with their lines, or used
     without them."""
+    where: str | None = None
+    """Which rows are used: `level >= 3 and type in [Algebra, Geometry]`, `extra_info.level in
+    3..5`; ranges include their ends, and `Level 3` is the number 3. docs/data.md."""
+    dedupe: Dedupe = "exact"
+    """When a row repeats an earlier one and is left out: the same question and answer to the letter
+    (`exact`), but for case, white space and marks at the end (`normalized`), or by 0.8 of its
+    13-grams beside the same answer (`n-gram`)."""
+    conflicts: Literal["refuse", "keep"] = "refuse"
+    """What becomes of a row that asks the same as an earlier one and has another answer: it is a
+    bad row, or used like any other."""
+    shuffle: int | None = Field(None, ge=0, lt=2**31)
+    """Seed of a shuffle of the rows, before `limit`; without one they stay in order."""
     limit: int | None = Field(None, ge=1)
     """Use only the first so many rows."""
 
@@ -46,3 +60,10 @@ class SourceConfig(Section):
     @classmethod
     def _absolute(cls, source: str) -> str:
         return source if source.startswith(_NO_FILE) else str(located(source))
+
+    @field_validator("where")
+    @classmethod
+    def _condition(cls, where: str | None) -> str | None:
+        if where is not None:
+            parsed(where)
+        return where

@@ -6,12 +6,12 @@ and no split.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from engine.contract.asked import asked
-from engine.contract.errors import RLLoopError
+from engine.contract.errors import ConfigProblem, RLLoopError
 from engine.contract.golds.survey import GoldSurvey, Unfit
 from engine.contract.sources.config import SourceConfig
 from engine.contract.sources.file_looks import once_a_file
@@ -25,6 +25,7 @@ __all__ = [
     "SourceConfig",
     "found_files",
     "read_rows",
+    "source_cautions",
     "survey",
 ]
 
@@ -47,9 +48,13 @@ class Corpus(NamedTuple):
     longest: int | None = None
     """Bytes of its longest prompt; None where nobody looked."""
     said: Sequence[str] = ()
-    """How it was read and what was left out, a sentence each."""
+    """How it was read, a sentence each."""
+    left_out: Sequence[str] = ()
+    """What of it is not used, and why, a sentence each."""
     answer_column: str = "answer"
     """Where the answers came from."""
+    converted: bool = False
+    """Whether question and answer are found by the layout that was recognised."""
 
 
 def survey(data: SourceConfig, verifiers: Sequence[str] = ()) -> Corpus:
@@ -67,7 +72,7 @@ def _survey(files: tuple[Path, ...], data: SourceConfig, verifiers: Sequence[str
     first, alike = None, True
     golds = [GoldSurvey(name) for name in verifiers]
     rows = Rows(data)
-    for count, row in enumerate(rows, 1):
+    for count, (_, row) in enumerate(rows.ranked(), 1):
         longest = max(longest, len(row.prompt.encode()))
         if alike:
             first = first or asked(row.prompt)
@@ -78,7 +83,7 @@ def _survey(files: tuple[Path, ...], data: SourceConfig, verifiers: Sequence[str
     unfit = tuple(unfit for gold in golds for unfit in gold.found())
     answers = rows.reading.answer if rows.reading is not None else None
     column = answers.column if answers is not None else "answer"
-    return Corpus(count, unfit, alike, longest, tuple(rows.said()), column)
+    return Corpus(count, unfit, alike, longest, tuple(rows.said()), tuple(rows.left_out()), column)
 
 
 def _require_answers(rows: Rows, data: SourceConfig, verifiers: Sequence[str]) -> None:
@@ -89,6 +94,19 @@ def _require_answers(rows: Rows, data: SourceConfig, verifiers: Sequence[str]) -
     has = ", ".join(map(repr, rows.columns[:12]))
     problem = f"has no column with the answers, which {judges[0]} reads; the columns are {has}"
     raise RLLoopError.of("data.source", data.source, problem, "set data.answer_field")
+
+
+def source_cautions(where: str, data: SourceConfig, corpus: Corpus) -> Iterator[ConfigProblem]:
+    """How rows of another layout than this project's own are read, and which are left out.
+
+    `where`: path of the section that describes them.
+    """
+    if corpus.converted and data.layout is None:
+        remedy = f"set {where}.layout or {where}.answer_field if that is not what is meant"
+        yield ConfigProblem(f"{where}.source", data.source, "; ".join(corpus.said), remedy)
+    for sentence in corpus.left_out:
+        remedy = "correct the rows or the setting if that is not what is meant"
+        yield ConfigProblem(where, None, sentence, remedy)
 
 
 def read_rows(data: SourceConfig) -> list[Row]:

@@ -5,7 +5,10 @@ Knows no verifier, and keeps no row that it has handed on.
 
 from __future__ import annotations
 
+import difflib
 import itertools
+import operator
+import random
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -15,6 +18,7 @@ from engine.contract.documents import why
 from engine.contract.errors import RLLoopError
 from engine.contract.sources.bad_rows import BadRowError, BadRows
 from engine.contract.sources.config import SourceConfig
+from engine.contract.sources.duplicates import Duplicates
 from engine.contract.sources.files.found import files_of
 from engine.contract.sources.files.reading import File
 from engine.contract.sources.files.splits import SplitError
@@ -29,6 +33,7 @@ from engine.contract.sources.values import (
     plain,
     question,
 )
+from engine.contract.sources.where import Counted, parsed
 
 
 class Row(NamedTuple):
@@ -47,51 +52,122 @@ class Row(NamedTuple):
 
 
 class Rows:
-    """One pass over a source; what it found is known at its end."""
+    """The rows of a source. What was found on the way is known after one of its passes ended."""
 
     def __init__(self, config: SourceConfig) -> None:
         self.config = config
-        self.bad = BadRows()
-        self.reading: Reading | None = None
-        self.columns: Sequence[str] = ()
-        """Of the first row."""
         self.files = found_files(config)
-        self._seen: dict[str, str] = {}
+        self._pass = _Pass(config, self.files)
 
     def __iter__(self) -> Iterator[Row]:
-        """Raises RLLoopError for what cannot be read, and at the end for all bad rows together."""
-        with closing(self._good()) as good:
-            yield from itertools.islice(good, self.config.limit)
-        if self.bad.count and self.config.bad_rows == "refuse":
-            raise self.bad.refused(self.config.source)
+        """In the order of the config. Raises RLLoopError for what cannot be read, and at the end
+        for all bad rows together.
+        """
+        if self.config.shuffle is None:
+            yield from (row for _, row in self.ranked())
+            return
+        yield from (row for _, row in sorted(self.ranked(), key=operator.itemgetter(0)))
+
+    def ranked(self) -> Iterator[tuple[int, Row]]:
+        """The same rows as they stand in the files, none of them kept, each with its place in the
+        order of the config.
+        """
+        if self.config.shuffle is None:
+            yield from enumerate(self._one_pass(self.config.limit))
+            return
+        count = sum(1 for _ in self._one_pass(None))
+        order = list(range(count))
+        random.Random(self.config.shuffle).shuffle(order)
+        chosen = {place: rank for rank, place in enumerate(order[: self.config.limit])}
+        for place, row in enumerate(self._one_pass(None)):
+            if place in chosen:
+                yield chosen[place], row
+
+    def _one_pass(self, limit: int | None) -> Iterator[Row]:
+        self._pass = _Pass(self.config, self.files)
+        return self._pass.rows(limit)
+
+    @property
+    def reading(self) -> Reading | None:
+        """None where there was no row."""
+        return self._pass.reading
+
+    @property
+    def columns(self) -> Sequence[str]:
+        """Of the first row."""
+        return self._pass.columns
 
     def said(self) -> Sequence[str]:
-        """What a person should know of how the rows were read."""
-        found = [] if self.reading is None else [_read_as(self.reading)]
-        dropped = self.bad.dropped() if self.config.bad_rows == "drop" else ""
-        return [*found, *([dropped] if dropped else [])]
+        """How the rows were read, a sentence each."""
+        reading, config = self.reading, self.config
+        if reading is None:
+            return []
+        found = [f"read as {reading.title}: {', '.join(reading.columns)}"]
+        if config.shuffle is not None:
+            found.append(f"shuffled with seed {config.shuffle}")
+        return found
+
+    def left_out(self) -> Sequence[str]:
+        """What of the source is not used, and why, a sentence each."""
+        return list(filter(None, self._pass.left_out()))
+
+
+class _Pass:
+    """One way through the files, with all that it counts."""
+
+    def __init__(self, config: SourceConfig, files: Sequence[Path]) -> None:
+        self.config, self.files = config, files
+        self.reading: Reading | None = None
+        self.columns: Sequence[str] = ()
+        self._bad, self._counted = BadRows(), Counted()
+        self._where = parsed(config.where) if config.where else None
+        refuse = config.conflicts == "refuse"
+        self._duplicates = Duplicates(config.dedupe, refuse_conflicts=refuse)
+        self._ids: dict[str, str] = {}
+
+    def rows(self, limit: int | None) -> Iterator[Row]:
+        """Those that are used. Raises RLLoopError."""
+        if self._duplicates.looks_first:
+            first = _Pass(self.config.model_copy(update=_ALL), self.files)
+            self._duplicates.learn(row.prompt for row in first.rows(None))
+        with closing(self._good()) as good:
+            yield from itertools.islice(good, limit)
+        if self._bad.count and self.config.bad_rows == "refuse":
+            raise self._bad.refused(self.config.source)
+        self._require_where()
+
+    def left_out(self) -> Iterator[str]:
+        """A sentence for each reason, empty where it left nothing out."""
+        counted = self._counted
+        if self._where is not None:
+            yield f"where: {self._where.condition} keeps {counted.kept} of {counted.seen} rows"
+        if counted.no_number:
+            shown = ", ".join(counted.no_numbers)
+            rows = "1 row is" if counted.no_number == 1 else f"{counted.no_number} rows are"
+            yield f"{rows} outside the filter for a value that is no number ({shown})"
+        yield self._duplicates.said()
+        yield self._bad.dropped()
 
     def _good(self) -> Generator[Row]:
         before = 0
+        several = len(self.files) > 1
         for path in self.files:
             number = 0
             for file, number, columns in self._each(path):
-                place = (_place(file, path, several=len(self.files) > 1), str(number))
+                place = (f"{path.name} {file.counts}" if several else file.counts, str(number))
                 try:
-                    if isinstance(columns, BadRowError):
-                        raise columns
-                    row = self._row(columns, before + number)
-                    self._check_id(row.id, place)
+                    row = self._used(columns, before + number, place)
                 except BadRowError as bad:
-                    self.bad.add(place, bad)
+                    self._bad.add(place, bad)
                 else:
-                    yield row
+                    if row is not None:
+                        yield row
             before += number
 
     def _each(self, path: Path) -> Iterator[tuple[File, int, dict[str, Any] | BadRowError]]:
         try:
             file = File(path)
-            whole = self.config.limit is None
+            whole = self.config.limit is None or self.config.shuffle is not None
             with closing(file.each(self.config.split, whole=whole)) as found:
                 for number, columns in found:
                     yield file, number, columns
@@ -100,34 +176,74 @@ class Rows:
         except OSError as error:
             raise _refused(path, why(error), _READABLE) from None
 
-    def _row(self, columns: dict[str, Any], number: int) -> Row:
+    def _used(
+        self, columns: dict[str, Any] | BadRowError, number: int, place: tuple[str, str]
+    ) -> Row | None:
+        """None for a row that a filter leaves out. Raises BadRowError."""
+        if isinstance(columns, BadRowError):
+            raise columns
         if self.reading is None:
             self.reading, self.columns = reading_of(columns, self.config), list(columns)
-        reading = self.reading
-        asked, messages = question(reading.prompt.of(columns), columns, reading.prompt.column)
-        gold = _answer(reading.answer, columns)
-        worked = None if reading.solution is None else reading.solution.of(columns)
-        id_column = self.config.id_field or first_of(columns, reading.ids) or "id"
-        row = Row(
-            id_of(columns, id_column, number),
-            asked,
-            gold,
-            worked if worked and isinstance(worked, str) else None,
-            messages,
-            plain(columns),
-            number,
-        )
-        for name in ("id", "prompt", "answer", "solution"):
-            check_unicode(name, getattr(row, name) or "")
-        return row
+        if self._where is not None and not self._where.keeps(columns, self._counted):
+            return None
+        row = row_of(columns, self.reading, self.config.id_field, number)
+        where = " ".join(place)
+        self._check_id(row.id, where)
+        return None if self._duplicates.repeats(row.prompt, row.answer, where) else row
 
-    def _check_id(self, id_: str, place: tuple[str, str]) -> None:
+    def _check_id(self, id_: str, where: str) -> None:
         if isinstance(id_, Line):
             return
-        where = " ".join(place)
-        if self._seen.setdefault(id_, where) != where:
-            problem = f"id {id_!r} stands in {self._seen[id_]} too"
+        if self._ids.setdefault(id_, where) != where:
+            problem = f"id {id_!r} stands in {self._ids[id_]} too"
             raise BadRowError(problem, "give each row an id of its own, or set data.id_field")
+
+    def _require_where(self) -> None:
+        """A condition that leaves no row, or asks for a column that no row has."""
+        if self._where is None or not self._counted.seen:
+            return
+        for column in self._where.columns:
+            if column not in self._counted.met and self._is_unknown(column):
+                near = difflib.get_close_matches(column, self.columns, 1)
+                remedy = f"did you mean {near[0]}?" if near else "name one of these"
+                problem = f"names {column}, which no row has; the columns are {self._names()}"
+                raise _refused(self._where.condition, problem, remedy, "data.where")
+        if not self._counted.kept:
+            met = "; ".join(
+                f"{column} holds {', '.join(values)}, …"
+                for column, values in self._counted.met.items()
+            )
+            problem = f"leaves none of {self._counted.seen} rows: {met}"
+            raise _refused(self._where.condition, problem, "correct the condition", "data.where")
+
+    def _is_unknown(self, column: str) -> bool:
+        return column.partition(".")[0] not in self.columns or "." in column
+
+    def _names(self) -> str:
+        return ", ".join(map(repr, self.columns[:12])) or "none"
+
+
+_ALL: Mapping[str, Any] = {"dedupe": "off", "conflicts": "keep", "bad_rows": "drop"}
+"""What of a config a first look at all prompts does without."""
+
+
+def row_of(columns: dict[str, Any], reading: Reading, id_field: str | None, number: int) -> Row:
+    """A row as it is trained on. Raises BadRowError."""
+    asked, messages = question(reading.prompt.of(columns), columns, reading.prompt.column)
+    gold, worked = reading.answer, reading.solution
+    solution = None if worked is None else worked.of(columns)
+    row = Row(
+        id_of(columns, id_field or first_of(columns, reading.ids) or "id", number),
+        asked,
+        "" if gold is None else answer(gold.of(columns), columns, gold.column),
+        solution if solution and isinstance(solution, str) else None,
+        messages,
+        plain(columns),
+        number,
+    )
+    for name in ("id", "prompt", "answer", "solution"):
+        check_unicode(name, getattr(row, name) or "")
+    return row
 
 
 _READABLE = (
@@ -150,10 +266,6 @@ def _refused(
     path: str | Path, problem: str, remedy: str, field: str = "data.source"
 ) -> RLLoopError:
     return RLLoopError.of(field, str(path), problem, remedy)
-
-
-def _place(file: File, path: Path, *, several: bool) -> str:
-    return f"{path.name} {file.counts}" if several else file.counts
 
 
 def reading_of(columns: Columns, config: SourceConfig) -> Reading:
@@ -185,14 +297,3 @@ _BY_DEFAULT = Reading(
     "plain", "questions and answers", Part("prompt"), Part("answer"), Part("solution")
 )
 """Of columns that no layout knows: each row says what it lacks."""
-
-
-def _answer(part: Part | None, columns: Columns) -> str:
-    if part is None:
-        return ""
-    value = part.of(columns)
-    return answer(value, columns, part.column)
-
-
-def _read_as(reading: Reading) -> str:
-    return f"read as {reading.title}: {', '.join(reading.columns)}"
