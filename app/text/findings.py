@@ -32,6 +32,10 @@ MEANINGS: Mapping[str, str] = {
 """What each verdict says, in a sentence."""
 
 
+Sample = tuple[str, str, str]
+"""A completion that shows what is said: (prompt, completion, reward)."""
+
+
 @dataclass(frozen=True)
 class Alert:
     """Something a person should know about a run."""
@@ -39,6 +43,7 @@ class Alert:
     code: str
     text: str
     step: int | None
+    samples: Sequence[Sample] = ()
 
 
 @dataclass(frozen=True)
@@ -76,10 +81,10 @@ def kept_model(job: JobView) -> KeptModel | None:
 
 @dataclass(frozen=True)
 class Findings:
-    """`samples`: completions that show why a run collapsed, as (prompt, completion, reward)."""
+    """`samples`: completions that show why a run collapsed."""
 
     alerts: Sequence[Alert] = ()
-    samples: Sequence[tuple[str, str, str]] = ()
+    samples: Sequence[Sample] = ()
     meaning: str | None = None
     published_step: int | None = None
     kept: KeptModel | None = None
@@ -140,7 +145,8 @@ def _alerts(value: Any) -> list[Alert]:
         if isinstance(item, Mapping) and isinstance(item.get("text"), str):
             step = item.get("step")
             code = str(item.get("code", "ALERT"))
-            found.append(Alert(code, item["text"], step if isinstance(step, int) else None))
+            step = step if isinstance(step, int) else None
+            found.append(Alert(code, item["text"], step, _samples(item)))
     return found
 
 
@@ -162,8 +168,9 @@ def _undrawn(value: Any) -> list[Alert]:
     return [Alert("VALUES_LEFT_OUT", text, None)]
 
 
-def _samples(diagnosis: Any) -> list[tuple[str, str, str]]:
-    items = diagnosis.get("samples") if isinstance(diagnosis, Mapping) else None
+def _samples(of: Any) -> list[Sample]:
+    """Of a diagnosis or an alert."""
+    items = of.get("samples") if isinstance(of, Mapping) else None
     return [
         (str(item.get("prompt", "")), str(item.get("completion", "")), str(item.get("reward", "")))
         for item in (items if isinstance(items, list) else ())

@@ -59,6 +59,13 @@ class Journal:
             [[verdict for _, verdict in group] for group in judged],
         )
 
+    def judged(self, step: int) -> list[tuple[str, Rollout, Verdict]]:
+        """Every completion of a step with its prompt; none where the file is lost or torn."""
+        try:
+            return [(row["prompt"], *_judged(row)) for row in read_rows(self.path(step)) or ()]
+        except (KeyError, TypeError, ValueError):
+            return []
+
     def write(self, step: int, groups: Sequence[JudgedGroup]) -> None:
         """All that a step sampled, before anything is trained on it."""
         rows = [

@@ -26,8 +26,11 @@ from engine.rewards.soundness import Soundness
 from engine.rl.advantages import has_signal
 from engine.rl.batch import BatchSource, batch_metrics
 from engine.rl.buffer import JudgedGroup
+from engine.rl.guards.examples import Judged
 from engine.rl.guards.guard import UPDATES, CollapseGuard, GuardMemory
 from engine.rl.guards.headroom import Baseline, check_headroom
+from engine.rl.guards.warnings.seen import WatchMemory
+from engine.rl.guards.warnings.watch import Watch
 from engine.rl.journal import Journal
 from engine.rl.observer import LoopObserver, Reporter
 from engine.rl.state import BenchState, LoopState, StepReport, marks_of
@@ -116,7 +119,7 @@ class RLLoop:
         """Called once the first checkpoint stands; raises what must end the run before step 1."""
         self.benches = benches
         """Scored at gates; pick nothing."""
-        self._guard = self._guarding()
+        self._guard, self._watch = self._guarding(), self._watching()
         self._source: BatchSource | None = None
         self._prompts: Mapping[str, int] = {}
         """Training rows by id: twins of one question have one number."""
@@ -191,11 +194,18 @@ class RLLoop:
     def go_back(self, state: LoopState) -> None:
         """Go on from an earlier state, whose checkpoint stands, at the next `run()`."""
         self.state, self._saved = state, True
-        self._guard = self._guarding()
+        self._guard, self._watch = self._guarding(), self._watching()
         self._progress(step=state.step, alerts=state.alerts)
 
     def _guarding(self) -> CollapseGuard:
         return CollapseGuard(self.config.guard, GuardMemory(**self.state.guard))
+
+    def _watching(self) -> Watch:
+        return Watch(self.config, WatchMemory.from_dict(self.state.watch), self._sampled_before)
+
+    def _sampled_before(self, step: int) -> Sequence[Judged]:
+        """Of a step that an attempt before this one took."""
+        return [] if self.journal is None else [Judged(*one) for one in self.journal.judged(step)]
 
     def lineage(self) -> LineageSnapshot:
         """The run card so far."""
@@ -227,6 +237,7 @@ class RLLoop:
         assert self._source is not None
         batch = self._source.gather(index, train)
         self._guard.sampled(batch.measured)
+        self._watch.sampled(batch.measured)
         metrics = batch_metrics(batch)
         used = batch.used()
         penalised = self.config.objective.trains_on_ties(self.config.kl_coef)
@@ -239,6 +250,7 @@ class RLLoop:
                 [advantages for _, advantages in learnt],
                 index,
             )
+            self._watch.trained(getattr(self.trainer, "farthest", None))
         return StepReport(
             step=index,
             pool_score=self._success_rate(batch.sampled),
@@ -317,7 +329,8 @@ class RLLoop:
             report.step, report.metrics, ranked=report.n_used > 0, seconds=seconds
         )
         state.guard = asdict(self._guard.memory)
-        self.observer.stepped(report, state)
+        measured = self.observer.stepped(report, state)
+        self._warn(self._watch.stepped(state, measured, ranked=report.n_used > 0))
         self._look_for_failures("training rollouts", state.soundness())
         self._progress(
             step=report.step,
@@ -332,10 +345,18 @@ class RLLoop:
         if diagnosis is not None:
             raise Collapsed(diagnosis)
 
-    def alert(self, code: str, text: str, step: int | None = None) -> None:
-        """Say it in the events, on the page and in the result; of the state's step if not said."""
+    def _warn(self, found: Sequence[dict[str, Any]]) -> None:
+        """Say what the watch found; what it has seen stands in the state from here on."""
+        self.state.watch = self._watch.memory.as_dict()
+        for one in found:
+            self.alert(**one)
+
+    def alert(self, code: str, text: str, step: int | None = None, **more: Any) -> None:
+        """Say it in the events, on the page and in the result; of the state's step if not said.
+        `more`: numbers and samples that show it.
+        """
         alerts, step = self.state.alerts, self.state.step if step is None else step
-        alerts.append({"code": code, "step": step, "text": text})
+        alerts.append({"code": code, "step": step, "text": text, **more})
         del alerts[:-_MOST_ALERTS]
         self.observer.alerted(code, step, text)
         self._progress(alerts=alerts)
@@ -361,6 +382,7 @@ class RLLoop:
         if found is not None:
             self._look_for_failures("held-out rows", found)
         self._look_for_inversion()
+        self._warn(self._watch.gated(self.state, result))
         gates = len(self.state.heldout_scores) - 1
         for bench in self.benches:
             if gates % bench.every == 0 or step >= self.config.max_steps:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import SupportsFloat
 
 from engine.rl.buffer import JudgedGroup
@@ -25,8 +25,13 @@ class LoopObserver:
         `recalled`: they were sampled by an attempt that was killed.
         """
 
-    def stepped(self, report: StepReport, state: LoopState) -> None:
-        """A step is over."""
+    def stepped(
+        self,
+        report: StepReport,
+        state: LoopState,  # noqa: ARG002 - for those who override
+    ) -> Mapping[str, float]:
+        """A step is over; all that is known of it, those who take its time more than it says."""
+        return report.metrics
 
     def alerted(self, code: str, step: int, text: str) -> None:
         """Something a person should know."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, SupportsFloat
 
@@ -96,7 +96,7 @@ class LoopRecorder(LoopObserver):
         items = [_sample(*one) for one in judged[::stride][:_SAMPLES]]
         self._events.write("sample", step=step, split="train", items=items)
 
-    def stepped(self, report: StepReport, state: LoopState) -> None:
+    def stepped(self, report: StepReport, state: LoopState) -> Mapping[str, float]:
         """The step's series; a step without signal says so."""
         self._close_phase(report.step)
         sampling, verifying, training = (
@@ -138,6 +138,7 @@ class LoopRecorder(LoopObserver):
         repeats = duplicates_warning(report.step, report.metrics, alarm)
         if repeats is not None:
             self._attempt.warn("DUPLICATE_DRAWS", repeats)
+        return values
 
     def _warn_of_update(self, report: StepReport) -> None:
         """Sampler and trainer apart, or an update that was not finite and left out."""

@@ -139,13 +139,15 @@ class LoopState:
     history: list[dict[str, Any]] = field(default_factory=list)
     aborted_after: list[int] = field(default_factory=list)
     alerts: list[dict[str, Any]] = field(default_factory=list)
-    """What a person should know: [{code, step, text}]."""
+    """What a person should know: [{code, step, text}], some with `numbers` and `samples`."""
     inversion: dict[str, Any] | None = None
     """The newest one the inversion guard found."""
     diagnosis: dict[str, Any] | None = None
     """Why the collapse guard gave the run up."""
     guard: dict[str, Any] = field(default_factory=dict)
     """The collapse guard's memory."""
+    watch: dict[str, Any] = field(default_factory=dict)
+    """What the warnings have seen and said (`WatchMemory`)."""
     buffer: list[dict[str, Any]] = field(default_factory=list)
     """Groups that may be trained on again, by where the journal holds them, in their order."""
     rollbacks: list[dict[str, Any]] = field(default_factory=list)

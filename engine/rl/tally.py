@@ -11,6 +11,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from engine.rl.farthest import Farthest
+
 
 @dataclass
 class Tally:
@@ -18,6 +20,8 @@ class Tally:
 
     loss: float = 0.0
     kl: float = 0.0
+    farthest: Farthest | None = None
+    """Of all its tokens."""
     entropy: float = 0.0
     rollouts: int = 0
     """Rollouts that went into an update, counted once an update."""
@@ -38,12 +42,18 @@ class Tally:
             self.first_ratio_error = update.first_ratio_error
         self.loss += update.loss
         self.kl += update.kl
+        self.look_farther(update.farthest)
         self.entropy += update.entropy
         self.rollouts += update.rollouts
         self.tokens += update.tokens
         self.clipped += update.clipped
         self.grad_norm = max(self.grad_norm, update.grad_norm)
         self.updates += update.updates
+
+    def look_farther(self, found: Farthest | None) -> None:
+        """Keep the one with the larger KL."""
+        if found is not None and (self.farthest is None or found.kl > self.farthest.kl):
+            self.farthest = found
 
     def metrics(self) -> dict[str, float]:
         """Means over rollouts, tokens and updates; a step that applied none has measured none."""
@@ -52,6 +62,7 @@ class Tally:
         return {
             "train/loss": self.loss / self.updates,
             "train/kl": self.kl / self.rollouts,
+            "train/kl_max": 0.0 if self.farthest is None else self.farthest.kl,
             "train/entropy": self.entropy / self.rollouts,
             "train/grad_norm": self.grad_norm,
             "train/updates": float(self.updates),

@@ -23,6 +23,7 @@ from engine.contract.rl.optim import OptimConfig
 from engine.models import recompute
 from engine.models.logprobs import backbone_and_head
 from engine.models.policy import Policy, Snapshot
+from engine.rl.farthest import Farthest
 from engine.rl.loss_terms import Tokens, combined_loss, k3, masked_mean
 from engine.rl.minibatches import MicroBatch, Minibatch, plan
 from engine.rl.packing_probe import refuse_mixing
@@ -39,6 +40,7 @@ class _Inputs:
     """A micro-batch as tensors, with what an update must not change any more."""
 
     batch: Batch
+    rollouts: Sequence[Rollout]
     advantages_B: Tensor  # noqa: N815 - shape suffix
     counts_B: Tensor  # noqa: N815 - shape suffix
     fresh_B: Tensor  # noqa: N815 - shape suffix
@@ -84,6 +86,8 @@ class Trainer:
         self.max_steps = max_steps
         self.objective = objective
         self.optim = optim
+        self.farthest: Farthest | None = None
+        """Of the last step: the token whose KL to the reference was the largest."""
         self.lr_scale = 1.0
         """Multiplies the learning rate; whoever rolls a run back may lower it. Checkpointed."""
         with policy.computing():
@@ -123,6 +127,7 @@ class Trainer:
                     self._update(minibatch, step, fixed, tally, gap if epoch == 0 else None)
         if tally.updates:
             self.policy.version = step
+        self.farthest = tally.farthest
         ratios = tally.ratio_metrics() if self.objective.prescribed.ratio else {}
         skipped = {"train/skipped": float(tally.skipped)} if tally.skipped else {}
         return tally.metrics() | {"train/lr": lr} | ratios | gap.metrics() | skipped
@@ -214,7 +219,9 @@ class Trainer:
             loss.backward()  # type: ignore[no-untyped-call]
         with torch.no_grad():
             update.loss += loss.item()
-            kl_B = masked_mean(k3(scores.logprobs_BT, inputs.reference_BT), mask_BT)
+            kl_BT = k3(scores.logprobs_BT, inputs.reference_BT)
+            update.look_farther(_farthest(kl_BT, mask_BT, inputs.rollouts))
+            kl_B = masked_mean(kl_BT, mask_BT)
             update.kl += (kl_B * counts_B).sum().item()
             entropy_B = masked_mean(scores.entropy_BT, mask_BT)
             update.entropy += (entropy_B * counts_B).sum().item()
@@ -280,6 +287,7 @@ class Trainer:
             old_BT = self._score(batch).logprobs_BT if with_old else None
         return _Inputs(
             batch,
+            rollouts,
             advantages_B=torch.tensor([term.advantage for term in micro.terms], device=device),
             counts_B=torch.tensor([float(term.count) for term in micro.terms], device=device),
             fresh_B=torch.tensor(fresh, device=device),
@@ -327,6 +335,17 @@ class Trainer:
     def _state(self) -> tuple[list[Tensor], dict[str, Any]]:
         weights = [parameter.detach().clone() for parameter in self.policy.trainable().values()]
         return weights, copy.deepcopy(self.optimizer.state_dict())
+
+
+def _farthest(kl_BT: Tensor, mask_BT: Tensor, rollouts: Sequence[Rollout]) -> Farthest | None:
+    """None where no number is above zero, or one is NaN."""
+    marked_BT = kl_BT * mask_BT
+    largest = float(marked_BT.max())
+    if not largest > 0:
+        return None
+    row, column = divmod(int(marked_BT.argmax()), kl_BT.shape[1])
+    place = int(mask_BT[row, :column].sum())
+    return Farthest(largest, rollouts[row].question_id, rollouts[row].sample, place)
 
 
 def _recorded(micro: MicroBatch, batch: Batch) -> Tensor | None:

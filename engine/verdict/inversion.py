@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from engine.contract.intervals import compare
+from engine.contract.intervals import PairedComparison, compare
 from engine.contract.rl.guard import GuardConfig
 from engine.verdict.trend import pool_of, rise
 from engine.verdict.verdicts import best_step
@@ -57,24 +57,42 @@ def find_inversion(
     it (exact McNemar test, p < 0.01), and the pool over the steps since the last gate is higher
     than around the best gate by `inversion_pool_rise` and by more than chance (p < 0.01).
     """
-    gates = sorted(outcomes)
-    last = gates[-config.inversion_gates :]
-    best = best_step({step: _rate(solved) for step, solved in outcomes.items()})
-    if best is None or best in last or len(last) < config.inversion_gates:
+    found = falls_since_best(outcomes, config.inversion_gates)
+    if found is None:
         return None
-    falls = [compare(outcomes[best], outcomes[gate]) for gate in last]
-    if any(fall.lift >= 0 or fall.p_value >= _P for fall in falls):
-        return None
-    size = max(2, last[-1] - gates[-2])
+    best, (*_, before_last, last) = found.best, sorted(outcomes)
+    size = max(2, last - before_last)
     # Step s samples from the weights of step s − 1, so best + 1 is the best gate's own pool.
     pool = pool_of(scores, groups or {})
     around = range(best + 1 - _AROUND, best + 2 + _AROUND)
-    newest = range(last[-1] - size + 1, last[-1] + 1)
+    newest = range(last - size + 1, last + 1)
     before, after = ([one for s in steps for one in pool.get(s, ())] for steps in (around, newest))
     rose = rise(before, after, _P)
     if rose.low <= 0 or rose.by < config.inversion_pool_rise:
         return None
-    return Inversion(best, last[-1], -falls[-1].lift, rose.by)
+    return Inversion(best, last, -found.last.lift, rose.by)
+
+
+@dataclass(frozen=True)
+class Fall:
+    """`best` is a gate; `last` compares it with the newest."""
+
+    best: int
+    last: PairedComparison
+
+
+def falls_since_best(outcomes: Mapping[int, Sequence[bool | None]], gates: int) -> Fall | None:
+    """Whether the last so many gates all come after the best one and are each worse than it (exact
+    McNemar test, p < 0.01).
+    """
+    last = sorted(outcomes)[-gates:]
+    best = best_step({step: _rate(solved) for step, solved in outcomes.items()})
+    if best is None or best in last or len(last) < gates:
+        return None
+    falls = [compare(outcomes[best], outcomes[gate]) for gate in last]
+    if any(fall.lift >= 0 or fall.p_value >= _P for fall in falls):
+        return None
+    return Fall(best, falls[-1])
 
 
 def _rate(outcomes: Sequence[bool | None]) -> float:

@@ -44,6 +44,7 @@ from engine.contract.rl.prompting import (
 from engine.contract.rl.sampling import SamplingConfig
 from engine.contract.rl.serving import serving_problems, stacks_problem
 from engine.contract.rl.shares import heldout_frac_for, rows_for, sizes
+from engine.contract.rl.warnings import WarningsConfig
 from engine.contract.section import Section, refusal
 from engine.contract.sources.asked import form_cautions, prompt_examples
 from engine.contract.sources.benches import OWN, BenchConfig
@@ -215,6 +216,8 @@ class RLRunConfig(GRPOConfig):
     """How old and how used a rollout may be when it is trained on."""
     guard: GuardConfig = GuardConfig()
     """When the run ends before training, or before its last step."""
+    warnings: WarningsConfig = WarningsConfig()
+    """What is said at gates while the run goes on."""
     force_headroom: bool = False
     """Train whatever the baseline is, also above `guard.headroom_ceiling` or under the floor."""
     tuning: Literal["lora", "dora", "full"] = "lora"
@@ -811,7 +814,7 @@ def _corpus(rows: JudgedRows, config: RLRunConfig) -> Corpus:
 
 def as_run(config: GRPOConfig) -> RLRunConfig:
     """A plain loop's config as that of a run that takes every group as it comes: no collapse guard,
-    no headroom check, no group left out or refilled.
+    no warnings, no headroom check, no group left out or refilled.
     """
     if isinstance(config, RLRunConfig):
         return config
@@ -819,6 +822,7 @@ def as_run(config: GRPOConfig) -> RLRunConfig:
         **config.model_dump(),
         force_headroom=True,
         guard=GuardConfig(collapse=False),
+        warnings=WarningsConfig(enabled=False),
         objective=ObjectiveConfig(zero_signal="keep"),
     )
 

@@ -14,13 +14,13 @@ import statistics
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
 from engine.contract.rl.guard import GuardConfig
-from engine.rewards.adapter import Reason, Verdict
+from engine.rewards.adapter import Reason
 from engine.rl.buffer import JudgedGroup
+from engine.rl.guards.examples import Judged, Order, examples, judged_of
 from engine.run.stop import Diagnosis
-from engine.sampling.base import Rollout
 from engine.sampling.repetition import repeats_itself
 
 Rule = Literal[
@@ -140,7 +140,8 @@ class CollapseGuard:
             if streak >= finding.patience:
                 text = finding.text + (f", {streak} steps in a row" if streak > 1 else "")
                 remedy = _REMEDIES[finding.rule]
-                samples = _examples(finding.rule, self._shown)
+                judged = judged_of(self._shown)
+                samples = examples(judged, _worst(finding.rule, judged), _SAMPLES, _SHOWN)
                 value = finding.value if math.isfinite(finding.value) else None
                 return Diagnosis(finding.rule, step, value, finding.limit, text, remedy, samples)
         return None
@@ -284,34 +285,20 @@ def _median(values: Sequence[float]) -> float:
     return statistics.median(values) if values else 0.0
 
 
-def _examples(rule: Rule, groups: Sequence[JudgedGroup]) -> list[dict[str, Any]]:
-    """The completions of a step that show a rule best."""
-    judged = [
-        (group.task.prompt, rollout, verdict)
-        for group in groups
-        for rollout, verdict in zip(group.rollouts, group.verdicts, strict=True)
-    ]
-    copies = Counter(rollout.text for _, rollout, _ in judged)
+def _worst(rule: Rule, judged: Sequence[Judged]) -> Order:
+    """Which completions show a rule best."""
+    copies = Counter(one.rollout.text for one in judged)
 
-    def worst(item: tuple[str, Rollout, Verdict]) -> tuple[float, ...]:
-        _, rollout, verdict = item
-        length = len(rollout.completion_ids)
+    def order(one: Judged) -> tuple[float, ...]:
+        length = len(one.rollout.completion_ids)
         match rule:
             case "repeated text":
-                return (-float(repeats_itself(rollout.completion_ids)), -length)
+                return (-float(repeats_itself(one.rollout.completion_ids)), -length)
             case "duplicates":
-                return (-copies[rollout.text],)
+                return (-copies[one.rollout.text],)
             case "length drift":
                 return (-length,)
             case _:
-                return (verdict.reward, -length)
+                return (one.verdict.reward, -length)
 
-    return [
-        {
-            "prompt": prompt[:_SHOWN],
-            "completion": rollout.text[:_SHOWN],
-            "reward": verdict.reward,
-            "reason": verdict.reason,
-        }
-        for prompt, rollout, verdict in sorted(judged, key=worst)[:_SAMPLES]
-    ]
+    return order

@@ -59,9 +59,12 @@ def roll_back(
     text = f"{diagnosis.line()}; gone back to step {target} with half the learning rate"
     alert = {"code": "ROLLED_BACK", "step": state.step, "text": text}
     recorder.alerted("ROLLED_BACK", state.step, text)
+    earlier = state_in(found.path)
     before = replace(
-        state_in(found.path),
+        earlier,
         alerts=[*state.alerts, alert],
+        # What was said stays said, as its alerts do.
+        watch=earlier.watch | {"said": state.watch.get("said", {})},
         rollbacks=[*state.rollbacks, {"to": target, **diagnosis.as_dict()}],
         seconds=state.seconds,
         diagnosis=None,
