@@ -16,8 +16,11 @@ from engine.contract.errors import ConfigProblem
 _CONFIG = "adapter_config.json"
 
 
-def adapter_problems(field: str, folder: Path, *, tuning: str) -> Sequence[ConfigProblem]:
-    """Why a run with this `tuning` cannot begin from an adapter. Raises OSError."""
+def adapter_problems(field: str, folder: Path, *, tuning: str | None) -> Sequence[ConfigProblem]:
+    """Why a run with this `tuning` cannot begin from an adapter; None: one that only reads it.
+
+    Raises OSError.
+    """
     told = read_json_object(folder / _CONFIG)
     method = told.get("peft_type") or "LORA"
     if method != "LORA":
@@ -30,7 +33,7 @@ def adapter_problems(field: str, folder: Path, *, tuning: str) -> Sequence[Confi
     # An adapter stays what it is: LoRA does not become DoRA by being read as one.
     is_dora = told.get("use_dora") is True
     fitting = "dora" if is_dora else "lora"
-    if tuning == fitting:
+    if tuning in {fitting, None}:
         return []
     problem = f"does not fit {field}, which holds a {'DoRA' if is_dora else 'LoRA'} adapter"
     remedy = f"set tuning: {fitting}, or {field} to another adapter (null for none)"

@@ -53,7 +53,7 @@ def earlier_runs(config: Mapping[str, Any]) -> Iterator[Earlier]:
     seen: set[Path] = set()
     while todo and len(seen) < _MOST:
         field, place = todo.pop(0)
-        found = _run_around(place)
+        found = run_around(place)
         if found is None or found.root in seen:
             continue
         seen.add(found.root)
@@ -65,7 +65,7 @@ def earlier_runs(config: Mapping[str, Any]) -> Iterator[Earlier]:
         todo += [(field, before.get(name)) for name in BEGINS]
 
 
-def _run_around(place: Any) -> RunDir | None:
+def run_around(place: Any) -> RunDir | None:
     """The run directory that a folder lies in."""
     if not isinstance(place, str) or not Path(place).is_absolute():
         return None

@@ -19,6 +19,7 @@ from engine.data.split import Split
 Lengths = Callable[[Sequence[Question], float], Sequence[int]]
 """`(questions, enough)`: tokens of each prompt, exact where they may be above `enough`."""
 
+SHORTEN = "shorten them, lower max_new_tokens, or set prompting.too_long to drop"
 _NAMED = 5
 """Rows that a message names."""
 
@@ -55,15 +56,14 @@ def fitted(
     Raises RLLoopError for a row that does not fit, and where dropping leaves a part empty.
     """
     longest = None if window is None else window - config.max_new_tokens
-    found = list(_misfits(split.train, training_lengths, longest))
+    found = list(misfits(split.train, training_lengths, longest))
     for rows, (of_rows, new) in _heldout(split, config, lengths, benches):
-        found += _misfits(rows, of_rows, None if window is None else window - new)
+        found += misfits(rows, of_rows, None if window is None else window - new)
     if not found:
         return split
-    problem = _problem(found, len(split.rows), config, window)
+    problem = misfit_problem(found, len(split.rows), config.max_new_tokens, window)
     if config.prompting.too_long == "refuse":
-        remedy = "shorten them, lower max_new_tokens, or set prompting.too_long to drop"
-        raise RLLoopError.of("data", None, problem, remedy)
+        raise RLLoopError.of("data", None, problem, SHORTEN)
     warn("PROMPTS_DROPPED", f"left out: {problem}")
     return _without(split, {misfit.id for misfit in found}, problem)
 
@@ -77,21 +77,23 @@ def _heldout(
         yield rows, benches.get(name, own)
 
 
-def _misfits(
+def misfits(
     questions: Sequence[Question], lengths: Lengths, longest: int | None
 ) -> Sequence[OverlongPrompt]:
+    """Rows whose prompt has more than `longest` tokens, or none."""
     most = math.inf if longest is None else longest
     measured = zip(questions, lengths(questions, most), strict=True)
     return [OverlongPrompt(q.id, tokens) for q, tokens in measured if not 0 < tokens <= most]
 
 
-def _problem(
-    found: Sequence[OverlongPrompt], rows: int, config: RLRunConfig, window: int | None
+def misfit_problem(
+    found: Sequence[OverlongPrompt], rows: int, max_new_tokens: int, window: int | None
 ) -> str:
+    """What is wrong with them, of so many rows; some by name."""
     named = ", ".join(f"{m.id!r} ({m.tokens} tokens)" for m in found[:_NAMED])
     more = f" and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
     have = "has a prompt" if len(found) == 1 else "have prompts"
-    room = f"with no room for max_new_tokens={config.max_new_tokens} in the window of {window}"
+    room = f"with no room for max_new_tokens={max_new_tokens} in the window of {window}"
     if all(misfit.tokens == 0 for misfit in found):
         room = "without a single token"
     share = f"{len(found)} of {rows} rows ({len(found) / rows:.1%})"

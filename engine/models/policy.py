@@ -22,9 +22,10 @@ from transformers.utils import logging as transformers_logging
 from engine.contract.errors import RLLoopError
 from engine.contract.hub import unreachable
 from engine.contract.model_folder import few_bits_problem
+from engine.contract.rl.prompting import PromptingConfig
 from engine.models import lora, tiny
 from engine.models import precision as precisions
-from engine.models.chat import ChatTemplate
+from engine.models.chat import ChatTemplate, Clock
 from engine.models.finite import not_finite
 from engine.models.loading import few_bits, misfit
 from engine.models.precision import Precision
@@ -192,6 +193,13 @@ def build(base: str, seed: int) -> Policy:
     if not policy.eos_ids:
         raise _unloadable(base, "neither its generation config nor its tokenizer has an end token")
     return policy
+
+
+def take_template(policy: Policy, prompting: PromptingConfig, clock: Clock) -> None:
+    """With a chat template asked for, the end of its turns is an end of the completions."""
+    if not prompting.skip_chat_template and policy.tokenizer.chat_template:
+        chat = ChatTemplate(policy.tokenizer, prompting.template_variables, clock)
+        policy.speak(chat, prefixed=bool(prompting.assistant_prefix))
 
 
 def causal_model(base: str, *, device: str | None = None) -> Any:

@@ -23,8 +23,8 @@ from engine.data.rows import Bench, Question
 from engine.data.split import Split, freeze
 from engine.evaluate.gate import Gate
 from engine.models import lora, precision
-from engine.models.chat import ChatTemplate, Clock, local_now
-from engine.models.policy import Policy, Snapshot, build, require_finite
+from engine.models.chat import Clock, local_now
+from engine.models.policy import Policy, Snapshot, build, require_finite, take_template
 from engine.rewards.adapter import RewardAdapter, ask_all, load_rewards, scheduled_reward
 from engine.rewards.routed import RoutedReward
 from engine.rl.loop import HeldoutBench
@@ -77,10 +77,7 @@ def build_policy(config: RLRunConfig, clock: Clock = local_now) -> Policy:
     With a chat template asked for, the end of its turns is an end of the policy's completions.
     """
     policy = build(config.base, config.seed)
-    prompting = config.prompting
-    if not prompting.skip_chat_template and policy.tokenizer.chat_template:
-        chat = ChatTemplate(policy.tokenizer, prompting.template_variables, clock)
-        policy.speak(chat, prefixed=bool(prompting.assistant_prefix))
+    take_template(policy, config.prompting, clock)
     if config.tuning != "full":
         policy.model = _adapted(config, policy)
     policy.precision = config.optim.precision

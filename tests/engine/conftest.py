@@ -72,6 +72,21 @@ def recipe(base_recipe: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.fixture
+def eval_recipe(base_folder: Path, sevens_file: Path) -> dict[str, Any]:
+    """120 rows answered four times each, in six steps."""
+    return {
+        "base": str(base_folder),
+        "data": {"source": str(sevens_file)},
+        "samples": 4,
+        "temp": 1.0,
+        "max_new_tokens": 1,
+        "rollout_batch": 80,
+        "seed": 5,
+        "threads": 1,
+    }
+
+
+@pytest.fixture
 def new_attempt(tmp_path: Path) -> Callable[..., RunDir]:
     """`new_attempt(raw, name="a")` under the test's own directory."""
     return partial(add_attempt, tmp_path)

@@ -6,7 +6,6 @@ The typed home of its config. The text under a field is its help and its documen
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -15,17 +14,20 @@ from typing import Any, Literal, NamedTuple, Self
 from pydantic import Field, ValidationError, field_validator, model_validator
 
 from engine.contract.adapter_folder import adapter_problems, is_of_stacks
+from engine.contract.base_model import (
+    EMBEDDED_BASES,
+    WEIGHTS,
+    base_problems,
+    folder_files,
+    model_reference,
+)
 from engine.contract.documents import number_of
 from engine.contract.errors import ConfigProblem, RLLoopError
 from engine.contract.golds.survey import unfit_for
-from engine.contract.hub import hub_cautions, hub_problems, in_hub_cache
+from engine.contract.hub import hub_cautions, in_hub_cache
 from engine.contract.kind import Kind
 from engine.contract.look import Look
-from engine.contract.model_folder import (
-    counts_fewer_layers,
-    folder_problems,
-    is_bare_adapter,
-)
+from engine.contract.model_folder import counts_fewer_layers, folder_problems
 from engine.contract.paths import located
 from engine.contract.problems import problems_of
 from engine.contract.provenance import BEGINS, earlier_runs
@@ -72,18 +74,12 @@ temperature of the held-out gate."""
 DEFAULT_BASE = "Qwen/Qwen2.5-7B-Instruct"
 """What a run starts from where neither config nor operator says it; 15 GB, once."""
 
-EMBEDDED_BASES = ("embedded:qwen3-tiny",)
-"""Models built on the spot, with random weights: no download."""
-
 _TOLD_BY_OPERATORS = frozenset({"adapter_init", "heldout_temp"})
 """Settings that a config may have from the environment without saying anything itself."""
 
-_WEIGHTS = ("*.safetensors", "*.bin")
 _LARGE_BYTES = 64 * 2**20
 """A whole corpus beyond this is not read for a caution: its rows are many, and the page of a run
 would wait for it."""
-
-_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 
 
 class GRPOConfig(Section):
@@ -316,7 +312,7 @@ class RLRunConfig(GRPOConfig):
     @field_validator("base")
     @classmethod
     def _base(cls, base: str) -> str:
-        return _model_reference(base)
+        return model_reference(base)
 
     @field_validator("adapter_init")
     @classmethod
@@ -442,25 +438,12 @@ def _temperature(told: str | None) -> float | None:
     return found
 
 
-def _model_reference(base: str) -> str:
-    """An embedded name or a hub id as it is, a folder as an absolute path."""
-    if base.startswith("embedded:"):
-        if base not in EMBEDDED_BASES:
-            raise ValueError(f"is not an embedded model; known: {', '.join(EMBEDDED_BASES)}")
-        return base
-    path = located(base)
-    return base if _HUB_ID.fullmatch(base) and not path.exists() else str(path)
-
-
 def _inputs(config: RLRunConfig) -> Sequence[Path]:
     """The data files, and what a model or adapter folder holds at its top level."""
     files = [*data_files(config)]
     if config.data.curriculum_file is not None:
         files.append(Path(config.data.curriculum_file))
-    for folder in filter(None, (config.base, config.adapter_init)):
-        if Path(folder).is_dir():
-            files += sorted(entry for entry in Path(folder).iterdir() if entry.is_file())
-    return files
+    return files + folder_files(config.base, config.adapter_init)
 
 
 def data_files(config: RLRunConfig) -> Sequence[Path]:
@@ -484,19 +467,7 @@ def _check(config: RLRunConfig) -> Sequence[ConfigProblem]:
         problem = f"is missing: the config is empty, and {BASE_VARIABLE} is not set"
         return [ConfigProblem("base", None, problem, "add it")]
     found: list[ConfigProblem] = [*serving_problems(config)]
-    if Path(config.base).is_absolute():
-        folder = Path(config.base)
-        if is_bare_adapter(folder):
-            remedy = f"set base to the model it was trained on, and adapter_init to {folder}"
-            found.append(
-                ConfigProblem("base", str(folder), "is an adapter, no whole model", remedy)
-            )
-        else:
-            found += folder_problems(
-                "base", folder, marker="config.json", what="model", weights=_WEIGHTS
-            )
-    elif config.base not in EMBEDDED_BASES:
-        found += hub_problems("base", config.base)
+    found += base_problems("base", config.base)
     if config.adapter_init:
         folder = Path(config.adapter_init)
         wrong = folder_problems(
@@ -504,7 +475,7 @@ def _check(config: RLRunConfig) -> Sequence[ConfigProblem]:
             folder,
             marker="adapter_config.json",
             what="PEFT adapter",
-            weights=_WEIGHTS,
+            weights=WEIGHTS,
         )
         found += wrong or _check_adapter(config, folder)
     found += template_problems(config.prompting, config.base)

@@ -18,6 +18,7 @@ import transformers.trainer_optimizer
 import transformers.training_args
 from pydantic import BaseModel
 
+from engine.contract.kinds.eval_rerun import EvalRerunConfig
 from engine.contract.kinds.rl_run import RLRunConfig
 from engine.contract.problems import _model_in
 from engine.contract.registry import kinds, make_smaller
@@ -94,6 +95,7 @@ def settings_of(model: type[BaseModel], before: str = "") -> Iterator[str]:
 
 STAGE2 = {*settings_of(Stage2Config), *(f"training.{name}" for name in TRAINING_ARGUMENTS)}
 RL = {*settings_of(RLRunConfig)}
+EVAL = {*settings_of(EvalRerunConfig)}
 _TOLD = re.compile(
     r"\b(?:set|lower|raise|leave|or|and|keep|give|add|instead of|list|remove) "
     r"([a-z][a-z0-9]*(?:[._][a-z0-9]+)+)(?![.\w(/-])"
@@ -127,6 +129,7 @@ def known(name: str, settings: set[str]) -> bool:
             STAGE2,
         ),
         (("engine/rl", "engine/contract/rl", "engine/contract/kinds/rl_run.py"), RL),
+        (("engine/eval_rerun", "engine/contract/kinds/eval_rerun.py"), EVAL),
         (("engine/run", "engine/models"), STAGE2 | RL),
     ],
 )
@@ -147,7 +150,7 @@ def test_remedies_are_found_where_they_stand() -> None:
 
 @pytest.mark.parametrize("kind", sorted(kinds()))
 def test_a_job_that_did_not_fit_is_told_settings_of_its_own_kind(kind: str) -> None:
-    known_here = {"stage2_ab": STAGE2, "rl_run": RL}[kind]
+    known_here = {"stage2_ab": STAGE2, "rl_run": RL, "eval_rerun": EVAL}[kind]
 
     assert kinds()[kind].smaller
     assert set(kinds()[kind].smaller) <= known_here

@@ -1,0 +1,228 @@
+"""`eval_rerun`: a model answers every row of a source n times; nothing is trained.
+
+Today its one use is pass@k (`cockpit passk`): how often each row is solved, and which rows are
+worth training on. The typed home of its config; the text under a field is its help.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Self
+
+from pydantic import Field, field_validator, model_validator
+
+from engine.contract.adapter_folder import adapter_problems
+from engine.contract.base_model import (
+    EMBEDDED_BASES,
+    WEIGHTS,
+    base_problems,
+    checkpoint_origin,
+    folder_files,
+    model_reference,
+)
+from engine.contract.envelope import FP32, Envelope, ModelShape, gigabytes
+from engine.contract.errors import ConfigProblem, RLLoopError
+from engine.contract.golds.survey import unfit_for
+from engine.contract.hub import hub_cautions
+from engine.contract.kind import Kind
+from engine.contract.model_folder import folder_problems
+from engine.contract.paths import located
+from engine.contract.rl.envelope import PROMPT_TOKENS
+from engine.contract.rl.prompting import PromptingConfig, template_cautions, template_problems
+from engine.contract.rl.sampling import SamplingConfig
+from engine.contract.section import Section
+from engine.contract.sources.questions import (
+    EMBEDDED_ANSWER,
+    EMBEDDED_TASKS,
+    SourceConfig,
+    survey,
+)
+from engine.contract.verifiers import library_problem, verifier_problem
+
+
+class EvalRerunConfig(Section):
+    """Everything an `eval_rerun` can be told."""
+
+    base: str
+    """The model: `embedded:qwen3-tiny`, a Hugging Face folder, a hub id; or a checkpoint of a run
+    (`runs/7`, `runs/7/checkpoints/step-000020`) or adapter, whose base is found."""
+    adapter_init: str | None = None
+    """A PEFT folder of LoRA or DoRA on it."""
+    base_seed: int = Field(0, ge=0, lt=2**31)
+    """Of an embedded model: the seed of its random weights. That of the run for a checkpoint."""
+    data: SourceConfig = SourceConfig()
+    """The rows."""
+    prompting: PromptingConfig = PromptingConfig()
+    """From a question to a prompt: chat template, system prompt, prefix."""
+    sampling: SamplingConfig = SamplingConfig()
+    """How tokens are drawn, beside the temperature."""
+    verifier: str = "exact"
+    """Who judges the answers; a reward function is `module:function`."""
+    reward_timeout_s: float = Field(60.0, gt=0, le=86_400)
+    """Seconds that one call of a reward function may take."""
+    success_threshold: float = Field(0.5, allow_inf_nan=False)
+    """A reward at or above this counts as solved."""
+    samples: int = Field(8, ge=1, le=4096)
+    """Completions of each row (n); pass@k is estimated for every k up to it."""
+    temp: float = Field(0.8, ge=0, le=10)
+    """Sampling temperature; 0 is greedy, and then one completion is all there is."""
+    max_new_tokens: int = Field(16, ge=1, le=131_072)
+    """Longest completion, in tokens."""
+    bands: list[float] = Field([0.0, 0.1, 0.5, 0.9, 1.0], min_length=2, max_length=101)
+    """Edges of the bands of pass rates that rows are counted in, from 0 to 1."""
+    keep: list[float] = Field([0.1, 0.9], min_length=2, max_length=2)
+    """Rows whose pass rate is in this range, ends included, go into the curriculum file."""
+    seed: int = Field(0, ge=0, lt=2**31)
+    """Makes the completions repeatable."""
+    rollout_batch: int = Field(256, ge=1)
+    """Sequences decoded at once; a step of the run is the rows that fill one batch."""
+    keep_checkpoints: int = Field(2, ge=1)
+    """How many marks of how far it is stay; they hold no weights."""
+    threads: int | None = Field(None, ge=1)
+    """CPU threads for torch; all cores by default."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_a_checkpoint(cls, data: Any) -> Any:
+        """A checkpoint is written down as what it is made of: `selected` may move."""
+        if not isinstance(data, dict) or not isinstance(data.get("base"), str):
+            return data
+        if data["base"].startswith("embedded:") or data.get("adapter_init") is not None:
+            return data
+        try:
+            found = checkpoint_origin(located(data["base"]))
+        except OSError:
+            return data  # said of the folder
+        if found is None:
+            return data
+        seed = {"base_seed": found.seed} if found.base in EMBEDDED_BASES else {}
+        return {**seed, **data, "base": found.base, "adapter_init": found.adapter}
+
+    @field_validator("base")
+    @classmethod
+    def _base(cls, base: str) -> str:
+        return model_reference(base)
+
+    @field_validator("adapter_init")
+    @classmethod
+    def _adapter(cls, path: str | None) -> str | None:
+        return None if path is None else str(located(path))
+
+    @field_validator("verifier")
+    @classmethod
+    def _verifier(cls, name: str) -> str:
+        problem = verifier_problem(name)
+        if problem is not None:
+            raise ValueError(problem)
+        return name
+
+    @field_validator("bands")
+    @classmethod
+    def _bands(cls, bands: list[float]) -> list[float]:
+        if bands[0] != 0 or bands[-1] != 1 or any(a >= b for a, b in pairwise(bands)):
+            raise ValueError("must rise from 0 to 1; write e.g. [0, 0.1, 0.5, 0.9, 1]")
+        return bands
+
+    @field_validator("keep")
+    @classmethod
+    def _keep(cls, keep: list[float]) -> list[float]:
+        if not 0 <= keep[0] <= keep[1] <= 1:
+            raise ValueError("must be two shares that rise; write e.g. [0.1, 0.9]")
+        return keep
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        if self.temp == 0 and self.samples > 1:
+            raise ValueError(
+                f"samples: {self.samples} are all alike with temp: 0; set samples: 1, or a temp"
+            )
+        return self
+
+
+def _inputs(config: EvalRerunConfig) -> Sequence[Path]:
+    """The data file, and what a model or adapter folder holds at its top level."""
+    source = config.data.source
+    data = [] if source.startswith("embedded:") else [Path(source)]
+    return [*data, *folder_files(config.base, config.adapter_init)]
+
+
+def _check(config: EvalRerunConfig) -> Sequence[ConfigProblem]:
+    found = [*base_problems("base", config.base), *_check_adapter(config)]
+    found += template_problems(config.prompting, config.base)
+    if lacks := library_problem(config.verifier):
+        found.append(ConfigProblem("verifier", config.verifier, *lacks))
+    return [*found, *_check_rows(config)]
+
+
+def _check_adapter(config: EvalRerunConfig) -> Sequence[ConfigProblem]:
+    if config.adapter_init is None:
+        return []
+    folder = Path(config.adapter_init)
+    wrong = folder_problems(
+        "adapter_init", folder, marker="adapter_config.json", what="PEFT adapter", weights=WEIGHTS
+    )
+    return wrong or adapter_problems("adapter_init", folder, tuning=None)
+
+
+def _check_rows(config: EvalRerunConfig) -> Sequence[ConfigProblem]:
+    """Rows that cannot be read, or that the verifier can never call right."""
+    data = config.data
+    if data.source in EMBEDDED_TASKS:
+        unfit = unfit_for((config.verifier,), EMBEDDED_ANSWER)
+    elif data.source.startswith("embedded:"):
+        known, problem = ", ".join(EMBEDDED_TASKS), "is not an embedded data set"
+        return [ConfigProblem("data.source", data.source, problem, f"known: {known}")]
+    else:
+        try:
+            corpus = survey(Path(data.source), data, (config.verifier,))
+        except RLLoopError as error:
+            return error.problems
+        if corpus.rows == 0:
+            return [ConfigProblem("data.source", data.source, "has no rows", "name another file")]
+        unfit = corpus.unfit
+    return [
+        one.as_problem("verifier", "data.answer_field", data.answer_field)
+        for one in unfit
+        if one.refuses
+    ]
+
+
+def _cautions(config: EvalRerunConfig) -> Sequence[ConfigProblem]:
+    hub_id = not (config.base in EMBEDDED_BASES or Path(config.base).is_absolute())
+    return [
+        *(hub_cautions("base", config.base) if hub_id else ()),
+        *template_cautions(config.prompting, config.base),
+    ]
+
+
+def _envelope(config: EvalRerunConfig) -> Envelope | None:
+    """Weights, and the cache of one batch; None for a model whose sizes are not known here."""
+    shape = ModelShape.of_folder(Path(config.base)) if Path(config.base).is_absolute() else None
+    if shape is None:
+        return None
+    tokens = config.rollout_batch * (PROMPT_TOKENS + config.max_new_tokens)
+    return Envelope(
+        weights=gigabytes(shape.parameters * FP32),
+        kv_cache=gigabytes(shape.kv_bytes(tokens)),
+        logits=gigabytes(config.rollout_batch * shape.vocabulary * FP32),
+    )
+
+
+_LOWERS: Mapping[str, str] = {"weights": "base", "kv_cache": "rollout_batch"}
+
+KIND = Kind(
+    name="eval_rerun",
+    summary="pass@k: how often a model solves each row, and which rows are worth training on.",
+    config=EvalRerunConfig,
+    entry="engine.eval_rerun.eval_rerun:run",
+    inputs=_inputs,
+    model="base",
+    indifferent=frozenset({"keep_checkpoints", "threads"}),
+    check=_check,
+    cautions=_cautions,
+    smaller=("rollout_batch", "max_new_tokens"),
+    envelope=_envelope,
+    lowers=_LOWERS,
+)

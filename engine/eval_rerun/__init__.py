@@ -1,0 +1,1 @@
+"""`eval_rerun`: a model answers rows, and nothing is trained."""
