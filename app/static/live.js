@@ -130,10 +130,15 @@
     }
     region.dataset.waits = "1";
     // A slow answer is waited for: a busy machine gets fewer questions, not more.
+    // Its own request is answered, or another one for the same place that took its turn.
+    const over = ({ target, detail }) => {
+      if (target === region || detail.ctx.target === region) next();
+    };
     let answered = false;
     const next = () => {
       if (answered) return;
       answered = true;
+      document.removeEventListener("htmx:finally:request", over);
       setTimeout(() => {
         delete region.dataset.waits;
         if (!region.dataset.again) return;
@@ -141,7 +146,7 @@
         refresh(region);
       }, REFRESH_MS);
     };
-    region.addEventListener("htmx:finally:request", next, { once: true });
+    document.addEventListener("htmx:finally:request", over);
     setTimeout(next, SILENCE_MS);
     htmx.trigger(region, "refresh", {}, false);
   }
