@@ -130,13 +130,21 @@ class GateResult:
         judged = [item for item in self.items if item.verdict.counted]
         return evidence([asked(item.question.prompt) for item in judged])
 
-    def values(self) -> dict[str, float]:
-        """What else of a gate is worth a curve."""
+    def shares(self) -> dict[str, float]:
+        """Of the completions: unparsed, cut off, and of each form of answer, these also among those
+        that were solved and those that were not.
+        """
         cut = [item.rollout.truncated for item in self.items]
         return {
             "unparsed": self.unparsed,
             **shares_of("truncated", cut, self.outcomes),
             **form_shares([item.rollout.text for item in self.items], self.outcomes),
+        }
+
+    def values(self) -> dict[str, float]:
+        """What else of a gate is worth a curve."""
+        return {
+            **self.shares(),
             **self.soundness.shares(),
             **told([item.verdict for item in self.items]),
         }

@@ -76,14 +76,19 @@ def _of_decider(end: RunEnd, config: RLRunConfig, report: Mapping[str, Any]) -> 
         **{name: report[name] for name in ("p_value", "gained", "lost", "verdict")},
         "unread_before": found.before.unread if found else None,
         "unread_after": found.after.unread if found else None,
-        "reason": FORMAT_ONLY if form else None,
+        "shares_before": dict(found.before.shares) if found else {},
+        "shares_after": dict(found.after.shares) if found else {},
+        "reason": report["verdict_reason"] or (FORMAT_ONLY if form else None),
         "look_at": found.look_at() if found else {},
     }
 
 
 def _sources(end: RunEnd, config: RLRunConfig) -> Iterator[Looked]:
-    """Of the own report rows, where they decide."""
-    if config.decide != OWN or not end.results:
+    """Of the own report rows where they decide, else of all own rows that are held out."""
+    if config.decide != OWN:
+        yield from _sources_of_a_bench(end, config)
+        return
+    if not end.results:
         return
     before, after = end.results[0].by_source(), end.results[end.picked].by_source()
     for name in config.data.weights:
@@ -95,10 +100,26 @@ def _sources(end: RunEnd, config: RLRunConfig) -> Iterator[Looked]:
         yield Looked(name, "source", first, last, *_named(rows), next(filter(None, sound), None))
 
 
+def _sources_of_a_bench(end: RunEnd, config: RLRunConfig) -> Iterator[Looked]:
+    """Of the own rows as a bench beside the one that decides."""
+    questions, kept = end.split.others[OWN], end.state.benches[OWN].solved
+    for name in config.data.weights:
+        places = [i for i, row in enumerate(questions) if row.source == name]
+        first, last = ("".join(kept[step][i] for i in places) for step in (0, end.picked))
+        sound = [soundness_of(one).no_verdict("rows") for one in (first, last)]
+        before, after = (Rows(solved_of(one), read_of(one)) for one in (first, last))
+        asks, ids = _named([questions[i] for i in places])
+        if places:
+            yield Looked(name, "source", before, after, asks, ids, next(filter(None, sound), None))
+
+
 def _benches(end: RunEnd) -> Iterator[Looked]:
     for name, questions in end.split.others.items():
         kept = end.state.benches[name].solved
-        first, last = (Rows(solved_of(kept[s]), read_of(kept[s])) for s in (0, end.picked))
+        shares = end.state.benches[name].shares
+        first, last = (
+            Rows(solved_of(kept[s]), read_of(kept[s]), shares.get(s, {})) for s in (0, end.picked)
+        )
         sound = [soundness_of(kept[s]).no_verdict(f"rows at step {s}") for s in (0, end.picked)]
         unsound = next(filter(None, sound), None)
         yield Looked(
@@ -108,7 +129,7 @@ def _benches(end: RunEnd) -> Iterator[Looked]:
 
 def _rows(result: GateResult) -> Rows:
     kept = marks_of(result)
-    return Rows(solved_of(kept), read_of(kept))
+    return Rows(solved_of(kept), read_of(kept), result.shares())
 
 
 def _named(rows: Sequence[Question]) -> tuple[list[str], list[str]]:

@@ -401,6 +401,7 @@ class RLLoop:
         result = bench.score(step, bench.questions)
         kept = self.state.benches.setdefault(bench.name, BenchState())
         kept.scores[step], kept.solved[step] = float(result), marks_of(result)
+        kept.shares[step] = getattr(result, "shares", dict)()
         self.observer.benched(bench.name, result)
 
     def _look_for_failures(self, where: str, found: Soundness) -> None:

@@ -169,14 +169,14 @@ class LoopRecorder(LoopObserver):
         self._close_phase(step)
         assert isinstance(result, GateResult)
         self.record_gate("select", result, selected=state.selected_step == step)
-        for name, part in result.by_source().items():
-            self.record_gate(name, part, selected=False, rows=False)
+        self._record_sources(result)
         self._recorder.link(state.selected_step)
 
     def benched(self, name: str, result: SupportsFloat) -> None:
         """As a gate of its own name, with its rows."""
         assert isinstance(result, GateResult)
         self.record_gate(name, result, selected=False)
+        self._record_sources(result)
 
     def checkpoint(self, state: LoopState, *, gate: bool, stopping: bool) -> bool:
         """Publish when the rhythm, a gate or a stop asks for it; then clear old ones away."""
@@ -235,6 +235,11 @@ class LoopRecorder(LoopObserver):
             ]
 
         self._recorder.gate(split, result.step, found, written if rows else None, selected=selected)
+
+    def _record_sources(self, result: GateResult) -> None:
+        """A curve for each source of a mixture; their rows stand in the file of all."""
+        for name, part in result.by_source().items():
+            self.record_gate(name, part, selected=False, rows=False)
 
     def _close_phase(self, step: int) -> None:
         """The phase becomes a span; a step may sample several times."""

@@ -77,6 +77,8 @@ class BenchState:
     scores: dict[int, float] = field(default_factory=dict)
     solved: dict[int, str] = field(default_factory=dict)
     """By gate, as `LoopState.heldout_solved`."""
+    shares: dict[int, dict[str, float]] = field(default_factory=dict)
+    """By gate, of its completions: truncated, unparsed, forms of answers."""
 
     @classmethod
     def from_dict(cls, value: Mapping[str, Any]) -> BenchState:

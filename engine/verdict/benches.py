@@ -7,8 +7,8 @@ the run's own verdict. Of k benches that are looked at each is tested at a k-th 
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from engine.contract.intervals import PairedComparison, compare
@@ -31,6 +31,8 @@ class Rows:
     """None where a row was not judged."""
     read: Sequence[bool]
     """Whether an answer could be read."""
+    shares: Mapping[str, float] = field(default_factory=dict)
+    """What else of the completions explains a score, by name."""
 
     @property
     def unread(self) -> float | None:
@@ -92,6 +94,8 @@ def line(found: Looked, pool: Rise, report_min: int, looked_at: int) -> dict[str
         **_numbers(report),
         "unread_before": found.before.unread,
         "unread_after": found.after.unread,
+        "shares_before": dict(found.before.shares),
+        "shares_after": dict(found.after.shares),
         "verdict": verdict,
         "reason": found.unsound or (FORMAT_ONLY if form else None),
         "look_at": found.look_at(),

@@ -22,7 +22,7 @@ MIXTURE = "mixture:"
 """How `data.source` of a mixture begins; the names of its sources follow."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,39}")
-_RESERVED = frozenset({"select", "report", "train", "own"})
+_RESERVED = frozenset({"select", "report", "train", "own", "pool"})
 
 
 def _checked_name(name: str) -> str:

@@ -164,6 +164,55 @@ def test_a_bench_that_decides_picks_with_one_half_and_is_reported_on_the_other(
 
 
 @pytest.mark.requirement("EX-07")
+def test_each_source_has_its_line_and_curve_where_a_bench_decides(
+    mixed: dict[str, Any],
+    tmp_path: Path,
+    new_attempt: NewAttempt,
+    open_newest: OpenNewest,
+    events: Events,
+) -> None:
+    """All held-out rows of a source stand behind its line: they picked nothing."""
+    bench = _write(tmp_path / "bench.jsonl", "7", "=x", rows=60)
+    more = {"heldout": [{"name": "bench", "source": bench}], "decide": "bench", "max_steps": 4}
+    run = new_attempt(mixed | more)
+
+    result = rl_run(open_newest(run))
+
+    lines = {line["name"]: line for line in result["benches"]}
+    assert list(lines) == ["bench", "sevens", "threes", "own"]
+    assert lines["sevens"]["n"] + lines["threes"]["n"] == lines["own"]["n"] == 120
+    gated = {gate["split"] for gate in events(run, "gate") if gate["step"] == 0}
+    assert {"own", "sevens", "threes"} <= gated
+
+
+@pytest.mark.requirement("EX-22")
+def test_each_line_says_how_its_answers_were_read(
+    mixed: dict[str, Any],
+    tmp_path: Path,
+    new_attempt: NewAttempt,
+    open_newest: OpenNewest,
+    events: Events,
+) -> None:
+    """Cut off, unread, and in which form: of the very rows that its score is of."""
+    bench = _write(tmp_path / "bench.jsonl", "3", "-", rows=40)
+    run = new_attempt(mixed | {"heldout": [{"name": "bench", "source": bench, "temp": 1.0}]})
+
+    result = rl_run(open_newest(run))
+
+    lines = {line["name"]: line for line in result["benches"]}
+    gates = {(g["split"], g["step"]): g["values"] for g in events(run, "gate")}
+    for name, split in (("own", "report"), ("bench", "bench")):
+        for side, step in (("before", 0), ("after", result["selected_step"])):
+            shares = lines[name][f"shares_{side}"]
+            assert shares["unparsed"] == pytest.approx(lines[name][f"unread_{side}"])
+            assert shares == {key: gates[split, step][key] for key in shares}
+            assert {"truncated", "truncated/wrong"} & set(shares)
+    rows = _scored(run.rollouts / "heldout-report-000000.jsonl")
+    cut = [row["truncated"] for row in rows if row["id"].startswith("threes/")]
+    assert lines["threes"]["shares_before"]["truncated"] == sum(cut) / len(cut)
+
+
+@pytest.mark.requirement("EX-07")
 def test_each_row_is_judged_by_the_verifier_of_its_source(
     mixed: dict[str, Any], new_attempt: NewAttempt, open_newest: OpenNewest, tmp_path: Path
 ) -> None:
