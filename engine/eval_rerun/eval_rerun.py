@@ -48,6 +48,8 @@ class _Run:
         self.store = CheckpointStore(attempt.run, attempt.warn)
         self.resumed = self.store.newest()
         attempt.begin(self.resumed, base=config.base, domain=bench.name)
+        for told in bench.said:
+            attempt.note("DATA", told)
         if self.resumed is None:
             self.journal.forget()
         self.policy = parts.open_policy(config, attempt.now)

@@ -6,7 +6,8 @@ worth training on. The typed home of its config; the text under a field is its h
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Self
@@ -37,6 +38,8 @@ from engine.contract.sources.questions import (
     EMBEDDED_ANSWER,
     EMBEDDED_TASKS,
     SourceConfig,
+    files_or_source,
+    source_cautions,
     survey,
 )
 from engine.contract.verifiers import library_problem, verifier_problem
@@ -142,10 +145,8 @@ class EvalRerunConfig(Section):
 
 
 def _inputs(config: EvalRerunConfig) -> Sequence[Path]:
-    """The data file, and what a model or adapter folder holds at its top level."""
-    source = config.data.source
-    data = [] if source.startswith("embedded:") else [Path(source)]
-    return [*data, *folder_files(config.base, config.adapter_init)]
+    """The data files, and what a model or adapter folder holds at its top level."""
+    return [*files_or_source(config.data), *folder_files(config.base, config.adapter_init)]
 
 
 def _check(config: EvalRerunConfig) -> Sequence[ConfigProblem]:
@@ -169,6 +170,7 @@ def _check_adapter(config: EvalRerunConfig) -> Sequence[ConfigProblem]:
 def _check_rows(config: EvalRerunConfig) -> Sequence[ConfigProblem]:
     """Rows that cannot be read, or that the verifier can never call right."""
     data = config.data
+    column = "answer"
     if data.source in EMBEDDED_TASKS:
         unfit = unfit_for((config.verifier,), EMBEDDED_ANSWER)
     elif data.source.startswith("embedded:"):
@@ -176,17 +178,13 @@ def _check_rows(config: EvalRerunConfig) -> Sequence[ConfigProblem]:
         return [ConfigProblem("data.source", data.source, problem, f"known: {known}")]
     else:
         try:
-            corpus = survey(Path(data.source), data, (config.verifier,))
+            corpus = survey(data, (config.verifier,))
         except RLLoopError as error:
             return error.problems
         if corpus.rows == 0:
             return [ConfigProblem("data.source", data.source, "has no rows", "name another file")]
-        unfit = corpus.unfit
-    return [
-        one.as_problem("verifier", "data.answer_field", data.answer_field)
-        for one in unfit
-        if one.refuses
-    ]
+        unfit, column = corpus.unfit, corpus.answer_column
+    return [one.as_problem("verifier", column) for one in unfit if one.refuses]
 
 
 def _cautions(config: EvalRerunConfig) -> Sequence[ConfigProblem]:
@@ -194,7 +192,16 @@ def _cautions(config: EvalRerunConfig) -> Sequence[ConfigProblem]:
     return [
         *(hub_cautions("base", config.base) if hub_id else ()),
         *template_cautions(config.prompting, config.base),
+        *_rows_cautions(config.data, config.verifier),
     ]
+
+
+def _rows_cautions(data: SourceConfig, verifier: str) -> Iterator[ConfigProblem]:
+    """How the rows were read; what cannot be read is refused."""
+    if data.source.startswith("embedded:"):
+        return
+    with suppress(RLLoopError):
+        yield from source_cautions("data", data, survey(data, (verifier,)))
 
 
 def _envelope(config: EvalRerunConfig) -> Envelope | None:

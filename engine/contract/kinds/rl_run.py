@@ -57,7 +57,7 @@ from engine.contract.sources.questions import (
     EMBEDDED_TASKS,
     Corpus,
     SourceConfig,
-    found_files,
+    files_or_source,
     read_rows,
     source_cautions,
     survey,
@@ -448,17 +448,7 @@ def _inputs(config: RLRunConfig) -> Sequence[Path]:
 
 def data_files(config: RLRunConfig) -> Sequence[Path]:
     """Of every source and bench."""
-    return [path for rows in config.sources for path in _files_of(rows.config)]
-
-
-def _files_of(source: SourceConfig) -> Sequence[Path]:
-    """The source itself where it cannot be read: whoever reads it says why."""
-    if source.source.startswith("embedded:"):
-        return []
-    try:
-        return found_files(source)
-    except RLLoopError:
-        return [Path(source.source)]
+    return [path for rows in config.sources for path in files_or_source(rows.config)]
 
 
 def _check(config: RLRunConfig) -> Sequence[ConfigProblem]:
@@ -605,7 +595,7 @@ def _rows(config: RLRunConfig) -> Rows | None:
 
 def _is_large(source: SourceConfig) -> bool:
     try:
-        return sum(path.stat().st_size for path in _files_of(source)) > _LARGE_BYTES
+        return sum(path.stat().st_size for path in files_or_source(source)) > _LARGE_BYTES
     except OSError:
         return False  # embedded, or gone
 

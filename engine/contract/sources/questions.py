@@ -23,6 +23,7 @@ __all__ = [
     "EMBEDDED_TASKS",
     "Corpus",
     "SourceConfig",
+    "files_or_source",
     "found_files",
     "read_rows",
     "source_cautions",
@@ -55,6 +56,18 @@ class Corpus(NamedTuple):
     """Where the answers came from."""
     converted: bool = False
     """Whether question and answer are found by the layout that was recognised."""
+
+
+def files_or_source(source: SourceConfig) -> Sequence[Path]:
+    """Its files; none of generated rows. The source itself where it cannot be read: whoever reads
+    it says why.
+    """
+    if source.source.startswith("embedded:"):
+        return []
+    try:
+        return found_files(source)
+    except RLLoopError:
+        return [Path(source.source)]
 
 
 def survey(data: SourceConfig, verifiers: Sequence[str] = ()) -> Corpus:
