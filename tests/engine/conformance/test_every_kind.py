@@ -27,6 +27,7 @@ from engine.contract.run_dir import (
 )
 from engine.run import checkpoint
 from engine.run.proof import Check, Measured
+from engine.run.session import Attempt
 from engine.run.warmup import SFTSchedule
 from engine.stage2.embedded import shapes
 from tests.engine.conftest import add_attempt
@@ -222,13 +223,16 @@ def test_a_damaged_checkpoint_is_said_and_passed_over(
 
 @pytest.mark.parametrize("changed", ["model", "data"])
 def test_a_run_does_not_go_on_with_another_model_or_other_rows(
-    changed: str, own: Own, events: Events
+    changed: str, own: Own, events: Events, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is refused as often as it is tried, with what to do; as things were, it goes on."""
+    """It is refused as often as it is tried, with what to do; as things were, it goes on. A step 0
+    that was not proven yet is nothing to go on from: the run is stopped after its proof.
+    """
     next_attempt, weights, rows = own()
     run = next_attempt()
-    run.attempt(1).request_abort(Abort(reason=AbortReason.OPERATOR))
-    assert start(run) == ExitCode.ABORTED
+    with monkeypatch.context() as patch:
+        patch.setattr(Attempt, "should_abort", lambda it: it.run.proof.exists())
+        assert start(run) == ExitCode.ABORTED
     path = weights if changed == "model" else rows
     before = path.read_bytes()
     (other_weights if changed == "model" else other_rows)(path)

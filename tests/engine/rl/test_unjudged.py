@@ -236,6 +236,8 @@ def test_a_gate_counts_a_crash_as_0_and_leaves_out_what_was_not_judged() -> None
     assert found.values() == {
         "unparsed": 0.0,
         "truncated": 0.0,
+        "truncated/right": 0.0,
+        "truncated/wrong": 0.0,
         "crash": 0.25,
         "timeout": 0.0,
         "unjudged": 0.25,
