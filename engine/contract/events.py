@@ -12,7 +12,8 @@ that nobody can use: it is left out, and counted, like a line in the midst that 
 | progress   | phase, step, max_steps, and any of the live fields of `Progress`; bare: it works |
 | metric     | step, values {series: number}. Series that begin with `warmup/` count warm-up steps |
 | gate       | step, split, score, n, ci95 [low, high], temp, selected (is it the best so far),
-|            | values {name: number}: what else was measured, the series `heldout/SPLIT/NAME` |
+|            | values {name: number}: what else was measured, the series `heldout/SPLIT/NAME`;
+|            | label: what people call the split, where it is not its name |
 | checkpoint | step, path (relative to the run directory), seconds |
 | sample     | step, split, items [{prompt, completion, reward, reason, advantage}]: a few only |
 | span       | name, seconds, step: how long one phase took |

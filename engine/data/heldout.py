@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from engine.contract.errors import RLLoopError
 from engine.contract.kinds.rl_run import RLRunConfig
+from engine.contract.sources.benches import BenchConfig
 from engine.contract.sources.mixture import JudgedSource
 from engine.contract.verifiers import verifier_names
 from engine.data.rows import Bench, Question, load
@@ -40,6 +41,11 @@ def _joined(parts: Sequence[Bench]) -> Bench:
         [row for part in parts for row in part.questions],
         [told for part in parts for told in part.said],
     )
+
+
+def bench_rows(config: RLRunConfig, bench: BenchConfig) -> list[Question]:
+    """All rows of a bench, in the order of their file, whatever part of them is scored."""
+    return [*_judged(bench, f"heldout.{config.heldout.index(bench)}").questions]
 
 
 def _judged(source: JudgedSource, where: str) -> Bench:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -63,7 +63,10 @@ def fitted(
         return split
     problem = misfit_problem(found, len(split.rows), config.max_new_tokens, window)
     if config.prompting.too_long == "refuse":
-        raise RLLoopError.of("data", None, problem, SHORTEN)
+        remedy = SHORTEN
+        if any(bench.shots for bench in config.heldout):
+            remedy += "; a bench of heldout may do with fewer shots"
+        raise RLLoopError.of("data", None, problem, remedy)
     warn("PROMPTS_DROPPED", f"left out: {problem}")
     return _without(split, {misfit.id for misfit in found}, problem)
 
@@ -110,4 +113,10 @@ def _without(split: Split, dropped: set[str], problem: str) -> Split:
             remedy = "shorten the prompts, or lower max_new_tokens"
             raise RLLoopError.of("data", None, f"{problem}; no {name} row is left", remedy)
     others = {name: [q for q in rows if q.id not in dropped] for name, rows in split.others.items()}
-    return Split(parts["train"], parts["select"], parts["report"], others)
+    return replace(
+        split,
+        train=parts["train"],
+        select=parts["select"],
+        report=parts["report"],
+        others=others,
+    )

@@ -35,6 +35,8 @@ class Split:
     others: Mapping[str, Sequence[Question]] = field(default_factory=dict)
     """Held-out rows that pick nothing, by name: benches that do not decide, and the run's own where
     one does."""
+    benches: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """How each bench is asked, by name, with a `hash` over it all."""
 
     @property
     def hash(self) -> str:
@@ -221,6 +223,8 @@ def freeze(split: Split, path: Path, *, proof: Collection[str] | None = None) ->
     }
     if split.others:
         document["others"] = {name: [q.id for q in rows] for name, rows in split.others.items()}
+    if split.benches:
+        document["benches"] = {name: bench["hash"] for name, bench in split.benches.items()}
     frozen = _frozen(path)
     if frozen is None:
         if proof is not None and path.exists() and split.hash not in proof:
@@ -232,11 +236,19 @@ def freeze(split: Split, path: Path, *, proof: Collection[str] | None = None) ->
             )
         write_json(path, document)
         return
-    # a run of before has no word on its worked answers
-    if frozen != {name: value for name, value in document.items() if name in frozen}:
+    # a run of before has no word on its worked answers, nor on how its benches are asked
+    kept = {name: value for name, value in document.items() if name in frozen}
+    if {**frozen, "benches": None} != {**kept, "benches": None}:
         raise RLLoopError.of(
             "data.source",
             str(path),
             "the rows are no longer those that this run was split with",
             "restore the data file, or enqueue a new run",
+        )
+    if frozen.get("benches") != kept.get("benches"):
+        raise RLLoopError.of(
+            "heldout",
+            str(path),
+            "a bench is not asked as when this run began: its form or worked examples are others",
+            "restore the file of shots_from, or enqueue a new run",
         )

@@ -47,7 +47,9 @@ def bench_fields(end: RunEnd, config: RLRunConfig, report: Mapping[str, Any]) ->
     found = [line(one, pool, config.report_min, of_kind[one.kind]) for one in looked]
     own = next((one["verdict"] for one in found if one["kind"] == "own"), report["verdict"])
     decides = _of_decider(end, config, report)
-    first, *others = with_transfer([decides, *found], own, pool)
+    asked_as = end.split.benches
+    every = [{**one, **asked_as.get(one["name"], {})} for one in (decides, *found)]
+    first, *others = with_transfer(every, own, pool)
     said = [report["verdict_reason"], reasons([first, *others])]
     return {"benches": [first, *others], "verdict_reason": "; ".join(filter(None, said)) or None}
 

@@ -6,6 +6,7 @@ Whoever wires them decides where the policy's weights come from.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, Literal, NamedTuple
 
@@ -18,8 +19,9 @@ from engine.contract.rl.serving import stacks_problem
 from engine.contract.run_dir import RunDir, complete_checkpoints
 from engine.contract.sources.benches import OWN, BenchConfig
 from engine.data.curriculum import what_is_drawn
+from engine.data.heldout import bench_rows
 from engine.data.overlong import Room, fitted
-from engine.data.rows import Bench, Question
+from engine.data.rows import Bench, Question, load
 from engine.data.split import Split, freeze
 from engine.evaluate.gate import Gate
 from engine.models import lora, precision
@@ -27,6 +29,7 @@ from engine.models.chat import Clock, local_now
 from engine.models.policy import Policy, Snapshot, build, require_finite, take_template
 from engine.rewards.adapter import RewardAdapter, ask_all, load_rewards, scheduled_reward
 from engine.rewards.routed import RoutedReward
+from engine.rl.asked import bench_facts
 from engine.rl.loop import HeldoutBench
 from engine.rl.rendered import PROMPT_EXAMPLE, rendered
 from engine.rl.trainer import Trainer
@@ -34,8 +37,9 @@ from engine.run.session import Attempt
 from engine.sampling.base import OwnWeights, Sampler
 from engine.sampling.decoding import Way, way_of
 from engine.sampling.hf import HFSampler
-from engine.sampling.prompts import PromptBuilder, fading_examples
+from engine.sampling.prompts import Examples, PromptBuilder, fading_examples
 from engine.sampling.rollouts import Rollouts
+from engine.sampling.shots import drawn_examples, fixed_examples
 from engine.sampling.vllm.launch import ServingLane
 from engine.sampling.vllm.sampler import VLLMServerSampler
 
@@ -107,14 +111,33 @@ def _adapted(config: RLRunConfig, policy: Policy) -> Any:
     )
 
 
+def bench_examples(config: RLRunConfig, bench: BenchConfig) -> Examples:
+    """The worked examples that a bench shows. Raises RLLoopError where there are too few."""
+    template = bench.template or config.prompting.template
+    if bench.pool is None:
+        return fixed_examples(template, bench.shots)
+    rows, pool = bench_rows(config, bench), load(bench.pool).questions
+    try:
+        return drawn_examples(rows, pool, bench.shots, template=template, config=config.format)
+    except RLLoopError as error:
+        field = f"heldout.{config.heldout.index(bench)}.shots"
+        raise RLLoopError([replace(one, field=field) for one in error.problems]) from error
+
+
 def build_prompts(
-    config: RLRunConfig, policy: Policy, shown: Sequence[Question] = ()
+    config: RLRunConfig,
+    policy: Policy,
+    shown: Sequence[Question] = (),
+    bench: BenchConfig | None = None,
 ) -> PromptBuilder:
-    """From a question to the ids in front of its completion; `shown` rows may be examples.
+    """From a question to the ids in front of its completion; `shown` rows may be examples, a bench
+    has its own.
 
     Raises RLLoopError for a chat template that the tokenizer does not have.
     """
     examples = fading_examples(shown, config.format, config.max_steps)
+    if bench is not None and bench.shots:
+        examples = bench_examples(config, bench)
     clock = policy.chat.clock if policy.chat else local_now
     named = {rows.name: rows.template for rows in (*config.data.mix, *config.heldout)}
     return PromptBuilder(
@@ -142,7 +165,7 @@ def build_run_prompts(
     """
     heldout = build_prompts(config, policy)
     training = build_prompts(config, policy, split.train)
-    benches = {bench.name: build_prompts(config, policy) for bench in config.heldout}
+    benches = {bench.name: build_prompts(config, policy, bench=bench) for bench in config.heldout}
     whole = split
     split = fitted(
         split,
@@ -162,6 +185,7 @@ def build_run_prompts(
         whole, split, training=training, benches=benches, policy=policy, config=config
     ):
         attempt.note(PROMPT_EXAMPLE, text)
+    split = replace(split, benches=bench_facts(config, split, benches))
     freeze(split, attempt.run.split, proof=_proof_of_split(attempt.run))
     for text in what_is_drawn(config.data, corpus.questions, split.train):
         attempt.note("CURRICULUM", text)
@@ -251,7 +275,7 @@ def build_sampler(
             "format.shots", config.format.shots, problem, "run it as a job, or use 0"
         )
     drawing = Drawing(config.temp, config.max_new_tokens) if training else drawing_of(config, bench)
-    encode = build_prompts(config, policy, shown if training else ())
+    encode = build_prompts(config, policy, shown if training else (), bench)
     if lane is not None:
         served = VLLMServerSampler(
             lane=lane,

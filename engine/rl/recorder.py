@@ -55,6 +55,7 @@ class LoopRecorder(LoopObserver):
         self._peaks = recorder.attempt.peaks
         self._trace = trace
         self._config = config
+        self._labels = {bench.name: bench.label for bench in config.heldout if bench.shots}
         self._save = save
         self._phase = ""
         self._phase_began = self._phase_ended = time.monotonic()
@@ -226,7 +227,10 @@ class LoopRecorder(LoopObserver):
         those of another curve too.
         """
         self._trace.counter("score", {f"heldout {split}": float(result)})
-        found = Gated(float(result), len(result.counted), result.ci95, result.temp, result.values())
+        label = self._labels.get(split, "")
+        found = Gated(
+            float(result), len(result.counted), result.ci95, result.temp, result.values(), label
+        )
 
         def written() -> list[dict[str, Any]]:
             return [

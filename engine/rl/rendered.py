@@ -29,12 +29,13 @@ def rendered(
     `before` and `after` the rows without room were left out; training prompts as in step 1.
     """
     new = {bench.name: bench.max_new_tokens or config.max_new_tokens for bench in config.heldout}
+    labels = {bench.name: bench.label for bench in config.heldout}
     all_rows, kept = _by_source(before), _by_source(after)
     for source, rows in kept.items():
         builder = benches.get(source, training)
         row = rows[0]
         yield (
-            f"{source or config.data.source}: "
+            f"{labels.get(source, source) or config.data.source}: "
             + _room(
                 len(all_rows[source]), len(rows), new.get(source, config.max_new_tokens), policy
             )

@@ -36,6 +36,8 @@ class Gated(NamedTuple):
     temp: float
     values: Mapping[str, float] = MappingProxyType({})
     """What else is worth a curve: `heldout/SPLIT/NAME`."""
+    label: str = ""
+    """What people call the split, where that is not its name."""
 
 
 def recorded_gates(path: Path, last_step: int | None) -> dict[GateKey, float]:
@@ -130,6 +132,7 @@ class Recorder:
             temp=found.temp,
             selected=selected,
             values=dict(found.values),
+            **({"label": found.label} if found.label else {}),
         )
 
     def forget_after(self, step: int) -> None:

@@ -53,12 +53,3 @@ def drawn_examples(
         ]
 
     return shown
-
-
-def bench_name(name: str, shots: int) -> str:
-    """With its shots, as they are part of what is measured.
-
-    >>> bench_name("gsm8k_cot", 8)
-    'gsm8k_cot (8-shot)'
-    """
-    return f"{name} ({shots}-shot)" if shots else name

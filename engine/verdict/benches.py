@@ -145,14 +145,19 @@ def reasons(lines: Sequence[dict[str, Any]]) -> str | None:
     'lost on MATH (-6.1 points, 200 rows); 1 looked at'
     """
     found = [
-        f"lost on {one['name']} ({100 * one['lift']:+.1f} points, {one['n']} rows)"
+        f"lost on {_named(one)} ({100 * one['lift']:+.1f} points, {one['n']} rows)"
         for one in lines
         if one["verdict"] == "loss"
     ]
-    flat = [one["name"] for one in lines if one["reason"] == NO_TRANSFER]
+    flat = [_named(one) for one in lines if one["reason"] == NO_TRANSFER]
     if flat:
         found.append(f"{NO_TRANSFER} to {', '.join(flat)}")
-    form = [one["name"] for one in lines if one["reason"] == FORMAT_ONLY]
+    form = [_named(one) for one in lines if one["reason"] == FORMAT_ONLY]
     if form:
         found.append(f"{FORMAT_ONLY} on {', '.join(form)}")
     return "; ".join([*found, f"{len(lines)} looked at"]) if found else None
+
+
+def _named(one: Mapping[str, Any]) -> str:
+    """With the shots of a bench that shows any."""
+    return str(one.get("label") or one["name"])

@@ -48,7 +48,7 @@ from engine.contract.rl.serving import serving_problems, stacks_problem
 from engine.contract.rl.shares import heldout_frac_for, rows_for, sizes
 from engine.contract.rl.warnings import WarningsConfig
 from engine.contract.section import Section, refusal
-from engine.contract.sources.asked import form_cautions, prompt_examples
+from engine.contract.sources.asked import form_cautions, prompt_examples, shots_problems
 from engine.contract.sources.benches import OWN, BenchConfig
 from engine.contract.sources.curriculum import curriculum_problems, unread_ids
 from engine.contract.sources.mixture import DataConfig, JudgedSource, same_origin
@@ -447,8 +447,10 @@ def _inputs(config: RLRunConfig) -> Sequence[Path]:
 
 
 def data_files(config: RLRunConfig) -> Sequence[Path]:
-    """Of every source and bench."""
-    return [path for rows in config.sources for path in files_or_source(rows.config)]
+    """Of every source and bench, and of the worked examples of benches."""
+    sources = [rows.config for rows in config.sources]
+    pools = [bench.pool for bench in config.heldout if bench.pool is not None]
+    return [path for source in (*sources, *pools) for path in files_or_source(source)]
 
 
 def _check(config: RLRunConfig) -> Sequence[ConfigProblem]:
@@ -485,6 +487,7 @@ def _check(config: RLRunConfig) -> Sequence[ConfigProblem]:
         if verifier and (lacks := library_problem(verifier)):
             found.append(ConfigProblem(field, verifier, *lacks))
     found += _check_overlong(config)
+    found += shots_problems(config)
     found += _check_corpus(config)
     return found
 

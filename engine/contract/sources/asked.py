@@ -9,16 +9,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Protocol
 
-from engine.contract.errors import ConfigProblem
+from engine.contract.errors import ConfigProblem, RLLoopError
 from engine.contract.example import Example
 from engine.contract.rl.format import FormatConfig
 from engine.contract.rl.forms import Asking, mismatches
 from engine.contract.rl.prompting import PromptingConfig
+from engine.contract.sources.benches import BenchConfig
 from engine.contract.sources.benchmark_rows import says_test
-from engine.contract.sources.first_rows import first_rows
+from engine.contract.sources.first_rows import MOST, first_rows, read_first
 from engine.contract.sources.mixture import JudgedSource
 from engine.contract.sources.questions import SourceConfig
 from engine.contract.templates.prompt import Prompt, compose
+from engine.contract.templates.table import TEMPLATES, shots_problem
+from engine.contract.templates.template import Shot
 
 _SHOWN = 4_000
 """Letters of a prompt that is shown."""
@@ -66,6 +69,39 @@ def form_cautions(config: Knobs) -> Iterator[ConfigProblem]:
     yield from mismatches(training, benches)
 
 
+def shots_problems(config: Knobs) -> Iterator[ConfigProblem]:
+    """Worked examples that a bench asks for and cannot have."""
+    for rows in config.benches:
+        bench = rows.config
+        if not isinstance(bench, BenchConfig):
+            continue
+        template = bench.template or config.prompting.template
+        pool = bench.pool
+        if pool is None:
+            if wrong := shots_problem(template, bench.shots):
+                yield ConfigProblem(f"{rows.where}.shots", bench.shots, *wrong)
+        elif said := _no_pool(bench, pool):
+            yield ConfigProblem(f"{rows.where}.shots_from", bench.shots_from, *said)
+
+
+def _no_pool(bench: BenchConfig, pool: BenchConfig) -> tuple[str, str] | None:
+    if not bench.shots:
+        return "does nothing without shots", "set shots, or remove it"
+    if pool.source == bench.source:
+        problem = "is the bench itself: a row would stand in front of others with its answer"
+        return problem, "name training rows"
+    try:
+        rows = read_first(pool)
+    except RLLoopError as error:
+        return error.problems[0].problem, error.problems[0].remedy
+    if test := says_test(pool.source, rows):
+        return f"is a test split, as it seems ({test})", "name training rows"
+    if len(rows) < min(bench.shots + 1, MOST):
+        problem = f"has {len(rows)} rows, too few for {bench.shots} examples"
+        return problem, "lower shots, or name a larger file"
+    return None
+
+
 def prompt_examples(config: Knobs) -> Sequence[Example]:
     """The first row of each source as it will be asked; none of generated rows."""
     chat = not config.prompting.skip_chat_template
@@ -76,16 +112,27 @@ def prompt_examples(config: Knobs) -> Sequence[Example]:
             prompt = compose(
                 prompting.form,
                 row.turns,
+                shots=_shots(rows, prompting),
                 system_prompt=prompting.system_prompt,
                 prefix=prompting.assistant_prefix,
             )
             turns = chat or bool(prompt.history)
             note = "the model's chat template writes these turns" if turns else ""
+            if isinstance(rows.config, BenchConfig) and rows.config.pool is not None:
+                note = f"behind {rows.config.shots} examples that are drawn as the run begins"
             if prompt.history and not chat:
                 note = "several turns need a chat template: set prompting.skip_chat_template: false"
             text = _turns(prompt) if turns else prompt.text()
             found.append(Example(_named(rows), row.id, _cut(text), note))
     return found
+
+
+def _shots(rows: Rows, prompting: PromptingConfig) -> Sequence[Shot]:
+    """The template's own, where the bench shows those."""
+    bench, template = rows.config, TEMPLATES.get(prompting.template or "")
+    if template is None or not isinstance(bench, BenchConfig) or bench.pool is not None:
+        return ()
+    return template.shots[: bench.shots]
 
 
 def _turns(prompt: Prompt) -> str:
@@ -110,7 +157,13 @@ def _asking(rows: Rows, config: Knobs, *, trains: bool) -> Asking:
         template_setting=_template_setting(rows),
         verifiers=rows.verifiers,
         form=prompting.form,
-        around=f"{prompting.system_prompt}\n{prompting.assistant_prefix}",
+        around="\n".join(
+            [
+                prompting.system_prompt,
+                prompting.assistant_prefix,
+                *(shot.answer for shot in _shots(rows, prompting)),
+            ]
+        ),
         rows=[row.question for row in first_rows(rows.config)],
         shape=config.format.shape if gates else None,
     )
@@ -127,4 +180,6 @@ def _template_setting(rows: Rows) -> str:
 
 def _named(rows: Rows) -> str:
     judged = rows.config
+    if isinstance(judged, BenchConfig):
+        return judged.label
     return judged.name if isinstance(judged, JudgedSource) else "data"

@@ -6,10 +6,11 @@ stand behind its verdict.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
+from engine.contract.paths import located
 from engine.contract.section import refusal
 from engine.contract.sources.mixture import JudgedSource
 
@@ -26,9 +27,36 @@ class BenchConfig(JudgedSource):
     """Sampling temperature; without one the run's `heldout_temp`. 0 is greedy."""
     max_new_tokens: int | None = Field(None, ge=1, le=131_072)
     """Longest completion, in tokens; without one the run's."""
+    shots: int = Field(0, ge=0, le=64)
+    """Worked examples in front of each question: the template's own, as `gsm8k_cot` and
+    `minerva_math` have them, or rows of `shots_from`. 0 is off; part of what is measured."""
+    shots_from: str | None = None
+    """A file of training rows, with the bench's own fields, that the examples are drawn from: anew
+    for each row, from one stream, as lm-evaluation-harness does (seed 1234)."""
     every: int = Field(1, ge=1)
     """Score it at each so-manieth gate; always before step 1, and at the checkpoint that is
     picked."""
+
+    @field_validator("shots_from")
+    @classmethod
+    def _absolute_pool(cls, path: str | None) -> str | None:
+        return None if path is None else str(located(path))
+
+    @property
+    def pool(self) -> Self | None:
+        """The source that its examples are drawn from, read as its rows are."""
+        if self.shots_from is None:
+            return None
+        return self.model_copy(update={"source": self.shots_from, "limit": None})
+
+    @property
+    def label(self) -> str:
+        """Its name with its shots, as tables and sentences say it.
+
+        >>> BenchConfig(name="cot", source="test.jsonl", shots=8).label
+        'cot (8-shot)'
+        """
+        return f"{self.name} ({self.shots}-shot)" if self.shots else self.name
 
     @model_validator(mode="before")
     @classmethod
