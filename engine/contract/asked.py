@@ -4,6 +4,7 @@ by it.
 
 from __future__ import annotations
 
+import hashlib
 import unicodedata
 
 
@@ -17,6 +18,12 @@ def asked(prompt: str) -> str:
     """
     plain = " ".join(unicodedata.normalize("NFKC", prompt).casefold().split())
     return plain.rstrip(_MARKS) or plain
+
+
+def asked_hash(prompt: str) -> int:
+    """The same in 64 bits, where a text of each row would be too much to keep."""
+    found = hashlib.blake2b(asked(prompt).encode(errors="surrogatepass"), digest_size=8).digest()
+    return int.from_bytes(found)
 
 
 _MARKS = " .?!。"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
@@ -143,7 +143,7 @@ def _told(rows: Iterator[Question], draw: int) -> list[Question]:
     had: Counter[str] = Counter()
     found = []
     for row in rows:
-        found.append(replace(row, draw=draw, again=had[row.id]))
+        found.append(row.but(draw=draw, again=had[row.id]))
         had[row.id] += 1
     return found
 

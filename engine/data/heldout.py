@@ -6,7 +6,6 @@ Each row knows the source it is from and who judges it.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import NamedTuple
 
 from engine.contract.errors import RLLoopError
@@ -53,8 +52,7 @@ def _judged(source: JudgedSource, where: str) -> Bench:
     known = {name.casefold(): name for name in verifier_names()}
     read = load(source)
     rows = [
-        replace(
-            row,
+        row.but(
             id=f"{source.name}/{row.id}",
             source=source.name,
             verifier=_verifier_of(row, source, known, where),

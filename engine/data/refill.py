@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
 
 from engine.data.rows import Question
 
@@ -31,4 +30,4 @@ def more_prompts(
         named = f":{source}" if source else ""
         random_ = random.Random(f"{seed + 1}:refill{named}:{draw}:{round_}")
         found += random_.sample(rest, min(wanted, count - len(found), len(rest)))
-    return [replace(question, draw=draw) for question in found]
+    return [question.but(draw=draw) for question in found]

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, fields, is_dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from engine.contract.asked import asked
+from engine.contract.asked import asked_hash
 from engine.contract.errors import RLLoopError
+from engine.contract.sources.indexed import IndexedRows, is_indexed
 from engine.contract.sources.questions import SourceConfig, with_own_ids
 from engine.contract.sources.rows import Row, Rows
 from engine.data import addition, word_problems
@@ -40,6 +41,73 @@ class Question:
     """
     again: int = field(default=0, compare=False)
     """How often the same draw has had this row already: its samples are numbered on from those."""
+
+    def but(self, **changes: Any) -> Question:
+        """The same row with another id, source, verifier or draw."""
+        return replace(self, **changes)
+
+
+class IndexedQuestion(Question):
+    """A row that stays in its file: what it asks and holds is read whenever it is asked for."""
+
+    __slots__ = ("_number", "_rows", "again", "draw", "id", "source", "verifier")
+    _number: int
+    _rows: IndexedRows
+
+    def __init__(self, rows: IndexedRows, number: int, **own: Any) -> None:
+        """`own`: an id and what else is not in the row."""
+        for name, value in (_OWN | own | {"_rows": rows, "_number": number}).items():
+            object.__setattr__(self, name, value)  # as the dataclass does, being frozen
+
+    def but(self, **changes: Any) -> IndexedQuestion:
+        """Without reading it."""
+        own = {name: getattr(self, name) for name in ("id", *_OWN)}
+        return IndexedQuestion(self._rows, self._number, **own | changes)
+
+    @property
+    def prompt(self) -> str:
+        return self._row.prompt
+
+    @property
+    def answer(self) -> str:
+        return self._row.answer
+
+    @property
+    def solution(self) -> str | None:
+        return self._row.solution
+
+    @property
+    def messages(self) -> Sequence[Mapping[str, str]] | None:
+        return self._row.messages
+
+    @property
+    def columns(self) -> Mapping[str, Any]:
+        return _IndexedColumns(self._rows, self._number)
+
+    @property
+    def _row(self) -> Row:
+        return self._rows.row(self._number)
+
+
+_OWN: dict[str, Any] = {"source": "", "verifier": "", "draw": None, "again": 0}
+
+
+class _IndexedColumns(Mapping[str, Any]):
+    """The columns of a row that stays in its file."""
+
+    def __init__(self, rows: IndexedRows, number: int) -> None:
+        self._rows, self._number = rows, number
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._rows.names:
+            raise KeyError(name)
+        return self._rows.row(self._number).columns.get(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._rows.names)
+
+    def __len__(self) -> int:
+        return len(self._rows.names)
 
 
 @dataclass(frozen=True)
@@ -115,9 +183,9 @@ def numbered(questions: Sequence[Question]) -> dict[str, int]:
     >>> numbered(rows)
     {'a': 0, 'b': 1, 'c': 0}
     """
-    first: dict[str, int] = {}
+    first: dict[int, int] = {}
     return {
-        question.id: first.setdefault(asked(question.prompt), place)
+        question.id: first.setdefault(asked_hash(question.prompt), place)
         for place, question in enumerate(questions)
     }
 
@@ -139,21 +207,29 @@ def load(config: SourceConfig) -> Bench:
         rows = generate()[: config.limit]
         return Bench(config.source.partition(":")[2], rows)
     found = Rows(config)
-    read = with_own_ids(list(found))
+    rows = _indexed(found) if is_indexed(found.files) else _loaded(found)
+    return Bench(Path(config.source).stem, rows, [*found.said(), *found.left_out()])
+
+
+def _indexed(rows: Rows) -> Sequence[Question]:
+    index = IndexedRows(rows)
+    return [IndexedQuestion(index, row.number, id=row.id) for row in with_own_ids(index.entries)]
+
+
+def _loaded(rows: Rows) -> Sequence[Question]:
+    read = with_own_ids(list(rows))
     names = dict.fromkeys(name for row in read for name in row.columns)
-    name = Path(config.source).stem
-    return Bench(name, [_question(row, names) for row in read], [*found.said(), *found.left_out()])
-
-
-def _question(row: Row, names: Collection[str]) -> Question:
-    return Question(
-        row.id,
-        row.prompt,
-        row.answer,
-        row.solution,
-        messages=row.messages,
-        columns={name: row.columns.get(name) for name in names},
-    )
+    return [
+        Question(
+            row.id,
+            row.prompt,
+            row.answer,
+            row.solution,
+            messages=row.messages,
+            columns={name: row.columns.get(name) for name in names},
+        )
+        for row in read
+    ]
 
 
 def _addition() -> Sequence[Question]:

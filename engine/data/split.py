@@ -8,12 +8,12 @@ from __future__ import annotations
 import hashlib
 import json
 import random
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from engine.contract.asked import asked
+from engine.contract.asked import asked_hash
 from engine.contract.documents import read_json_object
 from engine.contract.errors import RLLoopError
 from engine.contract.kinds.rl_run import RLRunConfig, alike_problem
@@ -41,10 +41,11 @@ class Split:
     @property
     def hash(self) -> str:
         """SHA-256 over every row's content and its place."""
-        parts: list[Any] = [_content(rows) for rows in (self.train, self.select, self.report)]
+        parts = [_content(rows) for rows in (self.train, self.select, self.report)]
         if self.others:
-            parts.append({name: _content(rows) for name, rows in self.others.items()})
-        return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+            others = {name: _content(rows) for name, rows in self.others.items()}
+            parts.append(_object(others))
+        return _hash(_list(parts))
 
     @property
     def rows(self) -> Sequence[Question]:
@@ -55,12 +56,40 @@ class Split:
     @property
     def solutions_hash(self) -> str:
         """SHA-256 over the worked answers of the training rows: what may be shown and taught."""
-        solutions = [question.solution for question in self.train]
-        return hashlib.sha256(json.dumps(solutions).encode()).hexdigest()
+        return _hash(_list([json.dumps(question.solution)] for question in self.train))
 
 
-def _content(rows: Sequence[Question]) -> list[list[str]]:
-    return [[q.id, q.prompt, q.answer] for q in rows]
+def _hash(pieces: Iterable[str]) -> str:
+    found = hashlib.sha256()
+    for piece in pieces:
+        found.update(piece.encode())
+    return found.hexdigest()
+
+
+def _content(rows: Sequence[Question]) -> Iterator[str]:
+    """Of each its id, prompt and answer, as JSON."""
+    return _list([json.dumps([q.id, q.prompt, q.answer])] for q in rows)
+
+
+def _list(parts: Iterable[Iterable[str]]) -> Iterator[str]:
+    """A JSON list of parts that are JSON in pieces: the whole is never one text.
+
+    >>> "".join(_list([["1"], ["[", "2]"]]))
+    '[1, [2]]'
+    """
+    yield "["
+    for place, part in enumerate(parts):
+        yield ", " if place else ""
+        yield from part
+    yield "]"
+
+
+def _object(parts: Mapping[str, Iterable[str]]) -> Iterator[str]:
+    yield "{"
+    for place, (name, part) in enumerate(parts.items()):
+        yield f"{', ' if place else ''}{json.dumps(name)}: "
+        yield from part
+    yield "}"
 
 
 def carve(
@@ -88,8 +117,8 @@ def carve(
 
 def without_twins(rows: Sequence[Question], heldout: Sequence[Question]) -> list[Question]:
     """The rows that ask nothing that a held-out row asks."""
-    asks = {asked(row.prompt) for row in heldout}
-    return [row for row in rows if asked(row.prompt) not in asks]
+    asks = {asked_hash(row.prompt) for row in heldout}
+    return [row for row in rows if asked_hash(row.prompt) not in asks]
 
 
 def halves(
@@ -121,9 +150,9 @@ def _carve(
 
 def _by_prompt(questions: Sequence[Question]) -> list[list[Question]]:
     """Rows in groups of one question, however it is written, in the order of their first row."""
-    groups: dict[str, list[Question]] = {}
+    groups: dict[int, list[Question]] = {}
     for question in questions:
-        groups.setdefault(asked(question.prompt), []).append(question)
+        groups.setdefault(asked_hash(question.prompt), []).append(question)
     return list(groups.values())
 
 

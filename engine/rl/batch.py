@@ -9,7 +9,7 @@ from __future__ import annotations
 import statistics
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
@@ -127,7 +127,7 @@ class BatchSource:
         entries: list[Entry] = []
         for kept in waiting:
             again = kept.get("again", 0)  # states of older versions say nothing of it
-            task = replace(rows[kept["id"]], draw=kept["draw"], again=again)
+            task = rows[kept["id"]].but(draw=kept["draw"], again=again)
             found = self._recall(kept["step"], [task], kept["version"])
             if found is not None:
                 [group] = self._judged(kept["step"], kept["version"], [task], found)

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from engine.contract.asked import asked
 from engine.contract.errors import ConfigProblem, RLLoopError
 from engine.contract.golds.survey import GoldSurvey, Unfit
 from engine.contract.sources.config import SourceConfig
 from engine.contract.sources.file_looks import once_a_file
+from engine.contract.sources.indexed import Entry
 from engine.contract.sources.rows import Row, Rows, found_files
 from engine.contract.sources.values import Line
 
@@ -127,14 +128,18 @@ def read_rows(data: SourceConfig) -> list[Row]:
     return with_own_ids(list(Rows(data)))
 
 
-def with_own_ids(rows: list[Row]) -> list[Row]:
+_Named = TypeVar("_Named", Row, Entry)
+
+
+def with_own_ids(rows: list[_Named]) -> list[_Named]:
     """The same, none named by its line as another one is by its id."""
     named = {row.id for row in rows if not isinstance(row.id, Line)}
-    return [_apart(row, named) if named and isinstance(row.id, Line) else row for row in rows]
+    lined = any(isinstance(row.id, Line) for row in rows)
+    return [_apart(row, named) for row in rows] if named and lined else rows
 
 
-def _apart(row: Row, named: set[str]) -> Row:
-    if row.id not in named:
+def _apart(row: _Named, named: set[str]) -> _Named:
+    if not isinstance(row.id, Line) or row.id not in named:
         return row
     id_ = f"line {row.id}"
     while id_ in named:

@@ -5,6 +5,7 @@ Knows no verifier, and keeps no row that it has handed on.
 
 from __future__ import annotations
 
+import bisect
 import difflib
 import itertools
 import operator
@@ -122,8 +123,12 @@ class _Pass:
         self._bad, self._counted = BadRows(), Counted()
         self._where = parsed(config.where) if config.where else None
         refuse = config.conflicts == "refuse"
-        self._duplicates = Duplicates(config.dedupe, refuse_conflicts=refuse)
-        self._ids: dict[str, str] = {}
+        self._duplicates = Duplicates(
+            config.dedupe, refuse_conflicts=refuse, place_of=self._place_of
+        )
+        self._ids: dict[str, int] = {}
+        self._begun: list[tuple[int, File]] = []
+        """Files with the number of rows in front of them."""
 
     def rows(self, limit: int | None) -> Iterator[Row]:
         """Those that are used. Raises RLLoopError."""
@@ -150,35 +155,42 @@ class _Pass:
 
     def _good(self) -> Generator[Row]:
         before = 0
-        several = len(self.files) > 1
         for path in self.files:
             number = 0
-            for file, number, columns in self._each(path):
-                place = (f"{path.name} {file.counts}" if several else file.counts, str(number))
+            for number, columns in self._each(path, before):
                 try:
-                    row = self._used(columns, before + number, place)
+                    row = self._used(columns, before + number)
                 except BadRowError as bad:
-                    self._bad.add(place, bad)
+                    self._bad.add(self._named(before + number), bad)
                 else:
                     if row is not None:
                         yield row
             before += number
 
-    def _each(self, path: Path) -> Iterator[tuple[File, int, dict[str, Any] | BadRowError]]:
+    def _each(self, path: Path, before: int) -> Iterator[tuple[int, dict[str, Any] | BadRowError]]:
         try:
             file = File(path)
+            self._begun.append((before, file))
             whole = self.config.limit is None or self.config.shuffle is not None
             with closing(file.each(self.config.split, whole=whole)) as found:
-                for number, columns in found:
-                    yield file, number, columns
+                yield from found
         except SplitError as error:
             raise _refused(path, error.problem, error.remedy, "data.split") from None
         except OSError as error:
             raise _refused(path, why(error), _READABLE) from None
 
-    def _used(
-        self, columns: dict[str, Any] | BadRowError, number: int, place: tuple[str, str]
-    ) -> Row | None:
+    def _named(self, number: int) -> tuple[str, str]:
+        """What is counted in which file, and the number there, of a row by its number here."""
+        begun = bisect.bisect_left(self._begun, number, key=operator.itemgetter(0)) - 1
+        before, file = self._begun[begun]
+        several = len(self.files) > 1
+        counts = f"{file.path.name} {file.counts}" if several else file.counts
+        return counts, str(number - before)
+
+    def _place_of(self, number: int) -> str:
+        return " ".join(self._named(number))
+
+    def _used(self, columns: dict[str, Any] | BadRowError, number: int) -> Row | None:
         """None for a row that a filter leaves out. Raises BadRowError."""
         if isinstance(columns, BadRowError):
             raise columns
@@ -187,15 +199,15 @@ class _Pass:
         if self._where is not None and not self._where.keeps(columns, self._counted):
             return None
         row = row_of(columns, self.reading, self.config.id_field, number)
-        where = " ".join(place)
-        self._check_id(row.id, where)
-        return None if self._duplicates.repeats(row.prompt, row.answer, where) else row
+        self._check_id(row.id, number)
+        return None if self._duplicates.repeats(row.prompt, row.answer, number) else row
 
-    def _check_id(self, id_: str, where: str) -> None:
+    def _check_id(self, id_: str, number: int) -> None:
         if isinstance(id_, Line):
             return
-        if self._ids.setdefault(id_, where) != where:
-            problem = f"id {id_!r} stands in {self._ids[id_]} too"
+        first = self._ids.setdefault(id_, number)
+        if first != number:
+            problem = f"id {id_!r} stands in {self._place_of(first)} too"
             raise BadRowError(problem, "give each row an id of its own, or set data.id_field")
 
     def _require_where(self) -> None:

@@ -26,10 +26,14 @@ def read(stream: BinaryIO, split: str | None) -> Iterator[tuple[int, dict[str, A
             return
         if len(line) > MAX_LINE:
             raise UnreadableError(f"line {number} has more than {MAX_LINE // 2**20} MiB in it")
-        if number == 1:
-            line = line.removeprefix(_MARK)  # some editors write it in front
-        if not line.isspace():
-            yield number, row_of(line.rstrip(b"\r\n"))
+        row = bare(line, first=number == 1)
+        if row and not row.isspace():
+            yield number, row_of(row)
+
+
+def bare(line: bytes, *, first: bool) -> bytes:
+    """Without its end, and without the mark that some editors write in front of a file."""
+    return (line.removeprefix(_MARK) if first else line).rstrip(b"\r\n")
 
 
 def row_of(line: bytes) -> dict[str, Any] | BadRowError:

@@ -28,6 +28,12 @@ class File:
         self.format = _format(path)
         self.counts: str = self.format.COUNTS
 
+    @property
+    def has_lines(self) -> bool:
+        """Whether each row is a line of the file as it stands on the disk."""
+        with opened(self.path) as raw:
+            return self.format is json_lines and not raw.peek(2).startswith(packed.MAGIC)
+
     def each(
         self, split: str | None, *, whole: bool = True
     ) -> Generator[tuple[int, dict[str, Any] | BadRowError]]:
