@@ -12,7 +12,6 @@ from app.cli.output import note, plain, print_json, print_table
 from app.cli.place import AsJson, DataDir, opened
 
 if TYPE_CHECKING:
-    from app.text.findings import Alert
     from app.text.headline import Headline
     from worker.queue.states import State
     from worker.read.jobs import AuditView, JobView
@@ -198,7 +197,7 @@ def _row(job: JobView, headline: Headline, lease_s: float) -> tuple[str, ...]:
 
 def _print_job(job: JobView, headline: Headline, audit: list[AuditView], lease_s: float) -> None:
     from app.text import wording  # noqa: PLC0415 - keeps --help light
-    from app.text.findings import alerts_of  # noqa: PLC0415 - keeps --help light
+    from app.text.findings import alerts_of, in_words  # noqa: PLC0415 - keeps --help light
 
     facts = [
         ("job", f"{job.id} ({job.kind})"),
@@ -221,7 +220,7 @@ def _print_job(job: JobView, headline: Headline, audit: list[AuditView], lease_s
         ("step", headline.progress),
         ("held-out", _heldout(headline)),
         ("verdict", headline.verdict),
-        *(("alert", _said(alert)) for alert in alerts_of(job.result)),
+        *(("alert", in_words(alert)) for alert in alerts_of(job.result)),
         *_checkpoint(job, headline),
         ("time", wording.duration(headline.seconds) if headline.seconds is not None else None),
         ("memory", wording.gigabytes(headline.peak_gb) if headline.peak_gb else None),
@@ -245,11 +244,6 @@ def _checkpoint(job: JobView, headline: Headline) -> Iterator[tuple[str, str]]:
         yield "picked", f"step {picked} by held-out rows"
     if kept is not None:
         yield "published" if kept.published else "selected", f"{kept.words}: {kept.path}"
-
-
-def _said(alert: Alert) -> str:
-    at = "" if alert.step is None else f" at step {alert.step}"
-    return f"{alert.code}{at}: {alert.text}"
 
 
 def _state_in_words(job: JobView, lease_s: float) -> str:

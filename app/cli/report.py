@@ -16,6 +16,7 @@ from engine.contract.errors import ConfigError, ConfigProblem
 
 if TYPE_CHECKING:
     from worker.db.connection import Database
+    from worker.read.alerts import Alert
     from worker.report.gaps import Gap
     from worker.report.going import GoingLine
     from worker.report.runs import RunLine
@@ -96,6 +97,7 @@ def _print_details(found: Report) -> None:
             typer.echo(f"\njob {run.job_id} {run.state}: {plain(run.error or run.cause or '')}")
             for line in run.last_lines:
                 typer.echo(f"    {plain(line)}")
+    _section("said while they went on", (_warned(r, a) for r in found.runs for a in r.alerts))
     put_off = (
         f"{name:<18}jobs {', '.join(map(str, jobs))}" for name, jobs in found.deferred.items()
     )
@@ -113,6 +115,12 @@ def _section(title: str, lines: Iterable[str]) -> None:
     shown = [f"    {plain(line)}" for line in lines]
     if shown:
         typer.echo("\n".join(("", f"{title}:", *shown)))
+
+
+def _warned(run: RunLine, alert: Alert) -> str:
+    from app.text.findings import in_words  # noqa: PLC0415 - keeps --help light
+
+    return f"job {run.job_id} {run.name}: {in_words(alert)}"
 
 
 def _gap(gap: Gap) -> str:

@@ -17,6 +17,7 @@ from engine.contract.known import real, whole
 from engine.contract.run_dir import RunDir, step_of
 from engine.contract.trace import Share, time_by_span
 from worker.attempt.ingest import LEFT_OUT, VALUES_LEFT_OUT
+from worker.read.alerts import Alert, Sample, said_in, samples_of
 from worker.read.jobs import JobView
 
 MOST_TRACE_BYTES = 4 * 1024 * 1024
@@ -30,20 +31,6 @@ MEANINGS: Mapping[str, str] = {
     "no verdict": "too few held-out rows that were judged for a claim; the base is published",
 }
 """What each verdict says, in a sentence."""
-
-
-Sample = tuple[str, str, str]
-"""A completion that shows what is said: (prompt, completion, reward)."""
-
-
-@dataclass(frozen=True)
-class Alert:
-    """Something a person should know about a run."""
-
-    code: str
-    text: str
-    step: int | None
-    samples: Sequence[Sample] = ()
 
 
 @dataclass(frozen=True)
@@ -100,7 +87,7 @@ class Findings:
         small = trace is not None and trace.stat().st_size <= MOST_TRACE_BYTES
         return cls(
             alerts=alerts_of(result),
-            samples=_samples(result.get("diagnosis")),
+            samples=samples_of(result.get("diagnosis")),
             meaning=_meaning(Headline.of(job), result.get("verdict_reason")),
             published_step=whole(result.get("published_step")),
             kept=kept_model(job),
@@ -130,7 +117,13 @@ def _meaning(headline: Headline, reason: Any = None) -> str | None:
 def alerts_of(result: Mapping[str, Any]) -> list[Alert]:
     """Of a live or final result."""
     events, values = result.get(LEFT_OUT), result.get(VALUES_LEFT_OUT)
-    return [*_alerts(result.get("alerts")), *_left_out(events), *_undrawn(values)]
+    return [*said_in(result), *_left_out(events), *_undrawn(values)]
+
+
+def in_words(alert: Alert) -> str:
+    """On one line, without what shows it."""
+    at = "" if alert.step is None else f" at step {alert.step}"
+    return f"{alert.code}{at}: {alert.text}"
 
 
 def trace_of(job: JobView) -> Path | None:
@@ -139,24 +132,13 @@ def trace_of(job: JobView) -> Path | None:
     return path if path.is_file() else None
 
 
-def _alerts(value: Any) -> list[Alert]:
-    found = []
-    for item in value if isinstance(value, list) else ():
-        if isinstance(item, Mapping) and isinstance(item.get("text"), str):
-            step = item.get("step")
-            code = str(item.get("code", "ALERT"))
-            step = step if isinstance(step, int) else None
-            found.append(Alert(code, item["text"], step, _samples(item)))
-    return found
-
-
 def _left_out(value: Any) -> list[Alert]:
     n = value.get("n") if isinstance(value, Mapping) else None
     if not isinstance(n, int):
         return []
     what = "an event of this run was" if n == 1 else f"{n} events of this run were"
     text = f"{what} left out, because nobody can read it as what it says it is"
-    return [Alert("EVENTS_LEFT_OUT", f"{text}; the first: {value.get('first')}", None)]
+    return [Alert(code="EVENTS_LEFT_OUT", text=f"{text}; the first: {value.get('first')}")]
 
 
 def _undrawn(value: Any) -> list[Alert]:
@@ -165,14 +147,4 @@ def _undrawn(value: Any) -> list[Alert]:
         return []
     what = "a value of this run is" if n == 1 else f"{n} values of this run are"
     text = f"{what} in no chart and in no table of values; the first: {value.get('first')}"
-    return [Alert("VALUES_LEFT_OUT", text, None)]
-
-
-def _samples(of: Any) -> list[Sample]:
-    """Of a diagnosis or an alert."""
-    items = of.get("samples") if isinstance(of, Mapping) else None
-    return [
-        (str(item.get("prompt", "")), str(item.get("completion", "")), str(item.get("reward", "")))
-        for item in (items if isinstance(items, list) else ())
-        if isinstance(item, Mapping)
-    ]
+    return [Alert(code="VALUES_LEFT_OUT", text=text)]

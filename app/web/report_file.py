@@ -46,6 +46,7 @@ def context_of(db: Database, report: Report) -> dict[str, Any]:
         "sha256": seal_of(db, report),
         "sparks": {run.job_id: sparkline(run.heldout) for run in report.runs},
         "failures": [run for run in report.runs if run.failed],
+        "warned": [run for run in report.runs if run.alerts],
         "trust": trust_in_words(judged),
         "doubtful": {run.job_id for run in gains.doubtful(judged)},
         "asked": len(gains.asked(judged)),

@@ -21,6 +21,7 @@ from worker.clock.night import Night
 from worker.db.connection import Database
 from worker.db.tables import attempt, job, ledger, metric
 from worker.queue.states import State
+from worker.read.alerts import Alert, said_in
 from worker.read.series import evenly
 from worker.screen import lines_on_screen
 
@@ -108,6 +109,8 @@ class RunLine(BaseModel):
     """Of the engine's log, when it failed."""
     heldout: list[tuple[int, float]] = []
     """(step, score on the `select` rows) of its gates, thinned to `GATES_KEPT`."""
+    alerts: list[Alert] = []
+    """What it said while it went on; nights kept long ago have none."""
 
     @property
     def seconds_before(self) -> float:
@@ -247,6 +250,7 @@ def _line(row: RowMapping, attempts: Sequence[AttemptLine], run_dir: Path) -> Ru
         error=row["error"],
         remedy=_remedy(result.get("diagnosis")) if row["cause"] == COLLAPSED else None,
         last_lines=_tail(run_dir, attempts[-1].n, row["error"] or "") if failed else [],
+        alerts=said_in(result),
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 
 import pytest
 from starlette.testclient import TestClient
@@ -11,6 +12,7 @@ from engine.contract.trace import TraceWriter
 from tests.app.night import night, queue
 from tests.app.pages.test_pages import words
 from worker.db.connection import Database
+from worker.report.snapshot import latest_morning
 
 ALERT = {"code": "INVERSION", "step": 20, "text": "the pool rose <b>while</b> held-out fell"}
 
@@ -30,6 +32,32 @@ def test_an_alert_stands_on_the_page_while_the_run_goes_on(
 
     assert "step 20: the pool rose &lt;b&gt;while&lt;/b&gt; held-out fell" in page
     assert "<b>while</b>" not in page
+
+
+@pytest.mark.requirement("EX-25")
+def test_a_warning_shows_its_completions_on_the_run_page_and_in_the_report(
+    client: TestClient, db: Database
+) -> None:
+    """In the report's page as in its file; another run that said nothing is not named there."""
+    sample = {"prompt": "1+1=", "completion": "2 <b>so long</b>", "reward": 1.0, "reason": "x"}
+    warned = {"code": "TRUNCATED", "step": 20, "text": "9% are cut off; raise", "samples": [sample]}
+    loud, quiet = queue(db, name="loud"), queue(db, name="quiet")
+    with night(db) as lane:
+        lane.start().finish(alerts=[warned])
+        lane.start().finish()
+
+        run, silent = (client.get(f"/jobs/{number}").text for number in (loud, quiet))
+        morning = f"/report?date={latest_morning(db, time.time())}"
+        report, file = (client.get(f"{morning}{more}").text for more in ("", "&download=1"))
+
+    for page in (run, report, file):
+        assert "TRUNCATED step 20: 9% are cut off; raise" in words(page)
+        assert "1 completion that shows it 1+1= 2 <b>so long</b> reward 1.0" in words(page)
+        assert "<b>so long</b>" not in page
+    assert 'class="alert"' not in silent
+    section = report[report.index('id="warned-h"') : report.index('id="next-h"')]
+    assert "loud" in section
+    assert "quiet #" not in words(section)
 
 
 def test_events_that_nobody_could_read_are_told_once(client: TestClient, db: Database) -> None:
