@@ -147,7 +147,8 @@ class Checkpoints(NamedTuple):
 
     each: float
     kept: int
-    """At most at once, the one that is being written among them."""
+    """At once, the one that is being written among them. Those of gates stay too, but only while
+    the disk has room to spare (engine/run/retention.py)."""
     written: int
     """Over the whole run."""
 

@@ -130,7 +130,7 @@ class _Run:
         """A mark without weights: the journal holds what was found."""
         state = {"rows": len(self.done), "seconds": round(self.seconds, 3)}
         self.recorder.checkpoint(number, state, self._mark)
-        self.recorder.keep_selected(0)
+        self.recorder.keep_selected(0, 0)
 
     def _mark(self, folder: Path) -> None:
         (folder / "rows.txt").write_text(f"{len(self.done)}\n", "utf-8")

@@ -6,6 +6,7 @@ Listens to the loop; decides nothing in it. What every kind writes is `engine.ru
 from __future__ import annotations
 
 import json
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -185,8 +186,13 @@ class LoopRecorder(LoopObserver):
         if not (gate or stopping or state.step % self._config.save_every == 0):
             return False
         self.publish(state)
-        self._recorder.keep_selected(state.selected_step)
+        coming = math.ceil((self._config.max_steps - state.step) / self._config.heldout_every)
+        self._recorder.keep_selected(state.selected_step, coming)
         return True
+
+    def let_go(self, picked: int) -> None:
+        """Once the report stands, checkpoints of gates stay no longer than others."""
+        self._recorder.let_go(picked)
 
     # --- what the composition root says ---
 

@@ -67,6 +67,7 @@ def final_report(
     report, alert = report_once(store, best=best, scores=loop.heldout_scores, make=make)
     if alert is not None:
         loop.alert(**alert)
+    recorder.let_go(report.get("selected_step", best))
     return report
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -185,11 +185,15 @@ class CheckpointStore:
             if later > step:
                 _remove(folder)
 
-    def retain(self, *, keep: int, always: Collection[int]) -> None:
-        """Remove all but the last `keep` checkpoints and those of the steps in `always`."""
-        for step, folder in list(self.complete().items())[:-keep]:
-            if step not in always:
-                _remove(folder)
+    def retain(self, *, keep: int, always: Collection[int]) -> Sequence[int]:
+        """Remove all but the last `keep` checkpoints and those of the steps in `always`; the steps
+        of those removed.
+        """
+        older = list(self.complete().items())[:-keep]
+        removed = {step: folder for step, folder in older if step not in always}
+        for folder in removed.values():
+            _remove(folder)
+        return tuple(removed)
 
     def select(self, step: int) -> None:
         """Point `selected` at a step's checkpoint; a reader sees the old or the new one."""

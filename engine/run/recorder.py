@@ -17,6 +17,7 @@ from engine.contract.jsonl import write_rows
 from engine.contract.run_dir import write_json
 from engine.run.checkpoint import Checkpoint, CheckpointStore
 from engine.run.lineage import snapshot
+from engine.run.retention import gap, gated_fit
 from engine.run.session import Attempt
 
 
@@ -164,9 +165,23 @@ class Recorder:
         """What the run card says from here on, beside what it was begun with."""
         self._card |= fields
 
-    def keep_selected(self, best: int | None) -> None:
-        """Point `selected` at the best step where its checkpoint stands; let older ones go."""
+    def keep_selected(self, best: int | None, coming: int) -> None:
+        """Point `selected` at the best step where its checkpoint stands; let older ones go.
+
+        Those of gates stay while the disk would hold them all, with the `coming` ones.
+        """
         self.link(best)
+        whole = self.store.complete()
+        gated = {gate.step for gate in self._gates} & whole.keys()
+        always = {0, best or 0}
+        if whole and gated and gated_fit(whole[max(whole)], coming):
+            always |= gated
+        removed = self.store.retain(keep=self._keep, always=always)
+        if lost := gated.intersection(removed):
+            self.attempt.warn("CHECKPOINT_GAP", gap(lost))
+
+    def let_go(self, best: int | None) -> None:
+        """Once the report stands: step 0, the best and the last few are kept."""
         self.store.retain(keep=self._keep, always={0, best or 0})
 
     def link(self, best: int | None) -> None:

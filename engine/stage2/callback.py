@@ -6,6 +6,7 @@ sentinel. Only the first rank writes; all of them agree on stopping. Knows no gr
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
@@ -152,7 +153,7 @@ class RunCallback(StepCallback):
             self.recorder.link(step)
         return control
 
-    def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> Any:  # noqa: ARG002
+    def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> Any:
         """Seal what the Trainer wrote, then let older checkpoints go."""
         self._ranks.wait()  # every rank has written its random state
         if self.recorder.writes:
@@ -162,7 +163,8 @@ class RunCallback(StepCallback):
             images.save_pretrained(self.recorder.store.folder(step))
             self.recorder.checkpoint(step, self.state_of(step))
             self.card()
-            self.recorder.keep_selected(self.best_step)
+            coming = math.ceil((state.max_steps - step) / args.eval_steps)
+            self.recorder.keep_selected(self.best_step, coming)
         return control
 
     # --- what the run says ---
@@ -222,7 +224,7 @@ def train(trainer: Stage2Trainer, callback: RunCallback) -> Collapsed | None:
     if resumed is not None and trainer.is_over(resumed.path):
         callback.prove()
         if recorder.writes:
-            recorder.keep_selected(callback.best_step)  # a kill may have come before it
+            recorder.keep_selected(callback.best_step, 0)  # a kill may have come before it
         return None
     # several ranks must stop at the same place: the callback asks between two steps
     quiet = rl_hooks() if trainer.parts.ranks.size > 1 else nullcontext()

@@ -84,6 +84,8 @@ class _Run:
         except Unproven as found:
             found.result = self._result(callback)
             raise
+        if recorder.writes:
+            recorder.let_go(report.get("selected_step", callback.best_step))
         if alert is not None:
             self.attempt.warn(alert["code"], alert["text"])
             self.alerts.append(alert)

@@ -283,7 +283,8 @@ class RLRunConfig(GRPOConfig):
     save_every: int = Field(1, ge=1)
     """Steps between two checkpoints; gates always write one."""
     keep_checkpoints: int = Field(3, ge=1)
-    """How many recent checkpoints stay; step 0 and the selected one always do."""
+    """How many recent checkpoints stay; step 0 and the selected one always do, and those of gates
+    until the report while the disk has room for them."""
     warmup: WarmupConfig | None = None
     """Supervised warm-up before step 0; none by default."""
     threads: int | None = Field(None, ge=1)

@@ -44,7 +44,7 @@ def run(attempt: Attempt) -> dict[str, Any]:
         step, scores = len(counted) - 1, recorder.gates("select")
         write = lambda folder: (folder / "counted.txt").write_text(str(counted))  # noqa: E731
         recorder.checkpoint(step, {"counted": counted}, write)
-        recorder.keep_selected(best_step(scores))
+        recorder.keep_selected(best_step(scores), config.max_steps - step)
 
     def result() -> dict[str, Any]:
         card = recorder.card(recorder.gates("select"), dict(enumerate(counted)), stops)
@@ -72,6 +72,7 @@ def run(attempt: Attempt) -> dict[str, Any]:
     best = best_step(scores) or 0
     make = lambda picked: {"published_step": picked}  # noqa: E731
     report, _ = report_once(store, best=best, scores=scores, make=make)
+    recorder.let_go(best)
     return ended(attempt, config.max_steps, result() | report, None)
 
 

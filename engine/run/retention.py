@@ -1,0 +1,34 @@
+"""Which checkpoints stay while a run goes on, by what the disk still holds.
+
+Those that a gate scored stay until the report, so that another bench can be asked about any of
+them; where the disk would not hold them all, the best and the last do. Removes nothing itself.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Collection
+from pathlib import Path
+
+FREE_BYTES = 5_000_000_000
+"""What stays free for everything else that writes to that disk."""
+
+
+def gated_fit(newest: Path, coming: int) -> bool:
+    """Whether the disk holds all gated checkpoints of the run.
+
+    `newest`: a whole checkpoint, which tells how large one is; `coming`: how many gates are to
+    come. One more is counted, for the one that is being written.
+    """
+    each = sum(file.stat().st_size for file in newest.rglob("*") if file.is_file())
+    return shutil.disk_usage(newest).free >= each * (coming + 1) + FREE_BYTES
+
+
+def gap(removed: Collection[int]) -> str:
+    """Says which of the scored checkpoints are gone."""
+    steps = ", ".join(map(str, sorted(removed)))
+    return (
+        f"checkpoints of gates at steps {steps} were removed: the disk would not have held those "
+        "of all gates; the best and the last stay. To score more of them, make room (cockpit "
+        "prune) or raise heldout_every"
+    )
