@@ -45,7 +45,7 @@ class WarningsConfig(Section):
     """TIES_HIGH: the share of groups that tie rose by this since the first steps."""
     truncated_high: float = Field(0.1, gt=0, le=1)
     """TRUNCATED: this share of the completions is cut off."""
-    truncated_rise: float = Field(0.015, gt=0, le=1)
+    truncated_rise: float = Field(0.01, gt=0, le=1)
     """TRUNCATED: the share of completions that are cut off rose by this, beyond chance."""
     kl_high: float = Field(0.5, gt=0)
     """KL_CREEP: KL to the step-0 policy, nats a token, at or above this."""
@@ -55,7 +55,7 @@ class WarningsConfig(Section):
     kl_token: float = Field(1.0, gt=0)
     """KL_TOKEN: one token's KL at or above this: in step 1, where the policy is still the step-0
     policy, or with five times the largest of the steps before, once a window of them is known."""
-    length_growth: float = Field(0.5, gt=0)
+    length_growth: float = Field(0.4, gt=0)
     """LENGTH_PAID: completions longer by this share, the reward up, and held-out rows hardly."""
     length_rise: float = Field(0.3, gt=0)
     """LENGTH_PAID: the least rise of the reward that is looked at, in units of its spread over the
