@@ -161,6 +161,15 @@ CHARTS: Mapping[str, Chart] = {
             ),
         ),
         Chart(
+            "passk",
+            "Rows of a step: solved, parsed, cut off",
+            (
+                Line("passk/pass_at_1", "pass@1", "share", "a"),
+                Line("passk/parsed", "parsed", "share", "b", dash=DOTTED),
+                Line("passk/truncated", "cut off", "share", "d", dash=DASHED),
+            ),
+        ),
+        Chart(
             "warmup",
             "Warm-up",
             (
@@ -180,6 +189,7 @@ CHARTS: Mapping[str, Chart] = {
 }
 
 CURATED: Mapping[str, Sequence[str]] = {
+    "eval_rerun": ("passk",),
     "rl_run": ("learning", "reward", "kl", "length", "throughput"),
     "stage2_ab": ("learning", "detection", "stage2_loss", "drops", "packing"),
 }

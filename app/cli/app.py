@@ -22,6 +22,7 @@ from app.cli import (
     jobs,
     kinds,
     notify,
+    passk,
     queue,
     report,
     serve,
@@ -58,6 +59,7 @@ def cockpit(context: typer.Context, data_dir: DataDir = None) -> None:
 for group in (
     serve,
     enqueue,
+    passk,
     jobs,
     compare,
     actions,

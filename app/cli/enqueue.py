@@ -107,14 +107,15 @@ def enqueue(
     )
     with opened(context, data_dir) as database:
         if dry_run:
-            _try_out(database, wanted, as_json=as_json)
+            try_out(database, wanted, as_json=as_json)
         elif sweep is None:
-            _enqueue_one(database, wanted, key, as_json=as_json)
+            enqueue_one(database, wanted, key, as_json=as_json)
         else:
             _enqueue_sweep(database, wanted, key, as_json=as_json)
 
 
-def _enqueue_one(database: Database, wanted: Submission, key: str | None, *, as_json: bool) -> None:
+def enqueue_one(database: Database, wanted: Submission, key: str | None, *, as_json: bool) -> None:
+    """Queue it and print its id, with what it had better not say."""
     from worker.queue.submit import submit  # noqa: PLC0415 - keeps --help light
     from worker.read.room import cautions_here  # noqa: PLC0415 - keeps --help light
 
@@ -222,7 +223,7 @@ def who() -> str:
         return "cli"
 
 
-def _try_out(database: Database, wanted: Submission, *, as_json: bool) -> None:
+def try_out(database: Database, wanted: Submission, *, as_json: bool) -> None:
     """The config, or each point of a sweep, and in notes what the form would say of it."""
     from app.forms.check_report import CheckReport, dry_run  # noqa: PLC0415 - keeps --help light
     from engine.contract.documents import dump_yaml  # noqa: PLC0415

@@ -198,6 +198,7 @@ def _row(job: JobView, headline: Headline, lease_s: float) -> tuple[str, ...]:
 def _print_job(job: JobView, headline: Headline, audit: list[AuditView], lease_s: float) -> None:
     from app.text import wording  # noqa: PLC0415 - keeps --help light
     from app.text.findings import alerts_of, in_words  # noqa: PLC0415 - keeps --help light
+    from app.text.passk import PassK  # noqa: PLC0415 - keeps --help light
 
     facts = [
         ("job", f"{job.id} ({job.kind})"),
@@ -220,6 +221,7 @@ def _print_job(job: JobView, headline: Headline, audit: list[AuditView], lease_s
         ("step", headline.progress),
         ("held-out", _heldout(headline)),
         ("verdict", headline.verdict),
+        *(found.lines if (found := PassK.of(job)) else ()),
         *(("alert", in_words(alert)) for alert in alerts_of(job.result)),
         *_checkpoint(job, headline),
         ("time", wording.duration(headline.seconds) if headline.seconds is not None else None),

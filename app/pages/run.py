@@ -10,13 +10,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from http import HTTPStatus
+from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 from urllib.parse import urlencode
 
 from fastapi import APIRouter, Query, Request
 from pydantic import BaseModel, Field, ValidationError
 from starlette.exceptions import HTTPException
-from starlette.responses import RedirectResponse, Response, StreamingResponse
+from starlette.responses import FileResponse, RedirectResponse, Response, StreamingResponse
 
 from app.charts.charts import MOST_OUTLINE_ROWS
 from app.charts.drawings import AxisName
@@ -26,6 +27,7 @@ from app.pages import run_charts
 from app.pages.machine import attempts_of, calm_of, decisions_of, summary_of, table_of
 from app.text.findings import Findings, trace_of
 from app.text.headline import Headline, title
+from app.text.passk import PassK
 from app.web.dependencies import NO_NUL, DatabaseDep, JobId, SettingsDep, StepRange
 from app.web.event_log import TYPES, read_events
 from app.web.log_reader import may_hold_an_error, read_log
@@ -165,6 +167,7 @@ def _charts(asked: Asked) -> dict[str, Any]:
     steps = series.Steps(asked.wanted.first, asked.wanted.last)
     return {
         "found": Findings.of(asked.job),
+        "passk": PassK.of(asked.job),
         "cautions": _cautions(asked.job),
         "panels": panels,
         # Called by a whole page: who asks for a live part runs scripts.
@@ -282,6 +285,18 @@ def trace(job_id: JobId, database: DatabaseDep) -> StreamingResponse:
         raise HTTPException(404, f"job {job_id} has written no trace; it comes with its first step")
     saved_as = {"Content-Disposition": f'attachment; filename="trace-job-{job_id}.json"'}
     return StreamingResponse(strict_json(path), media_type="application/json", headers=saved_as)
+
+
+@router.get("/{job_id}/passk/{name}")
+def passk_file(
+    job_id: JobId, name: Literal["passk.jsonl", "curriculum.txt"], database: DatabaseDep
+) -> FileResponse:
+    """Each row of a pass@k job, or the ids of those worth training on."""
+    path = Path(jobs.get_job(database, job_id).run_dir) / name
+    if not path.is_file():
+        problem = f"job {job_id} has no {name}; a pass@k job writes it at its end"
+        raise HTTPException(404, problem)
+    return FileResponse(path, media_type="text/plain; charset=utf-8")
 
 
 def _temperatures(job: JobView) -> str:

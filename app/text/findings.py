@@ -23,6 +23,9 @@ from worker.read.jobs import JobView
 MOST_TRACE_BYTES = 4 * 1024 * 1024
 """A trace beyond this is for Perfetto: summing it up would hold the page."""
 
+PASSK = "eval_rerun"
+"""The kind that trains nothing."""
+
 MEANINGS: Mapping[str, str] = {
     "gain": "better than the base on held-out rows, also after having picked the best of its gates",
     "no gain proven": "what held-out rows show may be chance; the base is published",
@@ -61,9 +64,11 @@ def kept_model(job: JobView) -> KeptModel | None:
     step = step_of(folder.name)
     if step is None:
         return None
-    model = folder / "model"
+    model = next((folder / name for name in ("model", "adapter") if (folder / name).is_dir()), None)
+    if model is None and job.kind == PASSK:  # its marks hold no weights
+        return None
     published = whole(job.result.get("published_step")) == step
-    return KeptModel(step, model if model.is_dir() else folder, published)
+    return KeptModel(step, model or folder, published)
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from engine.contract.hub import hub_problems
 from engine.contract.model_folder import folder_problems, is_bare_adapter
 from engine.contract.paths import located
 from engine.contract.provenance import run_around
+from engine.contract.sources.questions import EMBEDDED_TASKS
 
 EMBEDDED_BASES = ("embedded:qwen3-tiny",)
 """Models built on the spot, with random weights: no download."""
@@ -46,6 +47,18 @@ def base_problems(field: str, base: str) -> Sequence[ConfigProblem]:
         remedy = f"set {field} to the model it was trained on, and adapter_init to {folder}"
         return [ConfigProblem(field, str(folder), "is an adapter, no whole model", remedy)]
     return folder_problems(field, folder, marker="config.json", what="model", weights=WEIGHTS)
+
+
+def unreadable_by(base: str, source: str) -> str | None:
+    """Why an embedded model cannot read the rows of a source; None for every other model."""
+    foreign = source in EMBEDDED_TASKS or not source.startswith("embedded:")
+    if base not in EMBEDDED_BASES or source == "embedded:addition" or not foreign:
+        return None
+    return (
+        f"cannot be read by base {base}, which only knows the characters of embedded:addition; set "
+        "base to a model that reads any text (a Hugging Face folder or hub id, e.g. "
+        "Qwen/Qwen2.5-0.5B-Instruct)"
+    )
 
 
 def folder_files(*folders: str | None) -> list[Path]:

@@ -14,8 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from engine.contract.asked import asked
+from engine.contract.errors import RLLoopError
 from engine.contract.jsonl import write_rows
 from engine.contract.kinds.eval_rerun import EvalRerunConfig
+from engine.contract.outputs import write_output
 from engine.contract.run_dir import write_atomic
 from engine.data.rows import Question
 from engine.evaluate.passk import counted_ks, pass_at_over
@@ -106,10 +108,18 @@ def soundness(rows: Sequence[Sampled]) -> Soundness:
 
 
 def write_files(folder: Path, rows: Sequence[Sampled], config: EvalRerunConfig) -> None:
-    """Both files, each whole."""
+    """Each whole; an older file at `curriculum_out` is replaced. Raises RLLoopError."""
     write_rows(folder / RESULTS, [row.as_dict() for row in rows])
     ids = "".join(row.question.id + "\n" for row in kept(rows, config.keep))
     write_atomic(folder / CURRICULUM, ids.encode())
+    if config.curriculum_out is None:
+        return
+    try:
+        write_output(Path(config.curriculum_out), [ids])
+    except OSError as error:
+        problem = f"cannot be written: {error.strerror}"
+        remedy = f"copy {folder / CURRICULUM}, or name another file"
+        raise RLLoopError.of("curriculum_out", config.curriculum_out, problem, remedy) from None
 
 
 def tables(rows: Sequence[Sampled], config: EvalRerunConfig) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from engine.contract.base_model import (
     checkpoint_origin,
     folder_files,
     model_reference,
+    unreadable_by,
 )
 from engine.contract.envelope import FP32, Envelope, ModelShape, gigabytes
 from engine.contract.errors import ConfigProblem, RLLoopError
@@ -33,7 +34,7 @@ from engine.contract.paths import located
 from engine.contract.rl.envelope import PROMPT_TOKENS
 from engine.contract.rl.prompting import PromptingConfig, template_cautions, template_problems
 from engine.contract.rl.sampling import SamplingConfig
-from engine.contract.section import Section
+from engine.contract.section import Section, refusal
 from engine.contract.sources.questions import (
     EMBEDDED_ANSWER,
     EMBEDDED_TASKS,
@@ -77,6 +78,8 @@ class EvalRerunConfig(Section):
     """Edges of the bands of pass rates that rows are counted in, from 0 to 1."""
     keep: list[float] = Field([0.1, 0.9], min_length=2, max_length=2)
     """Rows whose pass rate is in this range, ends included, go into the curriculum file."""
+    curriculum_out: str | None = None
+    """A file that the ids of those rows are written to as well, once the job is done."""
     seed: int = Field(0, ge=0, lt=2**31)
     """Makes the completions repeatable."""
     rollout_batch: int = Field(256, ge=1)
@@ -108,9 +111,9 @@ class EvalRerunConfig(Section):
     def _base(cls, base: str) -> str:
         return model_reference(base)
 
-    @field_validator("adapter_init")
+    @field_validator("adapter_init", "curriculum_out")
     @classmethod
-    def _adapter(cls, path: str | None) -> str | None:
+    def _absolute(cls, path: str | None) -> str | None:
         return None if path is None else str(located(path))
 
     @field_validator("verifier")
@@ -137,6 +140,8 @@ class EvalRerunConfig(Section):
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
+        if problem := unreadable_by(self.base, self.data.source):
+            raise refusal(["data", "source"], self.data.source, problem)
         if self.temp == 0 and self.samples > 1:
             raise ValueError(
                 f"samples: {self.samples} are all alike with temp: 0; set samples: 1, or a temp"
@@ -154,7 +159,19 @@ def _check(config: EvalRerunConfig) -> Sequence[ConfigProblem]:
     found += template_problems(config.prompting, config.base)
     if lacks := library_problem(config.verifier):
         found.append(ConfigProblem("verifier", config.verifier, *lacks))
-    return [*found, *_check_rows(config)]
+    return [*found, *_check_out(config), *_check_rows(config)]
+
+
+def _check_out(config: EvalRerunConfig) -> Sequence[ConfigProblem]:
+    """Hours later would be too late to say it."""
+    if config.curriculum_out is None:
+        return []
+    file = Path(config.curriculum_out)
+    if file.parent.is_dir() and (file.is_file() or not file.exists()):
+        return []
+    problem = "is not a file" if file.exists() else f"cannot be written: {file.parent} is no folder"
+    remedy = "name a file in a folder that is there"
+    return [ConfigProblem("curriculum_out", str(file), problem, remedy)]
 
 
 def _check_adapter(config: EvalRerunConfig) -> Sequence[ConfigProblem]:
@@ -188,11 +205,14 @@ def _check_rows(config: EvalRerunConfig) -> Sequence[ConfigProblem]:
 
 
 def _cautions(config: EvalRerunConfig) -> Sequence[ConfigProblem]:
+    out = config.curriculum_out
+    replaced = out is not None and Path(out).exists()
     hub_id = not (config.base in EMBEDDED_BASES or Path(config.base).is_absolute())
     return [
         *(hub_cautions("base", config.base) if hub_id else ()),
         *template_cautions(config.prompting, config.base),
         *_rows_cautions(config.data, config.verifier),
+        *([_replaces(str(out))] if replaced else ()),
     ]
 
 
@@ -202,6 +222,11 @@ def _rows_cautions(data: SourceConfig, verifier: str) -> Iterator[ConfigProblem]
         return
     with suppress(RLLoopError):
         yield from source_cautions("data", data, survey(data, (verifier,)))
+
+
+def _replaces(out: str) -> ConfigProblem:
+    remedy = "name another one to keep it"
+    return ConfigProblem("curriculum_out", out, "is there and will be replaced", remedy)
 
 
 def _envelope(config: EvalRerunConfig) -> Envelope | None:

@@ -20,6 +20,7 @@ from engine.contract.base_model import (
     base_problems,
     folder_files,
     model_reference,
+    unreadable_by,
 )
 from engine.contract.documents import number_of
 from engine.contract.errors import ConfigProblem, RLLoopError
@@ -350,17 +351,10 @@ class RLRunConfig(GRPOConfig):
         names = [part.name for part in self.rewards]
         if len(set(names)) < len(names):
             raise ValueError("rewards names one of them twice; add their weights up")
-        for rows in self.sources if self.base in EMBEDDED_BASES else ():
-            source = rows.config.source
-            foreign = source in EMBEDDED_TASKS or not source.startswith("embedded:")
-            if source != "embedded:addition" and foreign:
-                raise refusal(
-                    [*rows.where.split("."), "source"],
-                    source,
-                    f"cannot be read by base {self.base}, which only knows the characters of "
-                    "embedded:addition; set base to a model that reads any text (a Hugging Face "
-                    "folder or hub id, e.g. Qwen/Qwen2.5-0.5B-Instruct)",
-                )
+        for rows in self.sources:
+            if problem := unreadable_by(self.base, rows.config.source):
+                where = [*rows.where.split("."), "source"]
+                raise refusal(where, rows.config.source, problem)
         benches = [bench.name for bench in self.heldout]
         taken = [*(part.name for part in self.data.mix), *benches]
         twice = next((name for name in taken if taken.count(name) > 1), None)

@@ -53,8 +53,7 @@ def run(attempt: Attempt) -> dict[str, Any]:
     if resumed is None:
         save()
     try:
-        filled = Check("rows", "are empty", "fill them", lambda: Measured(rows.count(""), 0))
-        prove(recorder, [filled])
+        prove(recorder, [Check("rows", "are empty", "fill", lambda: Measured(rows.count(""), 0))])
         for step in range(len(counted), config.max_steps + 1):
             check_abort()
             attempt.progress(phase="training", step=step)
