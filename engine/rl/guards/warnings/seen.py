@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from engine.contract.kinds.rl_run import RLRunConfig
 from engine.contract.rl.warnings import WarningCode, WarningsConfig
 from engine.evaluate.gate import Scored
+from engine.rewards.text.forms import form_shares
 from engine.rl.farthest import Farthest
 from engine.rl.guards.examples import Judged, Order
 from engine.rl.state import LoopState
@@ -93,6 +94,8 @@ class WatchMemory:
     recent: dict[str, list[float]] = field(default_factory=dict)
     gate_kl: dict[str, float] = field(default_factory=dict)
     """KL around each gate, by its step."""
+    forms: dict[str, float] | None = None
+    """Of the first gate, as `Seen.forms`."""
     spikes: int = 0
     """Of the gradient's norm."""
     said: dict[str, float] = field(default_factory=dict)
@@ -137,6 +140,12 @@ class Seen:
     def limits(self) -> WarningsConfig:
         """The thresholds."""
         return self.config.warnings
+
+    def forms(self) -> dict[str, float]:
+        """The share of the gate's completions in each form of an answer (`format/NAME`)."""
+        texts = [item.rollout.text for item in self.items]
+        shares = form_shares(texts, [None] * len(texts))
+        return {name: share for name, share in shares.items() if name.count("/") == 1}
 
     @property
     def left(self) -> int:

@@ -107,6 +107,8 @@ class Watch:
         items = result.items if isinstance(result, GateResult) else ()
         seen = Seen(self.config, self.memory, state, items)
         kl.remember(seen)
+        if self.memory.forms is None and items:
+            self.memory.forms = seen.forms()
         return self._asked(AT_GATES, seen)
 
     def _asked(self, looks: Sequence[Look], seen: Seen) -> list[dict[str, Any]]:

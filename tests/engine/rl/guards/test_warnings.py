@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import pytest
@@ -14,13 +14,14 @@ from engine.contract.events import Event
 from engine.contract.kinds.rl_run import RLRunConfig
 from engine.contract.run_dir import RunDir
 from engine.data.rows import Question
+from engine.evaluate.gate import GateResult, Scored
 from engine.rewards.adapter import Reason, Verdict
 from engine.rl.buffer import JudgedGroup
 from engine.rl.farthest import Farthest
 from engine.rl.guards.warnings.seen import WatchMemory
 from engine.rl.guards.warnings.watch import Watch
 from engine.rl.rl_run import run as rl_run
-from engine.rl.state import LoopState, marks
+from engine.rl.state import LoopState, marks, marks_of
 from engine.run.session import Attempt
 from engine.run.stop import Aborted, rl_hooks
 from engine.sampling.base import Rollout
@@ -205,6 +206,55 @@ def test_a_reward_that_rises_by_form_alone_is_named_with_what_is_paid_though_wro
 
     assert [(a["code"], a["step"]) for a in said] == [("FORM_PAID", 80)]
     assert "from 0.4 to 0.7, and 0 of that is correctness (rewards/exact)" in said[0]["text"]
+
+
+def gate(step: int, *, read: int, right: Collection[int], boxed: int) -> GateResult:
+    """A hundred rows, of which the first so many can be read and have a box."""
+    items = []
+    for row in range(100):
+        solved = row in right
+        judged = Reason.CORRECT if solved else Reason.WRONG
+        text = f"\\boxed{{{row}}}" if row < boxed else str(row)
+        one = Rollout(f"h{row}", 0, (1,), (2,), (-0.1,), text, False, step)
+        verdict = Verdict(float(solved), text, judged if row < read else Reason.UNPARSED)
+        items.append(Scored(Question(f"h{row}", f"{row}+0=", "0"), one, verdict, solved))
+    return GateResult(step, items, 0.0)
+
+
+NEWLY_READ = (*range(20), *range(40, 70))
+
+
+@pytest.mark.requirement("EX-25")
+@pytest.mark.parametrize(
+    ("now", "said"),
+    [
+        (gate(80, read=95, right=NEWLY_READ, boxed=90), ["FORM_PAID"]),
+        (gate(80, read=95, right=range(50), boxed=90), []),
+        (gate(70, read=95, right=NEWLY_READ, boxed=90), []),
+    ],
+)
+def test_a_gain_of_what_can_be_read_alone_is_form_too(now: GateResult, said: list[str]) -> None:
+    """With the form that came with it. A gain where answers were read before is none, nor is one
+    of the first steps, in which form may come first.
+    """
+    run = Run()
+    for result in (gate(0, read=40, right=range(20), boxed=5), now):
+        run.state.step = result.step
+        run.state.heldout_scores[result.step] = float(result)
+        run.state.heldout_solved[result.step] = marks_of(result)
+        run.watch.sampled([GROUP])
+        found = run.watch.gated(run.state, result)
+
+    assert [alert["code"] for alert in found] == said
+    for alert in found:
+        assert "held-out rose from 20.0% to 50.0% by what can be read" in alert["text"]
+        assert "in 60% of the rows at first and in 5% now" in alert["text"]
+        assert "(format/boxed at the gates: 5% at first, 90% now)" in alert["text"]
+        assert [one["completion"] for one in alert["samples"]] == [
+            "\\boxed{40}",
+            "\\boxed{41}",
+            "\\boxed{42}",
+        ]
 
 
 @pytest.mark.requirement("EX-25")
