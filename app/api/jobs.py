@@ -75,6 +75,8 @@ class DrawnSeries(BaseModel):
     """Steps in a point; 1: the values themselves."""
     points: list[tuple[int, float, float, float]]
     """[last step, lowest, highest, last value], …, values with seven digits."""
+    gaps: list[tuple[int, int]]
+    """[first step, last step], …: what was measured there is no number."""
 
 
 @router.get("")
@@ -184,10 +186,11 @@ def get_metrics(
     """
     result = jobs.get_job(database, job_id).result
     steps = Steps(first, last)
+    broken = gaps_of(result, steps).items()
+    gaps = {name: found for name, found in broken if series is None or name in series}
     if points is None:
-        found = values(database, job_id, series, steps)
-        return JSONResponse(with_gaps(found, gaps_of(result, steps)))
-    drawn = curves_json(database, job_id, series, View(steps=steps, most=points))
+        return JSONResponse(with_gaps(values(database, job_id, series, steps), gaps))
+    drawn = curves_json(database, job_id, series, View(steps=steps, most=points), gaps)
     return Response(drawn, media_type="application/json")
 
 

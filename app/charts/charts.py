@@ -230,7 +230,7 @@ def drawing(
         "band": band,
         "shades": [[shade.label, shade.first, shade.last] for shade in shades],
         "said": drawn_of(
-            [curve.within(zoom.steps) for curve in mine.values()], _no_numbers(mine, broken)
+            [(mine[name].within(zoom.steps), _no_numbers(broken.get(name, ()))) for name in mine]
         )
         + (f"; {len(marked)} of {len(gates)} gates are marked" if len(marked) < len(gates) else ""),
     }
@@ -308,10 +308,9 @@ def _holes(curve: Curve, broken: Sequence[tuple[int, int]]) -> list[int]:
     return found
 
 
-def _no_numbers(curves: Mapping[str, Curve], broken: Gaps) -> int:
-    """Values that are no numbers, of the line that has the most of them."""
-    counts = [sum(b - a + 1 for a, b in broken.get(name, ())) for name in curves]
-    return max(counts, default=0)
+def _no_numbers(gaps: Sequence[tuple[int, int]]) -> int:
+    """How many values they hold."""
+    return sum(last - first + 1 for first, last in gaps)
 
 
 def _interrupted(steps: Sequence[int], holes: Sequence[int]) -> dict[str, list[int]]:
@@ -375,17 +374,17 @@ def _number(value: float | None) -> str:
     return "null" if value is None else f"{value:.7g}"
 
 
-def drawn_of(curves: Sequence[Curve], broken: int = 0) -> str:
-    """How many points stand for how many values, where they are not the same; `broken` more are no
-    numbers.
+def drawn_of(curves: Sequence[tuple[Curve, int]]) -> str:
+    """How many points stand for how many values, where they are not the same. Each curve comes with
+    how many more values are no numbers; of several it is that with the most of these.
     """
-    curve = max(curves, key=lambda curve: curve.n, default=None)
-    if curve is None:
+    if not curves:
         return ""
+    curve, broken = max(curves, key=lambda one: (one[1], one[0].n))
     points, values = len(curve.steps), curve.n
     if values == 0:
         return "no value in this part: the line joins those before and behind it"
-    lost = f"; {broken} {'is not a number' if broken == 1 else 'are not numbers'}" if broken else ""
+    lost = wording.no_numbers(broken)
     if curve.size == 1:
         if broken:
             return f"{values} of {values + broken} points{lost}"

@@ -18,7 +18,7 @@ from app.text.headline import Headline
 from worker.db.connection import Database
 from worker.read import jobs, series
 from worker.read.jobs import JobView
-from worker.read.series import EVERY_STEP, MOST_POINTS, Curve, Steps, Summary, evenly
+from worker.read.series import EVERY_STEP, MOST_POINTS, Curve, Gaps, Steps, Summary, evenly
 
 AxisName = Literal["step", "tokens", "time"]
 WARMUP_LOSS = "warmup/loss"
@@ -59,19 +59,23 @@ def drawing_json(database: Database, job: JobView, chart: Chart, view: View) -> 
     return charts.encoded(_drawing(_Asked(database, job, chart, view.of(chart))))
 
 
-def curves_json(database: Database, job_id: int, names: Sequence[str] | None, view: View) -> str:
+def curves_json(
+    database: Database, job_id: int, names: Sequence[str] | None, view: View, gaps: Gaps
+) -> str:
     """Curves by series, all or those named, as {name: {n, stretch, points: [[last step, lowest,
-    highest, last value], …]}}.
+    highest, last value], …], gaps: [[first step, last step], …]}}.
     """
     found = series.curves(database, job_id, names, view.steps, view.most)
-    return f"{{{','.join(f'{json.dumps(name)}:{_told(curve)}' for name, curve in found.items())}}}"
+    told = (f"{json.dumps(name)}:{_told(found[name], gaps.get(name, ()))}" for name in found)
+    return f"{{{','.join(told)}}}"
 
 
-def _told(curve: Curve) -> str:
+def _told(curve: Curve, gaps: Sequence[tuple[int, int]]) -> str:
     """Seven digits: more than a screen shows."""
     points = zip(curve.steps, curve.lows, curve.highs, curve.values, strict=True)
     told = ",".join(map("[%d,%.7g,%.7g,%.7g]".__mod__, points))
-    return f'{{"n":{curve.n},"stretch":{curve.size},"points":[{told}]}}'
+    lost = json.dumps(gaps, separators=(",", ":"))
+    return f'{{"n":{curve.n},"stretch":{curve.size},"points":[{told}],"gaps":{lost}}}'
 
 
 class _Asked(NamedTuple):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from app.text import wording
 
@@ -21,8 +22,8 @@ _MOST_POINTS = 60
 class Sparkline:
     """What the template draws, in the coordinates of its view box."""
 
-    points: str
-    """`x,y` pairs of the polyline."""
+    lines: tuple[str, ...]
+    """`x,y` pairs of each polyline: one where nothing interrupts it."""
     last: tuple[float, float]
     """Where the newest value stands."""
     first_y: float
@@ -31,39 +32,57 @@ class Sparkline:
     """The line for those who do not see it."""
 
 
-def sparkline(values: Sequence[tuple[int, float]]) -> Sparkline | None:
+def sparkline(
+    values: Sequence[tuple[int, float]], gaps: Sequence[tuple[int, int]] = ()
+) -> Sparkline | None:
     """A line through (step, share) pairs; None for fewer than two, which are no line.
+
+    `gaps`: from which step to which what was measured is no number; the line is interrupted there.
 
     >>> sparkline([(0, 0.5), (10, 0.6)]).words
     '50.0 % at step 0, 60.0 % at step 10; between 50.0 % and 60.0 %'
     """
     if len(values) < 2:
         return None
-    shown = _thinned(values)
     shares = [share for _, share in values]
     low, high = min(shares), max(shares)
     spare = max(0.0, _LEAST_SPAN - (high - low)) / 2
     first_step, last_step = values[0][0], values[-1][0]
 
-    def place(step: int, share: float) -> tuple[float, float]:
+    def place(step: int, share: float) -> str:
         across = (step - first_step) / max(1, last_step - first_step)
         up = (share - low + spare) / max(_LEAST_SPAN, high - low)
-        return (
-            round(_EDGE + across * (WIDTH - 2 * _EDGE), 1),
-            round(HEIGHT - _EDGE - up * (HEIGHT - 2 * _EDGE), 1),
-        )
+        x = round(_EDGE + across * (WIDTH - 2 * _EDGE), 1)
+        y = round(HEIGHT - _EDGE - up * (HEIGHT - 2 * _EDGE), 1)
+        return f"{x:g},{y:g}"
 
-    placed = [place(step, share) for step, share in shown]
+    placed = [[place(*value) for value in _thinned(line)] for line in _between(values, gaps)]
+    left, last_y = placed[-1][-1].split(",")
+    lost = sum(last - first + 1 for first, last in gaps)
     return Sparkline(
-        points=" ".join(f"{x:g},{y:g}" for x, y in placed),
-        last=placed[-1],
-        first_y=placed[0][1],
+        # One value between two gaps is a line to itself: its round ends make it a dot.
+        lines=tuple(" ".join(line * 2 if len(line) == 1 else line) for line in placed),
+        last=(float(left), float(last_y)),
+        first_y=float(placed[0][0].split(",")[1]),
         words=(
             f"{wording.percent(shares[0])} at step {first_step}, "
             f"{wording.percent(shares[-1])} at step {last_step}; "
             f"between {wording.percent(low)} and {wording.percent(high)}"
+            f"{wording.no_numbers(lost)}"
         ),
     )
+
+
+def _between(
+    values: Sequence[tuple[int, float]], gaps: Sequence[tuple[int, int]]
+) -> list[list[tuple[int, float]]]:
+    """The values in lines: a gap between two neighbours begins the next one."""
+    lines = [[values[0]]]
+    for (before, _), value in pairwise(values):
+        if any(before < first and last < value[0] for first, last in gaps):
+            lines.append([])
+        lines[-1].append(value)
+    return lines
 
 
 def _thinned(values: Sequence[tuple[int, float]]) -> Sequence[tuple[int, float]]:

@@ -29,6 +29,7 @@ from worker.read import feed, jobs
 from worker.read.board import LOOKED_THROUGH, MAX_TEXT, BoardRow, Filter, board_page, gates_of
 from worker.read.jobs import JobView
 from worker.read.lane import lane_status
+from worker.read.series import gaps_of
 
 router = APIRouter(include_in_schema=False)
 
@@ -194,9 +195,8 @@ def _kept(row: BoardRow, view: View, lease_s: float, _today: tuple[object, objec
 
 def _drawn(row: BoardRow, view: View, lease_s: float) -> Markup:
     macros: Any = environment().get_template("board_row.html").module
-    drawn: Markup = macros.row(
-        row, Headline.of(row), sparkline(row.gates), view, lease_s, time.time()
-    )
+    spark = sparkline(row.gates, gaps_of(row.result).get(HELDOUT, ()))
+    drawn: Markup = macros.row(row, Headline.of(row), spark, view, lease_s, time.time())
     return drawn
 
 

@@ -64,6 +64,15 @@ def rows(n: int | None, different: int | None = None) -> str:
     return told if different is None or different >= n else f"{told}, {different} different"
 
 
+def no_numbers(lost: int) -> str:
+    """After what is drawn: how many values were measured that are no numbers.
+
+    >>> no_numbers(0), no_numbers(1), no_numbers(4)
+    ('', '; 1 is not a number', '; 4 are not numbers')
+    """
+    return f"; {lost} {'is not a number' if lost == 1 else 'are not numbers'}" if lost else ""
+
+
 def interval(low: float | None, high: float | None) -> str:
     """The two ends of a 95 % interval of a difference.
 

@@ -44,7 +44,7 @@ def context_of(db: Database, report: Report) -> dict[str, Any]:
     return {
         "report": report,
         "sha256": seal_of(db, report),
-        "sparks": {run.job_id: sparkline(run.heldout) for run in report.runs},
+        "sparks": {run.job_id: sparkline(run.heldout, run.heldout_gaps) for run in report.runs},
         "failures": [run for run in report.runs if run.failed],
         "warned": [run for run in report.runs if run.alerts],
         "trust": trust_in_words(judged),

@@ -172,6 +172,48 @@ def test_long_numbers_beside_an_axis_are_seen_whole(visit: Visits, house: House)
         expect(page.locator("#chart-reward figcaption")).to_contain_text("-3703701 at step 3")
 
 
+_EMPTY = """name => {
+  const canvas = document.querySelector(`details[data-series='${name}'] canvas`);
+  const { data, width } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+  const coloured = new Set();
+  for (let at = 0; at < data.length; at += 4) {
+    const parts = data.slice(at, at + 3);
+    if (Math.max(...parts) - Math.min(...parts) > 40) coloured.add((at / 4) % width);
+  }
+  const across = [...coloured].sort((a, b) => a - b);
+  const widest = Math.max(...across.slice(1).map((x, before) => x - across[before]));
+  return widest / (across.at(-1) - across[0]);
+}"""
+"""The widest stretch of a line in which nothing is drawn, as a share of it: all else is grey."""
+
+
+@pytest.mark.requirement("UI-02")
+def test_what_was_no_number_is_a_gap_in_the_drawing(visit: Visits, house: House) -> None:
+    """NaN at step 3 of 5: nothing from step 2 to 4, and the count says so; another line goes
+    through. So does the small line of the board where a gate's score is no number.
+    """
+    queue(house.db)
+    with night(house.db) as lane:
+        made = lane.start()
+        for step in range(1, 6):
+            lost = None if step == 3 else 0.2
+            made.add("metric", step=step, values={"train/kl": lost, "train/entropy": 0.4})
+            made.add("gate", step=step, split="select", score=lost, n=500)
+        made.finish()
+    page = visit(house).open(f"/jobs/{made.job_id}")
+    for name in ("train/kl", "train/entropy"):
+        page.locator(f"details[data-series='{name}'] summary").click()
+        expect(page.locator(f"details[data-series='{name}'] canvas")).to_be_visible()
+
+    expect(page.locator("#chart-kl")).to_contain_text("4 of 5 points; 1 is not a number")
+    assert page.evaluate(_EMPTY, "train/kl") == pytest.approx(0.5, abs=0.1)
+    assert page.evaluate(_EMPTY, "train/entropy") < 0.05
+
+    small = visit(house).open("/").locator(f"#run-{made.job_id} svg.spark")
+    expect(small.locator("polyline")).to_have_count(2)
+    expect(small).to_have_attribute("aria-label", re.compile("; 1 is not a number$"))
+
+
 @pytest.mark.requirement("UI-02")
 def test_ticks_beside_a_value_that_hardly_moves_differ(visit: Visits, house: House) -> None:
     """98.41 twice, one above the other, would make a slope of nothing."""

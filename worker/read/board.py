@@ -27,7 +27,7 @@ from sqlalchemy import (
     select,
 )
 
-from worker.attempt.ingest import SILENT_SINCE
+from worker.attempt.ingest import NO_NUMBERS, SILENT_SINCE
 from worker.db.connection import Database
 from worker.db.tables import job, job_tag, metric
 from worker.queue.states import State
@@ -62,6 +62,7 @@ FIGURES = (
     "steps",
     "seconds",
     "peak_gb",
+    NO_NUMBERS,
 )
 """Of `result_json`, what a row shows."""
 

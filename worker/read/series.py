@@ -81,10 +81,12 @@ def gaps_of(result: Mapping[str, Any], steps: Steps = EVERY_STEP) -> Gaps:
 def with_gaps(
     found: Mapping[str, Sequence[tuple[int, float]]], gaps: Gaps
 ) -> dict[str, list[tuple[int, float | None]]]:
-    """Values with a None where each gap begins."""
+    """Values with a None where each gap begins; a series may be nothing but gaps."""
     return {
-        name: sorted([*points, *((first, None) for first, _ in gaps.get(name, ()))], key=_step)
-        for name, points in found.items()
+        name: sorted(
+            [*found.get(name, ()), *((first, None) for first, _ in gaps.get(name, ()))], key=_step
+        )
+        for name in dict.fromkeys((*found, *gaps))
     }
 
 

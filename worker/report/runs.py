@@ -22,7 +22,7 @@ from worker.db.connection import Database
 from worker.db.tables import attempt, job, ledger, metric
 from worker.queue.states import State
 from worker.read.alerts import Alert, said_in
-from worker.read.series import evenly
+from worker.read.series import evenly, gaps_of
 from worker.screen import lines_on_screen
 
 MEMORY, LOST, COLLAPSED = "MEMORY", "LOST", "COLLAPSED"
@@ -109,6 +109,8 @@ class RunLine(BaseModel):
     """Of the engine's log, when it failed."""
     heldout: list[tuple[int, float]] = []
     """(step, score on the `select` rows) of its gates, thinned to `GATES_KEPT`."""
+    heldout_gaps: list[tuple[int, int]] = []
+    """From which step to which a gate's score is no number."""
     alerts: list[Alert] = []
     """What it said while it went on; nights kept long ago have none."""
 
@@ -246,6 +248,7 @@ def _line(row: RowMapping, attempts: Sequence[AttemptLine], run_dir: Path) -> Ru
         p=_p(said),
         peak_gb=real(trace.get("peak_used_gb")) if isinstance(trace, Mapping) else None,
         mem_trace=dict(trace) if isinstance(trace, Mapping) else None,
+        heldout_gaps=list(gaps_of(result).get(HELDOUT, ())),
         cause=row["cause"],
         error=row["error"],
         remedy=_remedy(result.get("diagnosis")) if row["cause"] == COLLAPSED else None,

@@ -36,6 +36,7 @@ def test_a_value_that_is_no_number_interrupts_its_line_and_is_counted(
 
     drawn = client.get(f"/jobs/1/series.json?name={series}").json()
     values = client.get(f"/api/v1/jobs/1/metrics?series={series}").json()
+    curve = client.get(f"/api/v1/jobs/1/metrics?series={series}&points=10").json()[series]
     table = client.get(f"/jobs/1/series?name={series}").text
 
     assert drawn["x"] == [1, 2, 3]
@@ -43,7 +44,21 @@ def test_a_value_that_is_no_number_interrupts_its_line_and_is_counted(
     assert drawn["lines"][0]["gaps"] == [1]
     assert drawn["said"] == "2 of 3 points; 1 is not a number"
     assert values == {series: [[1, 0.5], [2, None], [3, 0.6]]}
+    assert (curve["n"], curve["gaps"]) == (2, [[2, 2]])
     assert "not a number" in table
+
+
+def test_a_series_of_nothing_but_gaps_is_told_where_it_is_asked_for(
+    client: TestClient, db: Database
+) -> None:
+    """A loss that is NaN from the first step on is not one that nobody measured."""
+    measured(db, "train/kl", [None, None])
+
+    told = client.get("/api/v1/jobs/1/metrics").json()
+    other = client.get("/api/v1/jobs/1/metrics?series=train/loss").json()
+
+    assert told["train/kl"] == [[1, None]]
+    assert set(other) == {"train/loss"}
 
 
 def test_a_step_that_nobody_measured_is_no_gap(client: TestClient, db: Database) -> None:
@@ -67,6 +82,20 @@ def test_neighbours_are_one_gap_and_the_count_is_of_all(client: TestClient, db: 
     assert drawn["said"] == "2 of 6 points; 4 are not numbers"
 
 
+def test_the_count_is_of_the_line_with_the_gap(client: TestClient, db: Database) -> None:
+    """Not of the sound one beside it with the other one's gaps added."""
+    queue(db)
+    with night(db) as lane:
+        attempt = lane.start()
+        for step, lost in enumerate([0.1, None, 0.1], 1):
+            attempt.write("metric", step=step, values={"train/kl": lost, "train/entropy": 0.4})
+        attempt.finish()
+
+    said = client.get("/jobs/1/charts/kl.json").json()["said"]
+
+    assert said == "2 of 3 points; 1 is not a number"
+
+
 def test_another_line_of_the_chart_goes_through(client: TestClient, db: Database) -> None:
     """Only the broken one has a gap; the page without scripts has it in its rows."""
     measured(db, "pool/score", [0.5, None, 0.6])
@@ -76,6 +105,25 @@ def test_another_line_of_the_chart_goes_through(client: TestClient, db: Database
 
     assert [line["label"] for line in lines if "gaps" in line] == ["pool (training prompts)"]
     assert "not a number" in page
+
+
+def test_a_gate_that_is_no_number_interrupts_the_small_line_of_its_row(
+    client: TestClient, db: Database
+) -> None:
+    """On the board; one gate between two gaps stays to be seen. A sound run's line goes through."""
+    for scores in ([0.5, None, 0.6, None, 0.7, 0.8], [0.5, 0.6]):
+        queue(db)
+        with night(db) as lane:
+            attempt = lane.start()
+            for gate, score in enumerate(scores):
+                attempt.write("gate", step=10 * gate, split="select", score=score, n=500)
+            attempt.finish()
+
+    whole, broken = client.get("/").text.split('class="spark"')[1:]
+
+    assert (broken.count("<polyline"), whole.count("<polyline")) == (3, 1)
+    assert "between 50.0 % and 80.0 %; 2 are not numbers" in broken
+    assert "numbers" not in whole.split("</svg>")[0]
 
 
 def test_in_a_stretch_of_steps_a_gap_is_one_that_spans_it() -> None:

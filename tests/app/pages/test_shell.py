@@ -212,11 +212,11 @@ def test_a_sparkline_stands_inside_its_box_and_noise_is_no_climb() -> None:
     """Half a point up is a flat line; a hundred thousand gates are sixty points."""
     flat = sparkline([(0, 0.500), (10, 0.505)])
     assert flat is not None
-    (_, first), (_, last) = (map(float, pair.split(",")) for pair in flat.points.split())
+    (_, first), (_, last) = (map(float, pair.split(",")) for pair in flat.lines[0].split())
     assert abs(first - last) < 2
     many = sparkline([(step, step / 100_000) for step in range(100_000)])
     assert many is not None
-    assert len(many.points.split()) <= 61
+    assert len(many.lines[0].split()) <= 61
     assert sparkline([(0, 0.5)]) is None
 
 
