@@ -28,7 +28,12 @@ SHOWN = 3
 """Pairs that a message shows."""
 
 _CJK = "\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff"
-_WORD = re.compile(rf"[{_CJK}]|[^\W{_CJK}]+|[+*/=<>^%×÷±−≤≥≠√·∙]|(?<![^\W\d_])-(?![^\W\d_])")
+_SIGNS = "+*/=<>^%×÷±−≤≥≠√·∙"
+_HYPHEN = r"(?<![^\W\d_])-(?![^\W\d_])"
+_WORD = re.compile(
+    rf"[{_CJK}]|[^\W{_CJK}]+|[{_SIGNS}]|{_HYPHEN}|[^\w\s\-.,;:?!'\"`´’‘“”。，、？！；：…]"
+)
+"""Words, signs of arithmetic, and what else is no mark of a sentence: brackets, `&`, `$`."""
 _FRAME = 6
 """Words from which on a beginning or end that many rows share is no question's own: an instruction
 such as "Let's think step by step and …" may be shorter than a 13-gram."""
@@ -71,34 +76,6 @@ class Overlap:
         assert len(training) == self.training
         return [row for place, row in enumerate(training) if place not in self.leaking]
 
-    def sentence(self, bench: str) -> str:
-        """Counts and pairs in words; empty where nothing overlaps.
-
-        >>> Overlap(10, [], [], 100).sentence("own")
-        ''
-        """
-        if not self.pairs:
-            return ""
-        said = []
-        if self.leaks:
-            said.append(
-                f"{len(self.leaks)} of {self.rows} rows of {bench} stand in the training rows "
-                f"({len(self.leaking)} of {self.training} training rows hold them)"
-            )
-        if self.near:
-            rows = "" if self.leaks else f" of {self.rows} rows of {bench}"
-            said.append(f"{len(self.near)}{rows} share half of their words or more with them")
-        pairs = "; ".join(
-            f"{pair.heldout.id!r} and training row {pair.training.id!r} ({pair.share:.0%}): "
-            f"{_cut(pair.heldout.prompt)!r} / {_cut(pair.training.prompt)!r}"
-            for pair in self.pairs
-        )
-        return f"{', '.join(said)}. {pairs}"
-
-
-def _cut(text: str, longest: int = 90) -> str:
-    return text if len(text) <= longest else text[: longest - 1] + "…"
-
 
 def overlaps(
     training: Sequence[Question], benches: Mapping[str, Sequence[Question]]
@@ -110,14 +87,14 @@ def overlaps(
     frames = _Frames.of(training)
     seen: dict[int, int] = {}
     for place, question in enumerate(training):
-        words = words_of(question.prompt)
+        words = _read(question.prompt)
         text = hash(tuple(words))
         first = seen.setdefault(text, place)
         if first != place:
             found.twins.setdefault(first, []).append(place)
             continue
         own = frames.without(words)
-        for key in {text, hash(tuple(own)), *grams(own)} & wanted:
+        for key in {*_texts(words, own), *grams(own)} & wanted:
             found.add(key, place)
     return {name: bench.judged(found, training) for name, bench in indexed.items()}
 
@@ -129,12 +106,30 @@ def words_of(text: str) -> list[str]:
     >>> words_of("What's ２-3, Tom?")
     ['what', 's', '2', '-', '3', 'tom']
     """
-    return _WORD.findall(unicodedata.normalize("NFKC", text).casefold())
+    return [one for one in _read(text) if _is_word(one)]
 
 
 def grams(words: Sequence[str]) -> Iterator[int]:
     """The 13-grams, each as its hash."""
+    words = [one for one in words if _is_word(one)]
     return map(hash, zip(*(words[i:] for i in range(GRAM)), strict=False))
+
+
+def _read(text: str) -> list[str]:
+    """Words and brackets: short rows may differ in those alone, as (2+3)*4 and 2+(3*4) do."""
+    return _WORD.findall(unicodedata.normalize("NFKC", text).casefold())
+
+
+def _is_word(one: str) -> bool:
+    return len(one) > 1 or one.isalnum() or one in _ALSO_WORDS
+
+
+_ALSO_WORDS = frozenset([*_SIGNS, "-", "_"])
+
+
+def _texts(*texts: Sequence[str]) -> set[int]:
+    """Whole texts, each as its hash; one without a word cannot be compared."""
+    return {hash(tuple(words)) for words in texts if words}
 
 
 def _common_above(rows: int) -> float:
@@ -151,7 +146,7 @@ class _Frames:
     def of(cls, rows: Sequence[Question]) -> _Frames:
         """Of rows as many as there are, an even sample of them looked at."""
         sample = rows[:: max(1, len(rows) // _ASKED)]
-        texts = {tuple(words_of(row.prompt)) for row in sample}
+        texts = {tuple(_read(row.prompt)) for row in sample}
         most = _common_above(len(texts))
         return cls(_shared(texts, most), _shared([text[::-1] for text in texts], most))
 
@@ -213,9 +208,9 @@ class _Bench:
     def __init__(self, rows: Sequence[Question]) -> None:
         self._rows = rows
         frames = _Frames.of(rows)
-        words = [words_of(row.prompt) for row in rows]
+        words = [_read(row.prompt) for row in rows]
         owns = [frames.without(each) for each in words]
-        self._texts = [{hash(tuple(w)), hash(tuple(o))} for w, o in zip(words, owns, strict=True)]
+        self._texts = [_texts(w, o) for w, o in zip(words, owns, strict=True)]
         self._grams = [set(grams(own)) for own in owns]
         texts = {hash(tuple(each)): place for place, each in enumerate(words)}
         count = Counter(key for place in texts.values() for key in self._grams[place])

@@ -37,6 +37,8 @@ class Split:
     one does."""
     benches: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """How each bench is asked, by name, with a `hash` over it all."""
+    overlap: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """What of each bench stood in the training rows when they were carved."""
 
     @property
     def hash(self) -> str:
@@ -168,20 +170,10 @@ def _take(
     return groups, []
 
 
-def settled(
-    questions: Sequence[Question],
-    benches: Mapping[str, Sequence[Question]],
-    path: Path,
-    config: RLRunConfig,
-) -> Split:
-    """The run's frozen split, or a new one where there is none. `benches`: rows by name."""
-    every = [*questions, *(row for rows in benches.values() for row in rows)]
-    return thawed(every, path) or _carved(questions, benches, config)
-
-
-def _carved(
+def carved(
     questions: Sequence[Question], benches: Mapping[str, Sequence[Question]], config: RLRunConfig
 ) -> Split:
+    """A run's rows, all of which train that no gate looks at. `benches`: rows by name."""
     own = carve(
         questions,
         heldout_frac=config.heldout_frac,
@@ -193,11 +185,7 @@ def _carved(
         return replace(own, others=others)
     deciding = benches[config.decide]
     select, report = halves(deciding, config.select_frac, config.split_seed)
-    train = without_twins(own.train, deciding)
-    if not train:
-        problem = "asks all that the run would train on: no row is left"
-        raise RLLoopError.of("decide", config.decide, problem, "use another bench, or other rows")
-    return Split(train, select, report, {OWN: [*own.select, *own.report], **others})
+    return Split(own.train, select, report, {OWN: [*own.select, *own.report], **others})
 
 
 def thawed(questions: Sequence[Question], path: Path) -> Split | None:
@@ -220,6 +208,7 @@ def thawed(questions: Sequence[Question], path: Path) -> Split | None:
         rows(frozen["select"]),
         rows(frozen["report"]),
         {name: rows(ids) for name, ids in frozen.get("others", {}).items()},
+        overlap=frozen.get("overlap", {}),
     )
 
 
@@ -252,6 +241,8 @@ def freeze(split: Split, path: Path, *, proof: Collection[str] | None = None) ->
     }
     if split.others:
         document["others"] = {name: [q.id for q in rows] for name, rows in split.others.items()}
+    if split.overlap:
+        document["overlap"] = split.overlap
     if split.benches:
         document["benches"] = {name: bench["hash"] for name, bench in split.benches.items()}
     frozen = _frozen(path)

@@ -47,11 +47,16 @@ def bench_fields(end: RunEnd, config: RLRunConfig, report: Mapping[str, Any]) ->
     found = [line(one, pool, config.report_min, of_kind[one.kind]) for one in looked]
     own = next((one["verdict"] for one in found if one["kind"] == "own"), report["verdict"])
     decides = _of_decider(end, config, report)
-    asked_as = end.split.benches
-    every = [{**one, **asked_as.get(one["name"], {})} for one in (decides, *found)]
+    every = [one | _known_of(one["name"], end.split) for one in (decides, *found)]
     first, *others = with_transfer(every, own, pool)
     said = [report["verdict_reason"], reasons([first, *others])]
     return {"benches": [first, *others], "verdict_reason": "; ".join(filter(None, said)) or None}
+
+
+def _known_of(name: str, split: Split) -> dict[str, Any]:
+    """How a bench was asked, and what of it stood in the training rows."""
+    overlap = split.overlap.get(name)
+    return {**split.benches.get(name, {}), **({"overlap": overlap} if overlap else {})}
 
 
 def _of_decider(end: RunEnd, config: RLRunConfig, report: Mapping[str, Any]) -> dict[str, Any]:
