@@ -20,7 +20,7 @@ from engine.contract.run_dir import RunDir, complete_checkpoints
 from engine.contract.sources.benches import OWN, BenchConfig
 from engine.data.curriculum import what_is_drawn
 from engine.data.heldout import bench_rows
-from engine.data.leaks import OVERLAP
+from engine.data.leaks import OVERLAP, what_overlaps
 from engine.data.overlong import Room, fitted
 from engine.data.rows import Bench, Question, load
 from engine.data.split import Split, freeze
@@ -47,19 +47,12 @@ from engine.sampling.vllm.sampler import VLLMServerSampler
 Purpose = Literal["train", "heldout"]
 
 
-def say(
-    attempt: Attempt,
-    rows: Iterable[str],
-    cautions: Iterable[ConfigProblem],
-    overlaps: Iterable[str],
-) -> None:
-    """How the rows were read, what the config is warned of, and what trains and is asked too."""
+def say(attempt: Attempt, rows: Iterable[str], cautions: Iterable[ConfigProblem]) -> None:
+    """How the rows were read, and what the config is warned of."""
     for told in rows:
         attempt.note("DATA", told)
     for caution in cautions:
         attempt.warn("CAUTION", caution.line())
-    for told in overlaps:
-        attempt.warn(OVERLAP, told)
 
 
 def open_policy(attempt: Attempt, config: RLRunConfig) -> Policy:
@@ -187,6 +180,8 @@ def build_run_prompts(
         },
         warn=attempt.warn,
     )
+    for text in what_overlaps(split, config):
+        attempt.warn(OVERLAP, text)
     for code, text in what_is_read(heldout, policy, config, split):
         attempt.note(code, text)
     for text in rendered(

@@ -17,7 +17,7 @@ from engine.contract.kinds.rl_run import RLRunConfig, data_files
 from engine.contract.rl.cautions import cautions
 from engine.contract.trace import TraceWriter
 from engine.data.heldout import load_rows
-from engine.data.leaks import settled, what_overlaps
+from engine.data.leaks import settled
 from engine.data.seen import HELDOUT_SEEN, seen_before
 from engine.rl import parts, proof, serving
 from engine.rl.guards.rollback import run_with_rollbacks
@@ -67,7 +67,7 @@ class _Run:
             domain=self.bench.name,
             alerts=self.state.alerts if self.state else [],
         )
-        parts.say(attempt, said, cautions(config), what_overlaps(split, config))
+        parts.say(attempt, said, cautions(config))
         self.policy = parts.open_policy(attempt, config)
         self.reward = parts.build_reward(config, split.rows)
         self.prompts = parts.build_run_prompts(attempt, config, self.policy, split, self.bench)

@@ -263,3 +263,31 @@ def test_a_run_with_benches_that_was_stopped_ends_as_if_it_had_not_been(
     assert polls > 0
     assert again["benches"] == whole["benches"]
     assert again["heldout_scores"] == whole["heldout_scores"]
+
+
+@pytest.mark.requirement("EX-22")
+def test_a_run_says_what_of_its_benches_also_trains(
+    recipe: dict[str, Any],
+    tmp_path: Path,
+    new_attempt: NewAttempt,
+    open_newest: OpenNewest,
+    events: Events,
+) -> None:
+    """In the note as it begins, and in the line of each bench."""
+    bench = _write(tmp_path / "bench.jsonl", "7", "=", rows=60)
+    recipe |= {"max_steps": 1, "heldout": [{"name": "bench", "source": bench}]}
+    told, decides = new_attempt(recipe, name="a"), new_attempt(recipe | {"decide": "bench"})
+
+    [own, told_line] = rl_run(open_newest(told))["benches"]
+    [line, _] = rl_run(open_newest(decides))["benches"]
+
+    leaks = told_line["overlap"]["leaks"]
+    assert leaks > 0
+    assert (own["overlap"]["leaks"], line["overlap"]["removed"]) == (0, leaks)
+    [said], [taken] = (
+        [note["text"] for note in events(run, "note") if note["code"] == "OVERLAP"]
+        for run in (told, decides)
+    )
+    assert said.startswith(f"you are training on a benchmark's test rows: {leaks} of the 60 rows")
+    assert taken.startswith(f"{leaks} of 60 training rows are taken out")
+    assert said.count("and training row") == 3
