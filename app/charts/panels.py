@@ -5,7 +5,7 @@ A chart that a page shows is declared here and nowhere else. Knows no value and 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from app.text import wording
@@ -63,6 +63,26 @@ class Chart:
 
 HELDOUT = "heldout/select"
 POOL = "pool/score"
+OF_SOURCE = f"{POOL}/"
+"""How the pool scores of a mixture's sources begin."""
+_MOST_SOURCES = 8
+"""That one chart can be read with."""
+
+
+def _forms(name: str, title: str, among: str = "") -> Chart:
+    """In which forms completions write their answers."""
+    return Chart(
+        name,
+        title,
+        (
+            Line(f"format/boxed{among}", r"\boxed{…}", "share", "a"),
+            Line(f"format/hashes{among}", "#### …", "share", "b", dash=DASHED),
+            Line(f"format/answer_is{among}", "The answer is …", "share", "c", dash=DOTTED),
+            Line(f"format/tags{among}", "<answer>", "share", "d", dash=DASH_DOT),
+            Line(f"format/code{among}", "block of code", "share", "a", dash=DOTTED),
+        ),
+    )
+
 
 CHARTS: Mapping[str, Chart] = {
     chart.name: chart
@@ -108,6 +128,9 @@ CHARTS: Mapping[str, Chart] = {
                 Line("rollout/truncated", "truncated", "share", "c", "right", dash=DOTTED),
             ),
         ),
+        _forms("forms", "Forms of answers in the pool"),
+        _forms("forms_right", "Forms of right answers in the pool", "/right"),
+        _forms("forms_wrong", "Forms of wrong answers in the pool", "/wrong"),
         Chart(
             "throughput",
             "Throughput and memory",
@@ -190,11 +213,17 @@ CHARTS: Mapping[str, Chart] = {
 
 CURATED: Mapping[str, Sequence[str]] = {
     "eval_rerun": ("passk",),
-    "rl_run": ("learning", "reward", "kl", "length", "throughput"),
+    "rl_run": (
+        *("learning", "reward", "kl", "length", "throughput"),
+        *("forms", "forms_right", "forms_wrong"),
+    ),
     "stage2_ab": ("learning", "detection", "stage2_loss", "drops", "packing"),
 }
-"""The charts that a run's page opens with: the first one wide, four beside it."""
+"""The charts that a run's page opens with: the first one wide, those of the others beside it that
+have values."""
 WARMUP = CHARTS["warmup"]
+SOURCES = "sources"
+"""The chart of a mixture, whose lines are its sources."""
 TOKENS = "rollout/tokens"
 """Sampled in a step; their sum is the axis of tokens."""
 
@@ -202,6 +231,19 @@ TOKENS = "rollout/tokens"
 def curated(kind: str) -> Sequence[Chart]:
     """The charts a page of this kind opens with; of a kind nobody knows, all there are."""
     return [CHARTS[name] for name in CURATED.get(kind, CHARTS)]
+
+
+def by_source(series: Iterable[str]) -> Chart:
+    """Each source of a mixture: its pool score and its held-out rows."""
+    names = sorted(one.removeprefix(OF_SOURCE) for one in series if one.startswith(OF_SOURCE))
+    lines = []
+    for i, name in enumerate(names[:_MOST_SOURCES]):
+        colour, dash = "abcd"[i % 4], (SOLID, DASHED)[i // 4]
+        lines.append(Line(f"{OF_SOURCE}{name}", f"{name}, pool", "share", colour, dash=dash))
+        lines.append(
+            Line(f"heldout/{name}", f"{name}, held-out", "share", colour, marks=True, dash=DOTTED)
+        )
+    return Chart(SOURCES, "Pool and held-out success by source", lines)
 
 
 def of_one(series: str) -> Chart:

@@ -13,7 +13,17 @@ from starlette.responses import HTMLResponse, Response
 
 from app.charts import charts
 from app.charts.drawings import AxisName, View, drawing_json
-from app.charts.panels import CHARTS, HELDOUT, POOL, WARMUP, Chart, curated, of_one
+from app.charts.panels import (
+    CHARTS,
+    HELDOUT,
+    POOL,
+    SOURCES,
+    WARMUP,
+    Chart,
+    by_source,
+    curated,
+    of_one,
+)
 from app.web.dependencies import NO_NUL, DatabaseDep, JobId, StepRange
 from app.web.templating import page
 from worker.db.connection import Database
@@ -63,6 +73,7 @@ def panels(
     first, *others = curated(job.kind)
     learnt = _has_values(first, known)
     said = f"{charts.summary(first, known, gap)} {remark}".rstrip()
+    others = [by_source(known), *others]
     more = [WARMUP] if not learnt and "warmup/loss" in known else []
     return [
         Panel(first, said, learnt, MOST_POINTS),
@@ -124,14 +135,14 @@ WantedPart = Annotated[Wanted, Query()]
 @router.get("/charts/{name}.json")
 def chart_drawing(job_id: JobId, name: str, database: DatabaseDep, wanted: WantedPart) -> Response:
     """The columns of one chart, of all its steps or of those `from` … `to`."""
-    chart = _chart(name)
+    chart = _chart(name, database, job_id)
     return _json(drawing_json(database, jobs.get_job(database, job_id), chart, wanted.view()))
 
 
 @router.get("/charts/{name}")
 def chart_table(request: Request, job_id: JobId, name: str, database: DatabaseDep) -> HTMLResponse:
     """The newest values of one chart as a table."""
-    return _table(request, database, job_id, _chart(name))
+    return _table(request, database, job_id, _chart(name, database, job_id))
 
 
 class WantedSeries(Wanted):
@@ -163,11 +174,13 @@ def _json(text: str) -> Response:
     return Response(text, media_type="application/json")
 
 
-def _chart(name: str) -> Chart:
+def _chart(name: str, database: Database, job_id: int) -> Chart:
+    if name == SOURCES:
+        return by_source(series.summaries(database, job_id))
     try:
         return CHARTS[name]
     except KeyError:
-        known = ", ".join(CHARTS)
+        known = ", ".join([*CHARTS, SOURCES])
         raise HTTPException(404, f"{name[:100]!r} is no chart; known: {known}") from None
 
 

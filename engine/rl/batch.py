@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import statistics
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -21,6 +21,7 @@ from engine.evaluate.gate import case_of
 from engine.rewards.adapter import RewardAdapter, Verdict
 from engine.rewards.judgement import told
 from engine.rewards.soundness import Soundness
+from engine.rewards.text.forms import form_shares
 from engine.rl.advantages import USED, has_signal, step_advantages, tied
 from engine.rl.buffer import FATES, Entry, JudgedGroup, RolloutBuffer
 from engine.rl.journal import Journal, Recalled
@@ -251,10 +252,14 @@ class BatchSource:
         return False
 
 
-def batch_metrics(batch: Batch) -> dict[str, float]:
+def batch_metrics(
+    batch: Batch, success: Callable[[Verdict], bool], *, formed: bool = False
+) -> dict[str, float]:
     """What a step's rollouts look like, before anything is trained on them.
 
     What broke counts as 0; what was not judged is in no mean, and without any other there is none.
+    `formed`: whether an answer of the run had one of the known forms before, so that its absence is
+    measured too.
     """
     verdicts = [verdict for group in batch.measured for verdict in group.verdicts]
     counted = [verdict for verdict in verdicts if verdict.counted]
@@ -273,6 +278,8 @@ def batch_metrics(batch: Batch) -> dict[str, float]:
         **means,
         **{f"pool/{name}": share for name, share in Soundness.of(verdicts).shares().items()},
         **told(verdicts),
+        **_by_source(batch.sampled, success),
+        **_forms(batch.measured, success, formed=formed),
         "rollout/zero_variance": statistics.fmean(
             float(tied(group.rewards)) for group in batch.measured
         ),
@@ -281,3 +288,24 @@ def batch_metrics(batch: Batch) -> dict[str, float]:
         ),
         **measures(groups),
     }
+
+
+def _by_source(
+    sampled: Sequence[JudgedGroup], success: Callable[[Verdict], bool]
+) -> dict[str, float]:
+    """`pool/score/NAME` of each source of a mixture that the step sampled."""
+    solved: dict[str, list[bool]] = {}
+    for group in sampled:
+        if group.task.source:
+            right = [success(verdict) for verdict in group.verdicts if verdict.counted]
+            solved.setdefault(group.task.source, []).extend(right)
+    return {f"pool/score/{name}": statistics.fmean(all_) for name, all_ in solved.items() if all_}
+
+
+def _forms(
+    groups: Sequence[JudgedGroup], success: Callable[[Verdict], bool], *, formed: bool
+) -> dict[str, float]:
+    """In which forms answers are written: `format/boxed`, and among right and wrong ones."""
+    judged = [pair for g in groups for pair in zip(g.rollouts, g.verdicts, strict=True)]
+    right = [success(verdict) if verdict.counted else None for _, verdict in judged]
+    return form_shares([rollout.text for rollout, _ in judged], right, seen=formed)

@@ -23,6 +23,7 @@ from engine.evaluate.gate import GateResult
 from engine.evaluate.unread import unread
 from engine.rewards.adapter import RewardAdapter
 from engine.rewards.soundness import Soundness
+from engine.rewards.text.forms import FORMS
 from engine.rl.advantages import has_signal
 from engine.rl.batch import BatchSource, batch_metrics
 from engine.rl.buffer import JudgedGroup
@@ -238,7 +239,7 @@ class RLLoop:
         batch = self._source.gather(index, train)
         self._guard.sampled(batch.measured)
         self._watch.sampled(batch.measured)
-        metrics = batch_metrics(batch)
+        metrics = batch_metrics(batch, self.reward.success, formed=self.state.formed)
         used = batch.used()
         penalised = self.config.objective.trains_on_ties(self.config.kl_coef)
         trains = bool(used) or (penalised and bool(batch.groups))
@@ -318,6 +319,7 @@ class RLLoop:
             state.pool_scores[report.step] = report.pool_score
             state.pool_groups[report.step] = report.groups
         state.seconds += seconds
+        state.formed = state.formed or any(f"format/{form}" in report.metrics for form in FORMS)
         if self._source is not None:
             state.drawn = self._source.drawn
             state.buffer = self._source.waiting()

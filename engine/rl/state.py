@@ -138,6 +138,9 @@ class LoopState:
     pool_groups: dict[int, str] = field(default_factory=dict)
     """By step, the rollouts behind its pool score by prompt (`engine.verdict.trend.written`); empty
     for steps of versions that did not count them."""
+    formed: bool = False
+    """Whether a completion wrote its answer in one of the known forms: then every step says in how
+    many (`format/boxed`)."""
     history: list[dict[str, Any]] = field(default_factory=list)
     aborted_after: list[int] = field(default_factory=list)
     alerts: list[dict[str, Any]] = field(default_factory=list)

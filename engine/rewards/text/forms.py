@@ -23,9 +23,11 @@ FORMS: Mapping[str, re.Pattern[str]] = MappingProxyType(
 completion may hold several."""
 
 
-def form_shares(texts: Sequence[str], right: Sequence[bool | None]) -> dict[str, float]:
+def form_shares(
+    texts: Sequence[str], right: Sequence[bool | None], *, seen: bool = False
+) -> dict[str, float]:
     """`format/NAME` of all texts, and `format/NAME/right` and `/wrong` among those that were solved
-    and those that were not; empty where no text has any of the forms.
+    and those that were not; empty where no text has any of the forms, and none was `seen` before.
 
     >>> form_shares(["so \\\\boxed{3}", "#### 4"], [True, False])["format/boxed/right"]
     1.0
@@ -34,7 +36,7 @@ def form_shares(texts: Sequence[str], right: Sequence[bool | None]) -> dict[str,
     for name, pattern in FORMS.items():
         has = [pattern.search(text) is not None for text in texts]
         found |= shares_of(f"format/{name}", has, right)
-    return found if any(found.values()) else {}
+    return found if seen or any(found.values()) else {}
 
 
 def shares_of(name: str, has: Sequence[bool], right: Sequence[bool | None]) -> dict[str, float]:

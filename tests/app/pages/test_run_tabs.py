@@ -507,6 +507,31 @@ def test_a_long_run_is_drawn_in_few_points_with_their_envelope(
     assert rest["pool/score"]["points"][0] == [7, 1 / 5000, 7 / 5000, 7 / 5000]
 
 
+@pytest.mark.requirement("EX-07")
+def test_sources_and_forms_have_charts_where_a_run_has_them(
+    client: TestClient, db: Database
+) -> None:
+    """A pool score and held-out rows of each source; forms among right and wrong answers."""
+    queue(db)
+    with night(db) as lane:
+        attempt = lane.start()
+        attempt.step(1, 0.5)
+        values = {"pool/score/gsm8k": 0.4, "pool/score/math": 0.6}
+        forms = {"format/boxed": 0.25, "format/boxed/right": 0.75}
+        attempt.write("metric", step=1, values=values | forms)
+        attempt.finish()
+
+    text = words(client.get("/jobs/1").text)
+    sources = client.get("/jobs/1/charts/sources.json").json()
+
+    assert "Pool and held-out success by source" in text
+    assert "Forms of answers in the pool" in text
+    assert "Forms of right answers in the pool" in text
+    assert "Forms of wrong answers in the pool" not in text
+    assert [line["label"] for line in sources["lines"]] == ["gsm8k, pool", "math, pool"]
+    assert "gsm8k, pool" in words(client.get("/jobs/1/charts/sources").text)
+
+
 @pytest.mark.requirement("UI-02")
 def test_series_are_found_by_words_in_their_names(client: TestClient, db: Database) -> None:
     """The rest of what was recorded, behind a search; a name that nobody recorded leads back."""

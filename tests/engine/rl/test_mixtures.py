@@ -67,6 +67,10 @@ def test_each_source_of_a_mixture_has_its_rows_its_curve_and_its_line(
         mean = 0.75 * of_each[0] + 0.25 * of_each[1]
         assert gates["select", step]["score"] == pytest.approx(mean)
         assert gates["sevens", step]["n"] == gates["threes", step]["n"] == 30
+    for event in events(run, "metric"):
+        values = event["values"]
+        pool = {values[f"pool/score/{name}"] for name in ("sevens", "threes")}
+        assert min(pool) <= values["pool/score"] <= max(pool)
     own, *sources = result["benches"]
     assert own["decides"]
     assert [line["name"] for line in sources] == ["sevens", "threes"]
