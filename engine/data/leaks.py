@@ -14,7 +14,7 @@ from typing import Any
 from engine.contract.errors import RLLoopError
 from engine.contract.kinds.rl_run import RLRunConfig
 from engine.contract.sources.benches import OWN
-from engine.data.overlap import Overlap, overlaps
+from engine.contract.sources.overlap import Overlap, overlaps
 from engine.data.rows import Question
 from engine.data.split import Split, carved, thawed, without_twins
 

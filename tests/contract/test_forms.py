@@ -214,3 +214,34 @@ def test_rows_that_cannot_be_read_show_no_prompt(tmp_path: Path) -> None:
 
     assert examples(data={"source": str(path)}) == []
     assert examples(data={"source": str(tmp_path / "gone.jsonl")}) == []
+
+
+@pytest.mark.requirement("EX-22")
+@pytest.mark.parametrize(
+    ("decide", "what"),
+    [
+        ("own", "you are training on a benchmark's test rows"),
+        ("cot", "they will be taken out of the training rows"),
+    ],
+)
+def test_rows_of_a_bench_that_train_are_said_before_the_run(
+    tmp_path: Path, decide: str, what: str
+) -> None:
+    """Of the first hundred of each: what a page may read."""
+    rows, other = source(tmp_path / "rows.jsonl"), tmp_path / "other.jsonl"
+    other.write_text('{"prompt": "Who wrote Emma?", "answer": "Austen"}\n', "utf-8")
+    bench = {"name": "cot", "source": rows}
+    config = {
+        "base": "Qwen/Qwen2.5-0.5B",
+        "data": {"source": rows},
+        "heldout": [bench, {"name": "other", "source": str(other)}],
+        "decide": decide,
+    }
+
+    found = [one for one in registry.cautions("rl_run", config) if "training rows" in one.problem]
+
+    assert [(one.field, one.value) for one in found] == [("heldout.0.source", rows)]
+    assert found[0].problem == (
+        f"has 100 of its first 100 rows among the first 100 training rows ('1' is row '1' there): "
+        f"{what}"
+    )

@@ -49,7 +49,12 @@ from engine.contract.rl.serving import serving_problems, stacks_problem
 from engine.contract.rl.shares import heldout_frac_for, rows_for, sizes
 from engine.contract.rl.warnings import WarningsConfig
 from engine.contract.section import Section, refusal
-from engine.contract.sources.asked import form_cautions, prompt_examples, shots_problems
+from engine.contract.sources.asked import (
+    form_cautions,
+    overlap_cautions,
+    prompt_examples,
+    shots_problems,
+)
 from engine.contract.sources.benches import OWN, BenchConfig
 from engine.contract.sources.curriculum import curriculum_problems, unread_ids
 from engine.contract.sources.mixture import DataConfig, JudgedSource, same_origin
@@ -513,6 +518,7 @@ def _cautions(config: RLRunConfig) -> Sequence[ConfigProblem]:
         *_curriculum_cautions(config),
         *template_cautions(config.prompting, config.base),
         *form_cautions(config),
+        *overlap_cautions(config),
         *_buffer_caution(config),
         *_descent_cautions(config),
     ]

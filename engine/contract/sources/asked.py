@@ -7,7 +7,7 @@ Knows the first rows of each source; what needs a tokenizer the run says as it b
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from engine.contract.errors import ConfigProblem, RLLoopError
 from engine.contract.example import Example
@@ -18,6 +18,7 @@ from engine.contract.sources.benches import BenchConfig
 from engine.contract.sources.benchmark_rows import says_test
 from engine.contract.sources.first_rows import MOST, first_rows, read_first
 from engine.contract.sources.mixture import JudgedSource
+from engine.contract.sources.overlap import overlaps
 from engine.contract.sources.questions import SourceConfig
 from engine.contract.templates.prompt import Prompt, compose
 from engine.contract.templates.table import TEMPLATES, shots_problem
@@ -51,6 +52,8 @@ class Knobs(Protocol):
     def corpora(self) -> Sequence[Rows]: ...
     @property
     def benches(self) -> Sequence[Rows]: ...
+    @property
+    def decide(self) -> str: ...
 
 
 def form_cautions(config: Knobs) -> Iterator[ConfigProblem]:
@@ -67,6 +70,41 @@ def form_cautions(config: Knobs) -> Iterator[ConfigProblem]:
     training = [_asking(rows, config, trains=True) for rows in config.corpora]
     benches = [_asking(rows, config, trains=False) for rows in config.benches]
     yield from mismatches(training, benches)
+
+
+class _Row(NamedTuple):
+    id: str
+    prompt: str
+
+
+def overlap_cautions(config: Knobs) -> Iterator[ConfigProblem]:
+    """Benches of whose first rows some stand among the first that train; the run compares all."""
+    training = [row for rows in config.corpora for row in _first(rows)]
+    first = {rows.where: _first(rows) for rows in config.benches}
+    found = overlaps(training, first)
+    for rows in config.benches:
+        overlap = found[rows.where]
+        if not overlap.leaks:
+            continue
+        decides = isinstance(rows.config, BenchConfig) and rows.config.name == config.decide
+        pair = overlap.leaks[0]
+        what = (
+            "they will be taken out of the training rows"
+            if decides
+            else "you are training on a benchmark's test rows"
+        )
+        yield ConfigProblem(
+            f"{rows.where}.source",
+            rows.config.source,
+            f"has {len(overlap.leaks)} of its first {overlap.rows} rows among the first "
+            f"{overlap.training} training rows ({pair.heldout.id!r} is row {pair.training.id!r} "
+            f"there): {what}",
+            "train on other rows; the run compares all of them as it begins",
+        )
+
+
+def _first(rows: Rows) -> list[_Row]:
+    return [_Row(row.id, row.question) for row in first_rows(rows.config)]
 
 
 def shots_problems(config: Knobs) -> Iterator[ConfigProblem]:

@@ -201,3 +201,34 @@ def test_a_prompt_of_each_source_is_shown_at_every_door(
     assert rest.json()["examples"] == line["examples"] == [expected]
     assert "a prompt of data (row 1):\nQ: Is 3 <b> 4?\nA:" in words
     assert "Q: Is 3 &lt;b&gt; 4?\nA:</pre>" in page
+
+
+@pytest.mark.requirement("EX-11")
+def test_forms_that_do_not_fit_are_said_at_every_door_before_a_run(
+    client: TestClient, cockpit: Cockpit, tmp_path: Path
+) -> None:
+    """What pays against what a bench reads, and how each of them is asked."""
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text('{"prompt": "Is 3 odd?", "answer": "1"}\n', "utf-8")
+    bench = {"name": "math", "source": str(rows), "template": "hendrycks_math"}
+    config = CONFIG | {
+        "base": "some/model",
+        "data": {"source": str(rows)},
+        "prompting": {"template": "gsm8k_cot"},
+        "verifier": "gsm8k",
+        "heldout": [bench | {"verifier": "minerva_math"}],
+        "corpus_min": 1,
+    }
+    paid = "training pays The answer is 18. alone: what is learnt does not show on math"
+    asked = "a form that is learnt under one prompt may be lost under another"
+
+    rest = client.post("/api/v1/jobs/check", json={"kind": "rl_run", "config": config})
+    text = yaml.safe_dump(dict(config))
+    line = cockpit("enqueue", "rl_run", "-", stdin=text.encode()).err
+    page = client.post("/new/check", data={"kind": "rl_run", "yaml": text}).text
+
+    fields = [found["field"] for found in rest.json()["cautions"]]
+    assert {"heldout.0.verifier", "heldout.0.template"} <= set(fields)
+    for said in (rest.text, line, page):
+        assert paid in said
+        assert asked in said

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.data.overlap import COMMON, FEW, GRAM, LEAK, NEAR, overlaps, words_of
+from engine.contract.sources.overlap import COMMON, FEW, GRAM, LEAK, NEAR, overlaps, words_of
 from engine.data.rows import Question
 
 WORDS = [f"w{i}" for i in range(4000)]

@@ -13,9 +13,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
-
-from engine.data.rows import Question
+from typing import NamedTuple, Protocol, TypeVar
 
 GRAM = 13
 LEAK = 0.8
@@ -42,11 +40,23 @@ _ASKED = 2_000
 """Rows that tell which beginnings and ends are shared."""
 
 
+class Row(Protocol):
+    """What is compared."""
+
+    @property
+    def id(self) -> str: ...
+    @property
+    def prompt(self) -> str: ...
+
+
+AnyRow = TypeVar("AnyRow", bound=Row)
+
+
 class Pair(NamedTuple):
     """A held-out row and the training row that has most of it."""
 
-    heldout: Question
-    training: Question
+    heldout: Row
+    training: Row
     share: float
     """Of the held-out row's 13-grams that training rows have, all together."""
 
@@ -71,15 +81,13 @@ class Overlap:
         """Three to show: the most alike."""
         return [*self.leaks, *self.near][:SHOWN]
 
-    def kept(self, training: Sequence[Question]) -> list[Question]:
+    def kept(self, training: Sequence[AnyRow]) -> list[AnyRow]:
         """The training rows that leak nothing; they must be those that were looked at."""
         assert len(training) == self.training
         return [row for place, row in enumerate(training) if place not in self.leaking]
 
 
-def overlaps(
-    training: Sequence[Question], benches: Mapping[str, Sequence[Question]]
-) -> dict[str, Overlap]:
+def overlaps(training: Sequence[Row], benches: Mapping[str, Sequence[Row]]) -> dict[str, Overlap]:
     """Every bench against the training rows, which are read once; kept is what benches hold."""
     indexed = {name: _Bench(rows) for name, rows in benches.items()}
     found = _Found(most=_common_above(len(training)))
@@ -143,7 +151,7 @@ class _Frames:
         self._heads, self._tails = heads, tails
 
     @classmethod
-    def of(cls, rows: Sequence[Question]) -> _Frames:
+    def of(cls, rows: Sequence[Row]) -> _Frames:
         """Of rows as many as there are, an even sample of them looked at."""
         sample = rows[:: max(1, len(rows) // _ASKED)]
         texts = {tuple(_read(row.prompt)) for row in sample}
@@ -205,7 +213,7 @@ class _Found:
 class _Bench:
     """A bench's rows by what is looked for in the training rows."""
 
-    def __init__(self, rows: Sequence[Question]) -> None:
+    def __init__(self, rows: Sequence[Row]) -> None:
         self._rows = rows
         frames = _Frames.of(rows)
         words = [_read(row.prompt) for row in rows]
@@ -218,7 +226,7 @@ class _Bench:
         self._common = {key for key, rows in count.items() if rows > most}
         self.wanted = frozenset().union(*self._texts, *self._grams)
 
-    def judged(self, found: _Found, training: Sequence[Question]) -> Overlap:
+    def judged(self, found: _Found, training: Sequence[Row]) -> Overlap:
         pairs, leaking = [], set[int]()
         for row, texts, all_grams in zip(self._rows, self._texts, self._grams, strict=True):
             own = [k for k in all_grams if k not in self._common and not found.common(k)]
