@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from app.text import wording
+from engine.contract.sources.benches import OWN
 
 SOLID: Sequence[int] = ()
 DASHED, DOTTED, DASH_DOT = (8, 4), (2, 4), (12, 4, 2, 4)
@@ -224,6 +225,9 @@ have values."""
 WARMUP = CHARTS["warmup"]
 SOURCES = "sources"
 """The chart of a mixture, whose lines are its sources."""
+BENCHES = "benches"
+"""The chart of held-out benches."""
+_DASHES = (SOLID, DASHED, DOTTED)
 TOKENS = "rollout/tokens"
 """Sampled in a step; their sum is the axis of tokens."""
 
@@ -244,6 +248,16 @@ def by_source(series: Iterable[str]) -> Chart:
             Line(f"heldout/{name}", f"{name}, held-out", "share", colour, marks=True, dash=DOTTED)
         )
     return Chart(SOURCES, "Pool and held-out success by source", lines)
+
+
+def by_bench(benches: Mapping[str, str]) -> Chart:
+    """Each bench of a run, by its name with what people call it."""
+    named = [*benches.items()][:_MOST_SOURCES] + ([(OWN, "the run's own rows")] if benches else [])
+    lines = [
+        Line(f"heldout/{name}", label, "share", "abcd"[i % 4], marks=True, dash=_DASHES[i // 4])
+        for i, (name, label) in enumerate(named)
+    ]
+    return Chart(BENCHES, "Held-out benches", lines)
 
 
 def of_one(series: str) -> Chart:

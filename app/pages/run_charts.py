@@ -14,18 +14,21 @@ from starlette.responses import HTMLResponse, Response
 from app.charts import charts
 from app.charts.drawings import AxisName, View, drawing_json
 from app.charts.panels import (
+    BENCHES,
     CHARTS,
     HELDOUT,
     POOL,
     SOURCES,
     WARMUP,
     Chart,
+    by_bench,
     by_source,
     curated,
     of_one,
 )
 from app.web.dependencies import NO_NUL, DatabaseDep, JobId, StepRange
 from app.web.templating import page
+from engine.contract.sources.benches import label_of
 from worker.db.connection import Database
 from worker.db.metrics import LONGEST_NAME
 from worker.read import jobs, series
@@ -73,7 +76,7 @@ def panels(
     first, *others = curated(job.kind)
     learnt = _has_values(first, known)
     said = f"{charts.summary(first, known, gap)} {remark}".rstrip()
-    others = [by_source(known), *others]
+    others = [by_bench(_benches(job)), by_source(known), *others]
     more = [WARMUP] if not learnt and "warmup/loss" in known else []
     return [
         Panel(first, said, learnt, MOST_POINTS),
@@ -135,14 +138,15 @@ WantedPart = Annotated[Wanted, Query()]
 @router.get("/charts/{name}.json")
 def chart_drawing(job_id: JobId, name: str, database: DatabaseDep, wanted: WantedPart) -> Response:
     """The columns of one chart, of all its steps or of those `from` … `to`."""
-    chart = _chart(name, database, job_id)
-    return _json(drawing_json(database, jobs.get_job(database, job_id), chart, wanted.view()))
+    job = jobs.get_job(database, job_id)
+    return _json(drawing_json(database, job, _chart(name, database, job), wanted.view()))
 
 
 @router.get("/charts/{name}")
 def chart_table(request: Request, job_id: JobId, name: str, database: DatabaseDep) -> HTMLResponse:
     """The newest values of one chart as a table."""
-    return _table(request, database, job_id, _chart(name, database, job_id))
+    job = jobs.get_job(database, job_id)
+    return _table(request, database, job_id, _chart(name, database, job))
 
 
 class WantedSeries(Wanted):
@@ -174,13 +178,26 @@ def _json(text: str) -> Response:
     return Response(text, media_type="application/json")
 
 
-def _chart(name: str, database: Database, job_id: int) -> Chart:
+def _benches(job: JobView) -> dict[str, str]:
+    """What people call each bench of a job, by its name."""
+    benches = job.config.get("heldout")
+    known = (
+        [one for one in benches if isinstance(one, Mapping)] if isinstance(benches, list) else []
+    )
+    return {
+        str(one.get("name")): label_of(str(one.get("name")), one.get("shots", 0)) for one in known
+    }
+
+
+def _chart(name: str, database: Database, job: JobView) -> Chart:
     if name == SOURCES:
-        return by_source(series.summaries(database, job_id))
+        return by_source(series.summaries(database, job.id))
+    if name == BENCHES:
+        return by_bench(_benches(job))
     try:
         return CHARTS[name]
     except KeyError:
-        known = ", ".join([*CHARTS, SOURCES])
+        known = ", ".join([*CHARTS, BENCHES, SOURCES])
         raise HTTPException(404, f"{name[:100]!r} is no chart; known: {known}") from None
 
 

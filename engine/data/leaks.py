@@ -94,12 +94,12 @@ def _facts(found: Overlap, removed: int) -> dict[str, Any]:
     }
 
 
-def what_overlaps(split: Split, config: RLRunConfig) -> Iterator[str]:
-    """One sentence for each bench of which training rows have something."""
+def what_overlaps(split: Split, config: RLRunConfig) -> Iterator[tuple[bool, str]]:
+    """One sentence for each bench of which training rows have something, and whether any leaks."""
     labels = {bench.name: bench.label for bench in config.heldout}
     for name, found in split.overlap.items():
         if said := _sentence(name, labels.get(name, "the run's own held-out rows"), found):
-            yield said + _pairs(found)
+            yield found["leaks"] > 0, said + _pairs(found)
 
 
 def _sentence(name: str, label: str, found: Mapping[str, Any]) -> str:

@@ -180,8 +180,8 @@ def build_run_prompts(
         },
         warn=attempt.warn,
     )
-    for text in what_overlaps(split, config):
-        attempt.warn(OVERLAP, text)
+    for leaks, text in what_overlaps(split, config):
+        (attempt.warn if leaks else attempt.note)(OVERLAP, text)
     for code, text in what_is_read(heldout, policy, config, split):
         attempt.note(code, text)
     for text in rendered(

@@ -18,6 +18,11 @@ OWN = "own"
 """The name of the run's own held-out rows, as `decide` and tables say it."""
 
 
+def label_of(name: str, shots: int) -> str:
+    """What people call a bench."""
+    return f"{name} ({shots}-shot)" if shots else name
+
+
 class BenchConfig(JudgedSource):
     """A bench that gates score. Temperature, limits and shots are the bench's own."""
 
@@ -56,7 +61,7 @@ class BenchConfig(JudgedSource):
         >>> BenchConfig(name="cot", source="test.jsonl", shots=8).label
         'cot (8-shot)'
         """
-        return f"{self.name} ({self.shots}-shot)" if self.shots else self.name
+        return label_of(self.name, self.shots)
 
     @model_validator(mode="before")
     @classmethod

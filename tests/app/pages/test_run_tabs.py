@@ -23,13 +23,14 @@ from app.web.log_reader import WINDOW, read_log
 from engine.contract import events
 from engine.contract.events import EventLog
 from engine.contract.run_dir import RunDir
-from tests.app.night import night, queue
+from tests.app.night import CONFIG, night, queue
 from tests.app.pages.test_pages import words
 from worker.attempt.provenance import note_provenance
 from worker.db.connection import Database
 from worker.db.tables import job
 from worker.queue import control
 from worker.queue.pruning import prune_one
+from worker.queue.submit import enqueue
 
 HALF = "first\n" + "a line of the log\n" * 20_000
 
@@ -530,6 +531,33 @@ def test_sources_and_forms_have_charts_where_a_run_has_them(
     assert "Forms of wrong answers in the pool" not in text
     assert [line["label"] for line in sources["lines"]] == ["gsm8k, pool", "math, pool"]
     assert "gsm8k, pool" in words(client.get("/jobs/1/charts/sources").text)
+
+
+@pytest.mark.requirement("EX-22")
+def test_benches_are_drawn_by_what_people_call_them(
+    client: TestClient, db: Database, tmp_path: Path
+) -> None:
+    """With their shots, beside each other."""
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text('{"prompt": "Is 3 odd?", "answer": "1"}\n', "utf-8")
+    cot = {"name": "cot", "source": str(rows), "template": "gsm8k_cot", "shots": 8}
+    plain = {"name": "plain", "source": str(rows)}
+    reads = {"base": "some/model", "data": {"source": str(rows)}, "corpus_min": 1}
+    enqueue(db, "rl_run", CONFIG | reads | {"heldout": [cot, plain]}, actor="test")
+    with night(db) as lane:
+        attempt = lane.start()
+        for split in ("cot", "plain"):
+            attempt.write(
+                "gate", step=1, split=split, score=0.5, n=1, ci95=[0.1, 0.9], temp=0.2,
+                selected=False,
+            )  # fmt: skip
+        attempt.finish()
+
+    text = words(client.get("/jobs/1").text)
+    drawn = client.get("/jobs/1/charts/benches.json").json()
+
+    assert "Held-out benches" in text
+    assert [line["label"] for line in drawn["lines"]] == ["cot (8-shot)", "plain"]
 
 
 @pytest.mark.requirement("UI-02")

@@ -62,7 +62,7 @@ def test_rows_of_the_bench_that_decides_do_not_train_and_its_own_all_stay(
     assert len(split.train) + len(split.others["own"]) + removed == 101
     assert any(
         text.startswith(f"{removed} of {len(split.train) + removed} training rows are taken out")
-        for text in what_overlaps(split, ran)
+        for _, text in what_overlaps(split, ran)
     )
 
 
@@ -85,7 +85,8 @@ def test_rows_of_another_bench_train_on_and_that_is_said_with_three_pairs(
     }
     cot = split.overlap["cot"]
     assert (cot["leaks"], cot["reported"], cot["of"], len(cot["shown"])) == (3, 1, 11, 3)
-    [said] = what_overlaps(split, ran)
+    [(leaks, said)] = what_overlaps(split, ran)
+    assert leaks
     assert said.startswith(
         "you are training on a benchmark's test rows: 3 of the 11 rows of cot stand in the 94 "
         "training rows"
