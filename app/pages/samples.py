@@ -23,9 +23,17 @@ from app.web.templating import page
 from engine.contract.errors import ConfigError
 from engine.contract.problems import problems_of
 from worker.read import feed, jobs
+from worker.read.benches import OWN, benches_of, check_split, parts
+from worker.read.jobs import JobView
 from worker.read.samples.files import Split, picture_file, rollout_files
 from worker.read.samples.index import BYTES_A_LOOK, SHELF
-from worker.read.samples.query import SamplePage, Wanted, find_history, find_samples
+from worker.read.samples.query import (
+    SamplePage,
+    SplitName,
+    Wanted,
+    find_history,
+    find_samples,
+)
 from worker.read.samples.rows import Sample
 
 router = APIRouter(prefix="/jobs/{job_id}/samples", include_in_schema=False)
@@ -93,6 +101,7 @@ def samples(request: Request, job_id: JobId, database: DatabaseDep) -> HTMLRespo
     position = feed.last_change_id(database)
     job = jobs.get_job(database, job_id)
     wanted = _wanted(request.query_params)
+    check_split(job, wanted.split)
     found = find_samples(job.run_dir, wanted)
     steps = found.splits.get(found.split, []) if found.split else []
     here = _Address(job_id, _conditions(wanted, found))
@@ -107,6 +116,8 @@ def samples(request: Request, job_id: JobId, database: DatabaseDep) -> HTMLRespo
         "wanted": wanted,
         "found": found,
         "groups": _groups(job_id, found.samples),
+        "splits": _splits(job, found),
+        "sources": [line.name for line in parts(benches_of({}, job.config))],
         "steps": steps,
         "stride": min((b - a for a, b in itertools.pairwise(steps)), default=1),
         "earlier": max((one for one in steps if one < (found.step or 0)), default=None),
@@ -126,14 +137,15 @@ def history(
     database: DatabaseDep,
     *,
     id: Annotated[str, Query(max_length=1000)],  # noqa: A002 - the field's own name
-    split: Split = Split.SELECT,
+    split: SplitName = Split.SELECT,
     before: Annotated[int | None, Query(ge=0, le=_NEVER_ASKED)] = None,
 ) -> HTMLResponse:
     """One prompt over the steps; a step that is written meanwhile comes along."""
     position = feed.last_change_id(database)
     job = jobs.get_job(database, job_id)
+    check_split(job, split)
     found = find_history(job.run_dir, split, id, before=before)
-    here = _Address(job_id, {"split": split.value, "id": id})
+    here = _Address(job_id, {"split": str(split), "id": id})
     context = {
         "position": position,
         "live": here("/history", before=before, part="live"),
@@ -161,7 +173,7 @@ def picture(job_id: JobId, name: str, database: DatabaseDep) -> FileResponse:
 @router.get("/{split}/{step}/{row}")
 def whole_text(
     job_id: JobId,
-    split: Split,
+    split: SplitName,
     step: Annotated[int, Path(ge=0, le=_NEVER_ASKED)],
     row: Annotated[int, Path(ge=0, le=_NEVER_ASKED)],
     database: DatabaseDep,
@@ -193,11 +205,30 @@ class _Address:
         return f"{self._path}{view}?{query}"
 
 
+SPLIT_WORDS: Mapping[str, str] = {
+    Split.POOL: "Pool: training prompts",
+    Split.SELECT: "Select: pick the checkpoint",
+    Split.REPORT: "Report: scored once",
+    OWN: "Own held-out rows",
+}
+
+
+def _splits(job: JobView, found: SamplePage) -> list[tuple[str, str]]:
+    """(name, words) of those that have completions; of a bench that decides its name with both."""
+    decider = next((line for line in benches_of({}, job.config) if line.decides), None)
+    of = f" of {decider.label}" if decider is not None and decider.kind == "bench" else ""
+    words = {line.name: f"Bench: {line.label}" for line in benches_of({}, job.config)}
+    words |= SPLIT_WORDS
+    for name in (Split.SELECT, Split.REPORT):
+        words[name] += of
+    return [(split, words.get(split, f"Bench: {split}")) for split in found.splits]
+
+
 def _conditions(wanted: Wanted, found: SamplePage) -> dict[str, Any]:
     """What links carry on: the conditions, the split and the step shown."""
     given = wanted.model_dump(mode="json", exclude_defaults=True, exclude={"after"})
     chosen = {name: 1 if value is True else value for name, value in given.items()}
-    return chosen | {"split": found.split and found.split.value, "step": found.step}
+    return chosen | {"split": found.split, "step": found.step}
 
 
 def _wanted(given: Mapping[str, str]) -> Wanted:

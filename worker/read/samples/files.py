@@ -10,12 +10,16 @@ from pathlib import Path
 
 from engine.contract.run_dir import RunDir
 
-_NAME = re.compile(r"(train|heldout-select|heldout-report)-(\d{6,12})\.jsonl", re.ASCII)
+SPLIT_NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,39}"
+"""What a split or a bench may be called."""
+_NAME = re.compile(rf"(?:(train)|heldout-({SPLIT_NAME}))-(\d{{6,12}})\.jsonl", re.ASCII)
 _PICTURE = re.compile(r"[0-9a-f]{20}\.jpg", re.ASCII)
 
 
 class Split(enum.StrEnum):
-    """Which prompts a completion answers."""
+    """Which prompts a completion answers. Rows of a bench go by the bench's own name, and by `own`
+    the run's held-out rows beside one that decides.
+    """
 
     POOL = "pool"
     """Training prompts."""
@@ -25,28 +29,26 @@ class Split(enum.StrEnum):
     """Held-out rows that are scored once, at the end."""
 
 
-_SPLIT_OF = {
-    "train": Split.POOL,
-    "heldout-select": Split.SELECT,
-    "heldout-report": Split.REPORT,
-}
-
-
-def rollout_files(run_dir: Path) -> dict[Split, dict[int, Path]]:
-    """Every rollout file by split and step, steps rising; a split without one is absent."""
+def rollout_files(run_dir: Path) -> dict[str, dict[int, Path]]:
+    """Every rollout file by split and step, steps rising: the run's own splits, then benches by
+    name; a split without one is absent.
+    """
     try:
         with os.scandir(RunDir(run_dir).rollouts) as entries:
             found = [
-                (_SPLIT_OF[match[1]], int(match[2]), Path(entry.path))
+                (match[2] or str(Split.POOL), int(match[3]), Path(entry.path))
                 for entry in entries
                 if (match := _NAME.fullmatch(entry.name))
             ]
     except OSError:
         return {}
-    files: dict[Split, dict[int, Path]] = {}
+    files: dict[str, dict[int, Path]] = {}
     for split, step, path in sorted(found, key=lambda one: one[1]):
         files.setdefault(split, {})[step] = path
-    return {split: files[split] for split in Split if split in files}
+    own = [str(split) for split in Split]
+    return {
+        split: files[split] for split in [*own, *sorted(set(files) - set(own))] if split in files
+    }
 
 
 def nearest(files: Mapping[int, Path], step: int | None) -> int | None:

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from engine.contract.documents import opened
-from worker.read.samples.files import Split
 from worker.read.samples.rows import NOT_LEARNT, Outcome, Sample, outcome_of, read_sample
 
 BYTES_A_LOOK = 8 * 1024 * 1024
@@ -45,7 +44,7 @@ class Stamp(NamedTuple):
 class FileIndex:
     """The rows of one file as far as it was read."""
 
-    def __init__(self, path: Path, split: Split, step: int) -> None:
+    def __init__(self, path: Path, split: str, step: int) -> None:
         self.path, self.split, self.step = path, split, step
         self.facts: list[Fact] = []
         self.groups: dict[str, list[int]] = {}
@@ -165,7 +164,7 @@ class Shelf:
         self._indexes: OrderedDict[Path, FileIndex] = OrderedDict()
         self._lock = threading.Lock()
 
-    def index(self, path: Path, split: Split, step: int) -> FileIndex:
+    def index(self, path: Path, split: str, step: int) -> FileIndex:
         """The index of a file, not brought up to date yet."""
         with self._lock:
             found = self._indexes.pop(path, None) or FileIndex(path, split, step)

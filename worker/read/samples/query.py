@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from worker.read.samples.files import Split, nearest, rollout_files
+from worker.read.samples.files import SPLIT_NAME, nearest, rollout_files
 from worker.read.samples.index import BYTES_A_LOOK, SHELF, FileIndex, Shelf
 from worker.read.samples.rows import Outcome, Sample
 from worker.screen import folded
@@ -28,6 +28,8 @@ MOST_STEPS = 40
 MOST_OF_A_STEP = 16
 """Completions of the prompt that a history shows of one step."""
 
+SplitName = Annotated[str, Field(pattern=rf"^{SPLIT_NAME}$")]
+"""pool, select, report, or the name of a bench."""
 _Real = Annotated[float, Field(allow_inf_nan=False)]
 
 
@@ -36,8 +38,8 @@ class Wanted(BaseModel):
 
     model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
-    split: Split | None = None
-    """Pool by default, where there is one."""
+    split: SplitName | None = None
+    """pool, select, report or the name of a bench; pool by default, where there is one."""
     step: int | None = Field(None, ge=0, le=10**12)
     """The newest by default; of a step without a file the one before it."""
     low: _Real | None = None
@@ -51,6 +53,10 @@ class Wanted(BaseModel):
     """Only those from which no answer could be read."""
     tied: bool = False
     """Only prompts whose completions all got the same reward."""
+    changed: Literal["gained", "lost"] | None = None
+    """Of held-out rows: solved at this step and not at step 0 (gained), or the other way round."""
+    source: str | None = Field(None, max_length=40)
+    """Only prompts of this source of a mixture."""
     id: str | None = Field(None, max_length=1000)
     """Only the completions of this prompt."""
     q: str | None = Field(None, max_length=200)
@@ -62,7 +68,7 @@ class Wanted(BaseModel):
     @property
     def narrowed(self) -> bool:
         """Some condition beside step and split."""
-        named = (self.low, self.high, self.reason, self.id, self.q)
+        named = (self.low, self.high, self.reason, self.id, self.q, self.changed, self.source)
         return any(named) or self.truncated or self.unparsed or self.tied or self.low == 0
 
 
@@ -71,9 +77,9 @@ class SamplePage(BaseModel):
 
     model_config = ConfigDict(use_attribute_docstrings=True)
 
-    split: Split | None
+    split: str | None
     step: int | None
-    splits: dict[Split, list[int]]
+    splits: dict[str, list[int]]
     """Every step that has a file."""
     samples: list[Sample]
     matched: int
@@ -102,7 +108,7 @@ class HistoryPage(BaseModel):
 
     model_config = ConfigDict(use_attribute_docstrings=True)
 
-    split: Split
+    split: str
     id: str
     samples: list[Sample]
     steps: int
@@ -125,7 +131,9 @@ def find_samples(run_dir: Path, wanted: Wanted, shelf: Shelf = SHELF) -> SampleP
         return _nothing(split, splits)
     index = shelf.index(files[split][step], split, step)
     index.look(BYTES_A_LOOK)
-    matching = [place for place in _matching(index, wanted) if place > wanted.after]
+    before = _before(files[split], index, wanted, shelf)
+    every = list(_matching(index, wanted, before))
+    matching = [place for place in every if place > wanted.after]
     samples, last, looked = _read(index, matching, wanted)
     rest = bool(matching) and last is not None and last < matching[-1]
     return SamplePage(
@@ -133,7 +141,7 @@ def find_samples(run_dir: Path, wanted: Wanted, shelf: Shelf = SHELF) -> SampleP
         step=step,
         splits=splits,
         samples=samples,
-        matched=sum(1 for _ in _matching(index, wanted)),
+        matched=len(every),
         total=len(index.facts),
         looked=looked,
         next_after=last if rest else None,
@@ -147,7 +155,7 @@ def find_samples(run_dir: Path, wanted: Wanted, shelf: Shelf = SHELF) -> SampleP
 
 
 def find_history(
-    run_dir: Path, split: Split, name: str, *, before: int | None = None, shelf: Shelf = SHELF
+    run_dir: Path, split: str, name: str, *, before: int | None = None, shelf: Shelf = SHELF
 ) -> HistoryPage:
     """What the weights of each step answered to one prompt."""
     files = rollout_files(run_dir).get(split, {})
@@ -173,7 +181,18 @@ def find_history(
     )
 
 
-def _matching(index: FileIndex, wanted: Wanted) -> Iterator[int]:
+def _before(
+    files: Mapping[int, Path], index: FileIndex, wanted: Wanted, shelf: Shelf
+) -> Mapping[str, bool | None]:
+    """Of each held-out row whether step 0 solved it, where that is asked for."""
+    if wanted.changed is None or 0 not in files:
+        return {}
+    first = shelf.index(files[0], index.split, 0)
+    first.look(BYTES_A_LOOK)
+    return {fact.outcome.id: fact.outcome.success for fact in first.facts}
+
+
+def _matching(index: FileIndex, wanted: Wanted, before: Mapping[str, bool | None]) -> Iterator[int]:
     if wanted.id is not None:
         places: Iterator[int] = iter(index.groups.get(wanted.id, ()))
     else:
@@ -181,7 +200,9 @@ def _matching(index: FileIndex, wanted: Wanted) -> Iterator[int]:
     return (
         place
         for place in places
-        if _meets(index.facts[place].outcome, wanted) and _ranked(index, place, wanted)
+        if _meets(index.facts[place].outcome, wanted)
+        and _changed(index.facts[place].outcome, wanted, before)
+        and _ranked(index, place, wanted)
     )
 
 
@@ -194,6 +215,15 @@ def _meets(fact: Outcome, wanted: Wanted) -> bool:
     if wanted.reason is not None and fact.reason != wanted.reason:
         return False
     return (fact.truncated or not wanted.truncated) and (fact.unparsed or not wanted.unparsed)
+
+
+def _changed(fact: Outcome, wanted: Wanted, before: Mapping[str, bool | None]) -> bool:
+    if wanted.source is not None and not fact.id.startswith(f"{wanted.source}/"):
+        return False
+    if wanted.changed is None:
+        return True
+    sides = (False, True) if wanted.changed == "gained" else (True, False)
+    return (before.get(fact.id), fact.success) == sides
 
 
 def _ranked(index: FileIndex, place: int, wanted: Wanted) -> bool:
@@ -222,7 +252,7 @@ def _says(row: Mapping[str, Any], needle: str) -> bool:
     return any(needle in folded(text) for text in texts if isinstance(text, str))
 
 
-def _nothing(split: Split | None, splits: Mapping[Split, list[int]]) -> SamplePage:
+def _nothing(split: str | None, splits: Mapping[str, list[int]]) -> SamplePage:
     return SamplePage(
         split=split,
         step=None,
