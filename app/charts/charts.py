@@ -15,7 +15,7 @@ from itertools import accumulate, islice
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from app.charts.panels import HELDOUT, POOL, Chart, Line
+from app.charts.panels import HELDOUT, POOL, Chart, Line, heldout_name
 from app.text import wording
 from worker.read.series import EVERY_STEP, Curve, Gaps, Steps, Summary, evenly
 
@@ -202,7 +202,7 @@ def drawing(
     gates = mine[HELDOUT].within(zoom.steps).steps if HELDOUT in mine else []
     marked = evenly(gates, MOST_GATES)
     seen = selected_step is not None and zoom.steps.holds(selected_step)
-    picked = selected_step if seen and HELDOUT in chart.series else None
+    picked = selected_step if seen and any(map(heldout_name, chart.series)) else None
     lines = [
         _line(line, mine[line.series], steps)
         | _start(line, zoom)

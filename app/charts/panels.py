@@ -260,7 +260,17 @@ def by_bench(benches: Mapping[str, str]) -> Chart:
     return Chart(BENCHES, "Held-out benches", lines)
 
 
+def heldout_name(series: str) -> str | None:
+    """Of the score of some held-out rows: which rows; None for every other series."""
+    kind, _, name = series.partition("/")
+    return name if kind == "heldout" and name and "/" not in name else None
+
+
 def of_one(series: str) -> Chart:
-    """A chart of any recorded series."""
+    """A chart of any recorded series; a held-out score with its interval."""
+    if name := heldout_name(series):
+        line = Line(series, f"held-out, {name}", "share", "b", marks=True)
+        band = (f"{series}/low", f"{series}/high")
+        return Chart(series, f"Held-out: {name}", (line,), band)
     label = "warm-up step" if series.startswith("warmup/") else "step"
     return Chart(series, series, (Line(series, series),), x_label=label)

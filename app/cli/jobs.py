@@ -183,7 +183,7 @@ def _row(job: JobView, headline: Headline, lease_s: float) -> tuple[str, ...]:
         heldout = f"{wording.percent(headline.before)} → {wording.percent(headline.after)}"
     else:
         heldout = wording.percent(headline.heldout)
-    ending = headline.verdict or job.cause or "–"
+    ending = "; ".join(filter(None, (headline.verdict, headline.reason))) or job.cause or "–"
     if job.waits_for:
         until = job.waits_for.next_eligible_at
         ending = job.waits_for.reason + (
@@ -196,10 +196,12 @@ def _row(job: JobView, headline: Headline, lease_s: float) -> tuple[str, ...]:
 
 
 def _print_job(job: JobView, headline: Headline, audit: list[AuditView], lease_s: float) -> None:
-    from app.text import wording  # noqa: PLC0415 - keeps --help light
+    from app.text import benches, wording  # noqa: PLC0415 - keeps --help light
     from app.text.findings import alerts_of, in_words  # noqa: PLC0415 - keeps --help light
     from app.text.passk import PassK  # noqa: PLC0415 - keeps --help light
+    from worker.read.benches import benches_of  # noqa: PLC0415 - keeps --help light
 
+    lines = benches_of(job.result, job.config)
     facts = [
         ("job", f"{job.id} ({job.kind})"),
         ("name", job.name),
@@ -220,7 +222,9 @@ def _print_job(job: JobView, headline: Headline, audit: list[AuditView], lease_s
         ("phase", headline.phase if not job.state.final else None),
         ("step", headline.progress),
         ("held-out", _heldout(headline)),
-        ("verdict", headline.verdict),
+        ("verdict", "; ".join(filter(None, (headline.verdict, headline.reason)))),
+        ("held-out is", headline.average_of),
+        *(("look at", said) for said in benches.to_read(lines)),
         *(found.lines if (found := PassK.of(job)) else ()),
         *(("alert", in_words(alert)) for alert in alerts_of(job.result)),
         *_checkpoint(job, headline),
@@ -232,6 +236,10 @@ def _print_job(job: JobView, headline: Headline, audit: list[AuditView], lease_s
     for name, value in facts:
         if value:
             typer.echo(f"{name:<14}{plain(value)}")
+    if any(line.verdict for line in lines):
+        typer.echo("")
+        print_table(*benches.text_table(lines))
+        typer.echo(f"{benches.looked_at(lines)}\n")
     for entry in audit:
         moved = f"{wording.clock(entry.at)}  {entry.to_state:<10}{plain(entry.why)}"
         typer.echo(f"{'':<14}{moved}  ({plain(entry.actor)})")

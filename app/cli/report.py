@@ -91,6 +91,7 @@ def _print_details(found: Report) -> None:
         typer.echo("")
         head = ("job", "name", "state", "verdict", "held-out", "n", "time", "cost", "peak")
         print_table(head, [_row(run) for run in found.runs])
+    _benches(found.runs)
     _section("still running" if found.over else "running", map(_going, found.going))
     for run in found.runs:
         if run.failed:
@@ -109,6 +110,19 @@ def _print_details(found: Report) -> None:
     _section("for tonight", (proposal.text for proposal in found.proposals))
     if not found.over:
         note("this night is not over; the report may still change")
+
+
+def _benches(runs: Iterable[RunLine]) -> None:
+    """Of each run with benches or a mixture what it was judged on."""
+    from app.text import benches  # noqa: PLC0415 - keeps --help light
+
+    for run in runs:
+        if run.reason:
+            typer.echo(f"\njob {run.job_id} {run.verdict or run.state}: {plain(run.reason)}")
+        if run.benches:
+            typer.echo(f"\njob {run.job_id} was judged on:")
+            print_table(*benches.text_table(run.benches))
+            typer.echo(benches.looked_at(run.benches))
 
 
 def _section(title: str, lines: Iterable[str]) -> None:

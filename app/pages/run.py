@@ -25,6 +25,7 @@ from app.charts.panels import HELDOUT
 from app.forms.schema import flattened, sections
 from app.pages import run_charts
 from app.pages.machine import attempts_of, calm_of, decisions_of, summary_of, table_of
+from app.text import benches
 from app.text.findings import Findings, trace_of
 from app.text.headline import Headline, title
 from app.text.passk import PassK
@@ -44,6 +45,7 @@ from worker.memory.trace import LOG as MEMORY_LOG
 from worker.queue.pruning import pruned_by
 from worker.queue.states import State
 from worker.read import feed, jobs, series
+from worker.read.benches import benches_of, parts
 from worker.read.jobs import JobView
 from worker.read.machine import machine_now
 from worker.settings import WorkerSettings
@@ -163,8 +165,9 @@ def _charts(asked: Asked) -> dict[str, Any]:
     known = series.summaries(asked.database, asked.job.id)
     gap = run_charts.latest_gap(asked.database, asked.job.id, known)
     headline, memory = Headline.of(asked.job), known.get("mem/rss_gb")
-    panels = run_charts.panels(asked.job, known, gap, _temperatures(asked.job))
+    panels = run_charts.panels(asked.job, known, gap, _remark(asked.job))
     steps = series.Steps(asked.wanted.first, asked.wanted.last)
+    lines = benches_of(asked.job.result, asked.job.config, known)
     return {
         "found": Findings.of(asked.job),
         "passk": PassK.of(asked.job),
@@ -179,6 +182,9 @@ def _charts(asked: Asked) -> dict[str, Any]:
         "warmup_target": _warmup_target(asked.job),
         "peak_gb": headline.peak_gb or (memory.high if memory else None),
         "gap": gap,
+        "benches": lines,
+        "bench_panels": run_charts.of_benches(lines, known),
+        "bench_words": benches,
     }
 
 
@@ -297,6 +303,18 @@ def passk_file(
         problem = f"job {job_id} has no {name}; a pass@k job writes it at its end"
         raise HTTPException(404, problem)
     return FileResponse(path, media_type="text/plain; charset=utf-8")
+
+
+def _remark(job: JobView) -> str:
+    """What else one must know to read the first chart."""
+    lines = benches_of({}, job.config)
+    decider = next((line for line in lines if line.decides), None)
+    said = ""
+    if decider is not None and decider.kind == "bench":
+        said = f"Held-out are rows of the bench {decider.label}, which decides."
+    elif parts(lines):
+        said = "Held-out is the mean of its sources by weight; each has a chart of its own below."
+    return " ".join(filter(None, (said, _temperatures(job))))
 
 
 def _temperatures(job: JobView) -> str:

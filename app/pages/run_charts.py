@@ -32,6 +32,7 @@ from engine.contract.sources.benches import label_of
 from worker.db.connection import Database
 from worker.db.metrics import LONGEST_NAME
 from worker.read import jobs, series
+from worker.read.benches import BenchLine
 from worker.read.jobs import JobView
 from worker.read.series import MOST_POINTS, Steps, Summary
 from worker.screen import folded
@@ -85,6 +86,18 @@ def panels(
             for chart in [*others, *more]
             if _has_values(chart, known)
         ),
+    ]
+
+
+def of_benches(lines: Sequence[BenchLine], known: Mapping[str, Summary]) -> list[Panel]:
+    """A chart of each source and bench, and of the own rows beside one that decides; the other own
+    ones stand on the first chart.
+    """
+    found = [of_one(f"heldout/{line.name}") for line in lines if not line.decides]
+    return [
+        Panel(chart, charts.summary(chart, known), values=True)
+        for chart in found
+        if _has_values(chart, known)
     ]
 
 

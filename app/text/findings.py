@@ -18,6 +18,7 @@ from engine.contract.run_dir import RunDir, step_of
 from engine.contract.trace import Share, time_by_span
 from worker.attempt.ingest import LEFT_OUT, VALUES_LEFT_OUT
 from worker.read.alerts import Alert, Sample, said_in, samples_of
+from worker.read.benches import BenchLine, benches_of
 from worker.read.jobs import JobView
 
 MOST_TRACE_BYTES = 4 * 1024 * 1024
@@ -93,7 +94,7 @@ class Findings:
         return cls(
             alerts=alerts_of(result),
             samples=samples_of(result.get("diagnosis")),
-            meaning=_meaning(Headline.of(job), result.get("verdict_reason")),
+            meaning=_meaning(Headline.of(job), benches_of(result, job.config)),
             published_step=whole(result.get("published_step")),
             kept=kept_model(job),
             seconds_per_point=real(result.get("seconds_per_point")),
@@ -102,21 +103,20 @@ class Findings:
         )
 
 
-def _meaning(headline: Headline, reason: Any = None) -> str | None:
+def _meaning(headline: Headline, lines: Sequence[BenchLine]) -> str | None:
     """Of the verdict; of a gain also how much of it is sure, and why its interval may include 0; of
-    none why there is none.
+    none why there is none. What benches and sources say of it stands in the same sentence.
     """
-    if headline.verdict == "no verdict" and isinstance(reason, str):
+    told, reason = MEANINGS.get(str(headline.verdict)), headline.reason
+    unsound = not lines or any(line.decides and line.reason for line in lines)
+    if headline.verdict == "no verdict" and reason and unsound:
         return f"{reason}; the base is published"
-    told = MEANINGS.get(str(headline.verdict))
-    if headline.verdict != "gain":
-        return told
-    if headline.at_least is not None:
+    if headline.verdict == "gain" and headline.at_least is not None:
         sure = wording.points(headline.at_least)
         told = f"{told}: at least {sure} on all of them, chance and picking taken off"
-    if headline.lift_low is not None and headline.lift_low <= 0:
+    if headline.verdict == "gain" and headline.lift_low is not None and headline.lift_low <= 0:
         told = f"{told}; its size is that on the report rows alone, whose interval includes 0"
-    return told
+    return "; ".join(filter(None, (reason, told))) or None
 
 
 def alerts_of(result: Mapping[str, Any]) -> list[Alert]:

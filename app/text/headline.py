@@ -10,11 +10,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from app.text.benches import average_of
 from engine.contract.events import PHASES
 from engine.contract.known import pair, real, whole
 from worker.attempt.ingest import SILENT_SINCE
 from worker.estimate.time_left import left_s
 from worker.queue.states import State
+from worker.read.benches import benches_of
 from worker.read.jobs import JobView
 from worker.report.runs import GAIN
 
@@ -55,6 +57,10 @@ class Headline:
     lift_low: float | None = None
     lift_high: float | None = None
     verdict: str | None = None
+    reason: str | None = None
+    """What belongs behind the verdict: a loss elsewhere, no transfer, why there is none."""
+    average_of: str | None = None
+    """The parts of `before` and `after` where they are the mean over the sources of a mixture."""
     report_n: int | None = None
     different: int | None = None
     """Different questions among those rows."""
@@ -86,6 +92,8 @@ class Headline:
             lift_low=low,
             lift_high=high,
             verdict=_verdict(result),
+            reason=_text(result.get("verdict_reason")),
+            average_of=average_of(benches_of(result, {})),
             report_n=whole(result.get("report_n")),
             different=whole(result.get("report_different")),
             at_least=real(result.get("lift_at_least")),

@@ -55,6 +55,8 @@ FIGURES = (
     "lift",
     "lift_ci95",
     "verdict",
+    "verdict_reason",
+    "benches",
     "report_n",
     "report_different",
     "lift_at_least",

@@ -116,7 +116,7 @@ def body_of(report: Report) -> str:
     lines = [report.sentence, ""]
     for run in report.runs:
         demo = " (demo)" if run.demo else ""
-        ending = ", ".join(filter(None, (run.cause, run.verdict))) or run.state
+        ending = ", ".join(filter(None, (run.cause, run.verdict, run.reason))) or run.state
         lines.append(f"job {run.job_id} {run.name}: {run.state}, {ending}{demo}")
     lines += ["", *(f"- {proposal.text}" for proposal in report.proposals)]
     return "\n".join(lines).strip()

@@ -22,6 +22,7 @@ from worker.db.connection import Database
 from worker.db.tables import attempt, job, ledger, metric
 from worker.queue.states import State
 from worker.read.alerts import Alert, said_in
+from worker.read.benches import BenchLine, benches_of
 from worker.read.series import evenly, gaps_of
 from worker.screen import lines_on_screen
 
@@ -82,6 +83,10 @@ class RunLine(BaseModel):
     verdict: str | None
     """One of `VERDICTS`; None while it is not over, and where it ended without one. A run that
     collapsed may have one. Nights kept long ago have other words."""
+    reason: str | None = None
+    """What belongs behind the verdict: a loss on a bench, no transfer, why there is none."""
+    benches: list[BenchLine] = []
+    """What it was judged on beside: a line for each source of its mixture and each bench."""
     lift: float | None
     """Held-out difference of the picked checkpoint to step 0, a share of one."""
     low: float | None
@@ -238,6 +243,8 @@ def _line(row: RowMapping, attempts: Sequence[AttemptLine], run_dir: Path) -> Ru
         usd=sum(entry.usd for entry in attempts),
         joules=_known_sum(entry.joules for entry in attempts),
         verdict=_verdict(said.get("verdict"), real(said.get("lift"))),
+        reason=reason if isinstance(reason := said.get("verdict_reason"), str) else None,
+        benches=benches_of(said, row["config"]) if said.get("benches") else [],
         lift=real(said.get("lift")),
         low=low,
         high=high,
