@@ -117,7 +117,7 @@ def samples(request: Request, job_id: JobId, database: DatabaseDep) -> HTMLRespo
         "found": found,
         "groups": _groups(job_id, found.samples),
         "splits": _splits(job, found),
-        "sources": [line.name for line in parts(benches_of({}, job.config))],
+        "sources": _sources(job, found.split),
         "steps": steps,
         "stride": min((b - a for a, b in itertools.pairwise(steps)), default=1),
         "earlier": max((one for one in steps if one < (found.step or 0)), default=None),
@@ -222,6 +222,17 @@ def _splits(job: JobView, found: SamplePage) -> list[tuple[str, str]]:
     for name in (Split.SELECT, Split.REPORT):
         words[name] += of
     return [(split, words.get(split, f"Bench: {split}")) for split in found.splits]
+
+
+def _sources(job: JobView, split: str | None) -> list[str]:
+    """Of a mixture, where the rows of a split are of its sources and not of a bench."""
+    found = parts(benches_of({}, job.config))
+    return [line.name for line in found if split in {Split.POOL, line.split, _twin(line.split)}]
+
+
+def _twin(split: str) -> str:
+    """What picks and what is reported are halves of the same rows."""
+    return Split.REPORT if split == Split.SELECT else split
 
 
 def _conditions(wanted: Wanted, found: SamplePage) -> dict[str, Any]:

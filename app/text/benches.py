@@ -37,8 +37,8 @@ class Share(NamedTuple):
 
 
 def kind(line: BenchLine) -> str:
-    """What a line is of; of the one that decides also that."""
-    return f"{_KINDS[line.kind]}, decides" if line.decides else _KINDS[line.kind]
+    """What a line is of."""
+    return _KINDS[line.kind]
 
 
 def moved(before: float | None, after: float | None) -> str:
@@ -134,7 +134,7 @@ def text_table(lines: Sequence[BenchLine]) -> tuple[Sequence[str], list[Sequence
     rows: list[Sequence[str]] = [
         (
             line.label,
-            kind(line),
+            f"{kind(line)}, decides" if line.decides else kind(line),
             wording.rows(line.n, line.different).replace(" rows", ""),
             moved(line.before, line.after),
             change(line),

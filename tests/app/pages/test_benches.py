@@ -52,7 +52,7 @@ def test_an_average_over_sources_stands_with_each_of_them(
         before, after = (f"{100 * lines[name][side]:.1f} %" for side in ("before", "after"))
         assert f"{before} → {after}" in said
         assert "gain" in said
-    assert "own rows, decides" in _line(text, "own")
+    assert "own decides own rows" in _line(text, "own")
     assert "decides" not in _line(text, "sevens")
     board = words(client.get("/").text)
     assert "mean of 2 sources by weight" in board
