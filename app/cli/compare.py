@@ -49,6 +49,9 @@ def _print(found: Comparison) -> None:
     first, *others = found.sides
     for side, one in zip(others, found.against, strict=True):
         typer.echo(f"job {side.job_id} against job {first.job_id}: {_said(one, first, side)}")
+        for name, part in one.by_source.items():
+            size = f"{wording.points(part.lift)} ({wording.interval(part.low, part.high)})"
+            typer.echo(f"    {plain(name)}: {size}, {part.word}")
     rows = [
         (row.name, *(wording.setting(value) for value in row.values))
         for row in found.settings

@@ -32,8 +32,10 @@ class Judged(NamedTuple):
         """In their order."""
         return [one for type_ in ("metric", "gate") for one in events_of(self.run, type_)]
 
-    def taken_into(self, db: Database, *, upto: int | None = None) -> int:
-        """The number of a job with its config, events and rows; `upto` a step: it still runs."""
+    def taken_into(self, db: Database, *, upto: int | None = None, **more: Any) -> int:
+        """The number of a job with its config, events and rows; `upto` a step: it still runs.
+        `more` stands in its result instead.
+        """
         job_id = enqueue(db, "rl_run", self.config, actor="test", name="mix", force=True)
         with night(db) as lane:
             attempt = lane.start()
@@ -44,7 +46,7 @@ class Judged(NamedTuple):
                     attempt.add(event["type"], **fields)
             attempt.write("progress", phase="training", step=upto or 12, max_steps=12)
             if upto is None:
-                attempt.write("finished", status="done", result=self.result)
+                attempt.write("finished", status="done", result=self.result | more)
                 attempt.settle(Verdict(State.SUCCEEDED, "the engine finished"))
         return job_id
 

@@ -25,6 +25,7 @@ from worker.db import decisions
 from worker.db.connection import Database
 from worker.db.decisions import DEFER, DecisionView
 from worker.db.tables import job
+from worker.read.benches import losses
 from worker.report.gains import asked, doubtful, standing
 from worker.report.gaps import Gap, Known, busy_in, gaps_of
 from worker.report.going import GoingLine, going_on
@@ -160,6 +161,12 @@ def _of_cap(spent: float, cap: float | None, days: Sequence[DayMoney]) -> str:
     return f" of {dollars(cap)}" + (" a day" if two else "")
 
 
+def _elsewhere(best: RunLine) -> str:
+    """What the run lost beside its gain."""
+    lost = [line.label for line in losses(best.benches)]
+    return f", lost on {', '.join(lost)}" if lost else ""
+
+
 def _heldout(runs: Sequence[RunLine]) -> str | None:
     """The best gain in points, if it stands among all that were judged; else words alone. That of a
     demo where there is no other.
@@ -170,7 +177,8 @@ def _heldout(runs: Sequence[RunLine]) -> str | None:
     if found:
         best = max(found, key=lambda run: (not run.demo, run.lift or 0.0))
         of = f", best of {among}" if among > 1 else ""
-        return f"{_points(best)} held-out{of}{' · only a demo' if best.demo else ''}"
+        demo = " · only a demo" if best.demo else ""
+        return f"{_points(best)} held-out{of}{_elsewhere(best)}{demo}"
     if gained := doubtful(runs):
         said = "1 gain" if len(gained) == 1 else f"{len(gained)} gains"
         return f"held-out: {said} of {among} runs, which may be chance"

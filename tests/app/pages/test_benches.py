@@ -186,3 +186,29 @@ def test_the_morning_report_has_each_line_too(
         line["name"] for line in mixed.result["benches"]
     ]
     assert run["reason"] == reason
+    assert "held-out, lost on nines" in text.splitlines()[0]
+
+
+@pytest.mark.requirement("EX-07")
+def test_two_runs_on_a_mixture_are_compared_by_source_too(
+    client: TestClient,
+    cockpit: Callable[..., tuple[int, str, str]],
+    mixed: Judged,
+    job_id: int,
+    db: Database,
+) -> None:
+    """Rows of both count alike in their difference, so each source stands beside it."""
+    base = mixed.taken_into(db, selected_step=0)
+
+    found = client.get(f"/api/v1/compare?job={job_id}&job={base}").json()["against"][0]
+    page = words(client.get(f"/compare?job={job_id}&job={base}").text)
+    _, said, _ = cockpit("compare", str(job_id), str(base))
+
+    lines = {line["name"]: line for line in mixed.result["benches"]}
+    for name in ("sevens", "threes"):
+        part = found["by_source"][name]
+        assert part["lift"] == pytest.approx(-lines[name]["lift"])
+        size = f"{wording.points(part['lift'])} ({wording.interval(part['low'], part['high'])})"
+        assert f"{name} {size}, worse" in page
+        assert f"{name}: {size}, worse" in said
+    assert "lost on nines" in page

@@ -17,6 +17,7 @@ from engine.contract.intervals import evidence, wilson
 from worker.db.connection import Database
 from worker.queue.states import State
 from worker.read import jobs
+from worker.read.benches import benches_of, parts
 from worker.read.comparison.config_diff import SettingRow, settings_of
 from worker.read.comparison.difference import (
     Difference,
@@ -80,6 +81,8 @@ class Against(BaseModel):
     at_base: Difference | None
     """Before training: runs that began apart were not moved apart by it."""
     picked: Difference | None
+    by_source: dict[str, Difference] = {}
+    """`picked` of each source of a mixture that both held out; `picked` counts every row alike."""
 
 
 class Comparison(BaseModel):
@@ -256,9 +259,31 @@ def _against(first: _Gates, others: Sequence[_Gates]) -> list[Against]:
     picked = _judged([_difference(first.picked, one.picked) for one in others])
     based = _judged([_difference(first.base, one.base) for one in others])
     return [
-        Against(job_id=one.job.id, at_base=base, picked=last)
+        Against(job_id=one.job.id, at_base=base, picked=last, by_source=_by_source(first, one))
         for one, base, last in zip(others, based, picked, strict=True)
     ]
+
+
+def _by_source(first: _Gates, other: _Gates) -> dict[str, Difference]:
+    """Each corrected for the others."""
+    mine, theirs = (_sources(one) for one in (first, other))
+    shared = [name for name in mine if name in theirs]
+    found = [_difference(mine[name], theirs[name]) for name in shared]
+    pairs = zip(shared, _judged(found), strict=True)
+    return {name: one for name, one in pairs if one is not None}
+
+
+def _sources(one: _Gates) -> dict[str, Heldout]:
+    """The picked gate by source of its mixture, where those rows decide."""
+    gate = one.picked
+    if gate is None:
+        return {}
+    names = [x.name for x in parts(benches_of({}, one.job.config)) if x.split == Split.SELECT]
+    rows = {
+        name: {id_: row for id_, row in gate.rows.items() if id_.startswith(f"{name}/")}
+        for name in names
+    }
+    return {name: gate._replace(rows=found) for name, found in rows.items() if found}
 
 
 def _difference(a: Heldout | None, b: Heldout | None) -> Difference | None:
