@@ -183,7 +183,8 @@ def _row(job: JobView, headline: Headline, lease_s: float) -> tuple[str, ...]:
         heldout = f"{wording.percent(headline.before)} → {wording.percent(headline.after)}"
     else:
         heldout = wording.percent(headline.heldout)
-    ending = "; ".join(filter(None, (headline.verdict, headline.reason))) or job.cause or "–"
+    said = (headline.verdict, headline.reason, headline.average_of)
+    ending = "; ".join(filter(None, said)) or job.cause or "–"
     if job.waits_for:
         until = job.waits_for.next_eligible_at
         ending = job.waits_for.reason + (

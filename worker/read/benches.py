@@ -6,6 +6,7 @@ that is missing or of another type reads as not known. Knows no sentence.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, get_args
 
@@ -14,7 +15,7 @@ from pydantic import BaseModel, ConfigDict
 from engine.contract.errors import ConfigError, ConfigProblem
 from engine.contract.known import pair, real, whole
 from worker.read.jobs import JobView
-from worker.read.samples.files import Split, rollout_files
+from worker.read.samples.files import SPLIT_NAME, Split, rollout_files
 from worker.read.series import Summary
 
 Kind = Literal["own", "source", "bench"]
@@ -107,7 +108,9 @@ def parts(lines: Sequence[BenchLine]) -> list[BenchLine]:
 
 def _line(said: Mapping[str, Any], shots: Mapping[str, int]) -> BenchLine | None:
     name, kind = said.get("name"), said.get("kind")
-    if not isinstance(name, str) or kind not in get_args(Kind):
+    if not isinstance(name, str) or not re.fullmatch(SPLIT_NAME, name):
+        return None
+    if kind not in get_args(Kind):
         return None
     low, high = pair(said.get("ci95"))
     look_at = said.get("look_at")

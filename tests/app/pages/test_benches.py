@@ -54,8 +54,8 @@ def test_an_average_over_sources_stands_with_each_of_them(
         assert "gain" in said
     assert "own decides own rows" in _line(text, "own")
     assert "decides" not in _line(text, "sevens")
-    board = words(client.get("/").text)
-    assert "mean of 2 sources by weight" in board
+    for address in ("/", "/compare"):
+        assert "mean of 2 sources by weight" in words(client.get(address).text)
 
 
 @pytest.mark.requirement("EX-22")
@@ -131,6 +131,43 @@ def test_each_source_and_bench_has_a_chart_with_its_interval(
         assert ends == [pytest.approx(tuple(gate["ci95"]), rel=1e-5) for gate in gates]
 
 
+@pytest.mark.parametrize(
+    "benches",
+    [
+        "none",
+        [3, {"name": "../x", "kind": "bench"}, {"name": "x", "kind": "other"}],
+        [{"name": "x", "kind": "bench"}],
+        [
+            {
+                "name": "x",
+                "kind": "source",
+                "decides": "yes",
+                "n": "many",
+                "ci95": [1],
+                "look_at": [],
+                "shares_before": {"truncated": "half", "format/boxed": None},
+                "shares_after": 3,
+                "verdict": ["gain"],
+            }
+        ],
+    ],
+)
+def test_lines_of_another_version_read_as_not_known(
+    client: TestClient,
+    cockpit: Callable[..., tuple[int, str, str]],
+    mixed: Judged,
+    db: Database,
+    benches: object,
+) -> None:
+    """Every page stands whatever an engine wrote."""
+    odd = mixed.taken_into(db, benches=benches, verdict_reason=7)
+    day = night_at(time.time(), zone_named(None)).day
+
+    for address in ("/", f"/jobs/{odd}", f"/jobs/{odd}/samples", f"/report?date={day}"):
+        assert client.get(address).status_code == 200
+    assert cockpit("show", str(odd))[0] == 0
+
+
 def test_a_run_that_goes_on_shows_what_its_gates_have_found(
     client: TestClient, mixed: Judged, db: Database
 ) -> None:
@@ -159,6 +196,7 @@ def test_commands_and_rest_say_the_same(
         assert re.search(rf"{line['name']} .*{line['n']} .*{line['verdict']}", shown)
     assert "look at       nines: lost nines/-" in shown
     assert "lost on nines" in listed
+    assert "mean of 2 sources by weight: sevens" in listed
     assert rest["benches"] == mixed.result["benches"]
     assert rest["verdict_reason"] == reason
 
