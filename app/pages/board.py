@@ -17,6 +17,7 @@ from starlette.responses import HTMLResponse, RedirectResponse
 from app.charts.panels import HELDOUT
 from app.charts.sparkline import sparkline
 from app.text import wording
+from app.text.benches import average_of
 from app.text.headline import Headline, label
 from app.web.dependencies import NO_NUL, DatabaseDep, DrainsDep, SettingsDep
 from app.web.templating import environment, page
@@ -25,7 +26,8 @@ from worker.db.connection import Database
 from worker.queue.deferral import Reason
 from worker.queue.states import State
 from worker.queue.submission import MAX_TAG
-from worker.read import feed, jobs
+from worker.read import feed, jobs, series
+from worker.read.benches import benches_of, parts
 from worker.read.board import LOOKED_THROUGH, MAX_TEXT, BoardRow, Filter, board_page, gates_of
 from worker.read.jobs import JobView
 from worker.read.lane import lane_status
@@ -55,6 +57,8 @@ class Running:
     headline: Headline
     gates: list[tuple[int, float]]
     """(step, score) on the `select` rows; the newest is held against the first."""
+    average_of: str | None
+    """The sources that a held-out score is the mean of."""
 
 
 @dataclass(frozen=True)
@@ -154,7 +158,10 @@ def run_now(drains: DrainsDep) -> RedirectResponse:
 
 
 def _running(database: Database, job: JobView) -> Running:
-    return Running(job, Headline.of(job), gates_of(database, job.id, HELDOUT))
+    names = [f"heldout/{line.name}" for line in parts(benches_of({}, job.config))]
+    known = series.summaries(database, job.id, names) if names else {}
+    sources = average_of(benches_of({}, job.config, known)) if known else None
+    return Running(job, Headline.of(job), gates_of(database, job.id, HELDOUT), sources)
 
 
 def _queued(waiting: list[JobView]) -> list[Queued]:

@@ -176,6 +176,7 @@ def test_a_run_that_goes_on_shows_what_its_gates_have_found(
 
     text = client.get(f"/jobs/{running}").text
 
+    assert "to step 4; mean of 2 sources by weight: sevens" in words(client.get("/").text)
     assert "Verdicts come with the report" in words(text)
     assert re.search(r"sevens source .*% → .*% step 4, .* to .*%", _line(text, "sevens"))
     assert "gain" not in _line(text, "nines")
