@@ -10,6 +10,7 @@ from typing import Any
 
 from engine.contract.asked import asked_hash
 from engine.contract.errors import RLLoopError
+from engine.contract.sources.generated import is_generated, task_of
 from engine.contract.sources.indexed import IndexedRows, is_indexed
 from engine.contract.sources.questions import SourceConfig, with_own_ids
 from engine.contract.sources.rows import Row, Rows
@@ -208,7 +209,9 @@ def load(config: SourceConfig) -> Bench:
         return Bench(config.source.partition(":")[2], rows)
     found = Rows(config)
     rows = _indexed(found) if is_indexed(found.files) else _loaded(found)
-    return Bench(Path(config.source).stem, rows, [*found.said(), *found.left_out()])
+    source = config.source
+    name = task_of(source) if is_generated(source) else Path(source).stem
+    return Bench(name, rows, [*found.said(), *found.left_out()])
 
 
 def _indexed(rows: Rows) -> Sequence[Question]:

@@ -17,6 +17,7 @@ from pydantic import ValidationError
 from engine.contract.errors import RLLoopError
 from engine.contract.sources.questions import SourceConfig, read_rows, survey
 from engine.contract.sources.rows import Row, Rows
+from engine.rewards.verifiers import reasoning_gym
 
 ROWS = [{"prompt": f"What is {n} + {n}?", "answer": str(2 * n)} for n in range(1, 8)]
 
@@ -467,3 +468,59 @@ def test_the_same_question_with_another_answer_is_named(tmp_path: Path) -> None:
     assert "line 8: asks the same as line 3 and has another answer" in str(refused.value)
     assert len(read(path, conflicts="keep")) == 8
     assert len(read(path, bad_rows="drop")) == 7
+
+
+# --- generated rows ---
+
+CHAINS = "reasoning_gym:chain_sum?size=40&seed=1"
+
+
+@pytest.mark.requirement("EX-07")
+def test_rows_of_reasoning_gym_are_made_by_name_and_the_same_each_time() -> None:
+    """Settings of the task stand behind the question mark; its own scorer reads the answer."""
+    rows = read(CHAINS + "&min_terms=3&max_terms=3&min_digits=2")
+
+    assert [row.id for row in rows][:2] == ["1", "2"]
+    assert rows == read(CHAINS + "&min_terms=3&max_terms=3&min_digits=2")
+    assert pairs(rows) != pairs(read("reasoning_gym:chain_sum?size=40&seed=2&min_terms=3"))
+    assert json.loads(rows[0].answer)["metadata"]["source_dataset"] == "chain_sum"
+    assert reasoning_gym.verify(json.loads(rows[0].answer)["answer"], rows[0].answer).reward == 1
+    looked = survey(SourceConfig(source=CHAINS), ["reasoning_gym"])
+    assert (looked.rows, looked.unfit) == (40, ())
+    assert looked.said == ("read as reasoning-gym entries: question, answer",)
+    assert len(read(CHAINS, limit=7)) == 7
+
+
+def test_a_question_that_is_made_twice_is_one_row() -> None:
+    """Its entries differ in their number alone, and are no contradiction."""
+    rows = Rows(SourceConfig(source="reasoning_gym:chain_sum?size=300&max_terms=2&max_digits=1"))
+
+    kept = list(rows)
+
+    assert len({row.prompt for row in kept}) == len(kept) < 300
+    assert "that repeat an earlier one" in rows.left_out()[0]
+
+
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [
+        ("chain_sun", "no task of reasoning-gym (got 'reasoning_gym:chain_sun'); did you mean"),
+        ("nothing_like_it", "known: "),
+        ("chain_sum?sise=3", "no setting of reasoning-gym"),
+        ("chain_sum?size=0", "has size 0, which is no whole number from 1"),
+        ("chain_sum?size=1e99", "has size "),
+        ("chain_sum?size", "has 'size' behind its '?'"),
+        ("chain_sum?size=1&size=2", "sets size twice"),
+        ("chain_sum?min_terms=9&max_terms=2", "takes no such settings"),
+        ("word_ladder", "in each process, and a run goes on with its own"),
+        ("composite", "Must specify at least one dataset"),
+    ],
+)
+def test_a_task_that_there_is_not_is_refused(source: str, words: str) -> None:
+    """By its name and what is near it, its settings in the task's own words."""
+    with pytest.raises(RLLoopError) as refused:
+        survey(SourceConfig(source=f"reasoning_gym:{source}"))
+
+    assert words in str(refused.value)
+    with pytest.raises(RLLoopError, match="has no splits"):
+        read(CHAINS, split="train")

@@ -8,19 +8,21 @@ from pydantic import Field, field_validator
 
 from engine.contract.paths import located
 from engine.contract.section import Section
+from engine.contract.sources import generated
 from engine.contract.sources.duplicates import Dedupe
 from engine.contract.sources.layouts.recognised import LayoutName
 from engine.contract.sources.where import parsed
 
-_NO_FILE = ("embedded:", "mixture:")
+_NO_FILE = ("embedded:", "mixture:", generated.PREFIX)
 
 
 class SourceConfig(Section):
     """Rows of one origin, and what of them is used."""
 
     source: str = "embedded:addition"
-    """`embedded:addition`, `embedded:word_problems`, or the rows themselves: a file (JSONL, JSON,
-    CSV, Parquet, Arrow, also gzipped), a pattern over shards, or a folder; docs/data.md."""
+    """`embedded:addition`, `embedded:word_problems`, `reasoning_gym:chain_sum?size=500&seed=1`, or
+    the rows themselves: a file (JSONL, JSON, CSV, Parquet, Arrow, also gzipped), a pattern over
+    shards, or a folder; docs/data.md."""
     split: str | None = None
     """Which split of the source, where it has several: `train`. They are never joined."""
     layout: LayoutName | None = None

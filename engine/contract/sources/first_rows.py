@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from engine.contract.errors import RLLoopError
 from engine.contract.sources.file_looks import once_a_file
+from engine.contract.sources.generated import is_generated
 from engine.contract.sources.questions import SourceConfig, found_files, read_rows
 
 MOST = 100
@@ -27,10 +28,10 @@ class FirstRow(NamedTuple):
 
 
 def first_rows(data: SourceConfig) -> Sequence[FirstRow]:
-    """Up to a hundred; none of generated rows, and none where they cannot be read: that is refused
+    """Up to a hundred; none of embedded rows, and none where they cannot be read: that is refused
     elsewhere.
     """
-    if data.source.startswith("embedded:") or not Path(data.source).is_absolute():
+    if not (is_generated(data.source) or Path(data.source).is_absolute()):
         return ()
     try:
         return read_first(data)

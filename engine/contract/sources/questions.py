@@ -15,6 +15,7 @@ from engine.contract.errors import ConfigProblem, RLLoopError
 from engine.contract.golds.survey import GoldSurvey, Unfit
 from engine.contract.sources.config import SourceConfig
 from engine.contract.sources.file_looks import once_a_file
+from engine.contract.sources.generated import PREFIX, Generated, is_generated
 from engine.contract.sources.indexed import Entry
 from engine.contract.sources.rows import Row, Rows, found_files
 from engine.contract.sources.values import Line
@@ -35,6 +36,8 @@ EMBEDDED_TASKS = {"embedded:addition": 10_000, "embedded:word_problems": 2_000}
 """Data sets generated on the spot, with their number of rows."""
 EMBEDDED_ANSWER = "18"
 """What all of their answers look like."""
+_LOOKED_AT = 100
+"""Generated rows of which something is known before a run: some take a second each."""
 _SHOWN = 200
 """Letters of an id that is shown."""
 
@@ -63,7 +66,7 @@ def files_or_source(source: SourceConfig) -> Sequence[Path]:
     """Its files; none of generated rows. The source itself where it cannot be read: whoever reads
     it says why.
     """
-    if source.source.startswith("embedded:"):
+    if source.source.startswith(("embedded:", PREFIX)):
         return []
     try:
         return found_files(source)
@@ -74,8 +77,11 @@ def files_or_source(source: SourceConfig) -> Sequence[Path]:
 def survey(data: SourceConfig, verifiers: Sequence[str] = ()) -> Corpus:
     """Look at every row once, for each verifier. Raises RLLoopError as `read_rows` does.
 
-    What was found is kept while none of the files changes.
+    What was found is kept while none of the files changes. Of generated rows the first hundred are
+    looked at, and all are counted.
     """
+    if is_generated(data.source):
+        return _survey_of_first(data, tuple(verifiers))
     return _survey(tuple(found_files(data)), data, tuple(verifiers))
 
 
@@ -98,6 +104,17 @@ def _survey(files: tuple[Path, ...], data: SourceConfig, verifiers: Sequence[str
     answers = rows.reading.answer if rows.reading is not None else None
     column = answers.column if answers is not None else "answer"
     return Corpus(count, unfit, alike, longest, tuple(rows.said()), tuple(rows.left_out()), column)
+
+
+def _survey_of_first(data: SourceConfig, verifiers: Sequence[str]) -> Corpus:
+    made = len(Generated(data.source))
+    rows = made if data.limit is None else min(made, data.limit)
+    looked_at = min(rows, _LOOKED_AT)
+    few = {"limit": looked_at, "shuffle": None}
+    found = _survey((), SourceConfig.model_construct(**dict(data) | few), verifiers)
+    if found.rows < looked_at:  # all of them were asked for, and some are left out
+        return found
+    return found._replace(rows=rows, longest=None, left_out=())
 
 
 def _require_answers(rows: Rows, data: SourceConfig, verifiers: Sequence[str]) -> None:

@@ -23,6 +23,7 @@ from engine.contract.sources.duplicates import Duplicates
 from engine.contract.sources.files.found import files_of
 from engine.contract.sources.files.reading import File
 from engine.contract.sources.files.splits import SplitError
+from engine.contract.sources.generated import Generated, is_generated
 from engine.contract.sources.layouts.reading import Part, Reading, first_of
 from engine.contract.sources.layouts.recognised import named, recognised, wants
 from engine.contract.sources.values import (
@@ -127,7 +128,7 @@ class _Pass:
             config.dedupe, refuse_conflicts=refuse, place_of=self._place_of
         )
         self._ids: dict[str, int] = {}
-        self._begun: list[tuple[int, File]] = []
+        self._begun: list[tuple[int, File | Generated]] = []
         """Files with the number of rows in front of them."""
 
     def rows(self, limit: int | None) -> Iterator[Row]:
@@ -155,7 +156,7 @@ class _Pass:
 
     def _good(self) -> Generator[Row]:
         before = 0
-        for path in self.files:
+        for path in self.files or [Path(self.config.source)]:
             number = 0
             for number, columns in self._each(path, before):
                 try:
@@ -169,7 +170,7 @@ class _Pass:
 
     def _each(self, path: Path, before: int) -> Iterator[tuple[int, dict[str, Any] | BadRowError]]:
         try:
-            file = File(path)
+            file = File(path) if self.files else Generated(self.config.source)
             self._begun.append((before, file))
             whole = self.config.limit is None or self.config.shuffle is not None
             with closing(file.each(self.config.split, whole=whole)) as found:
@@ -200,7 +201,8 @@ class _Pass:
             return None
         row = row_of(columns, self.reading, self.config.id_field, number)
         self._check_id(row.id, number)
-        return None if self._duplicates.repeats(row.prompt, row.answer, number) else row
+        gold = "" if self.reading.asks_once else row.answer
+        return None if self._duplicates.repeats(row.prompt, gold, number) else row
 
     def _check_id(self, id_: str, number: int) -> None:
         if isinstance(id_, Line):
@@ -265,7 +267,9 @@ _READABLE = (
 
 
 def found_files(config: SourceConfig) -> Sequence[Path]:
-    """The files of the source. Raises RLLoopError."""
+    """The files of the source; none where its rows are generated. Raises RLLoopError."""
+    if is_generated(config.source):
+        return []
     try:
         return files_of(config.source, config.split)
     except SplitError as error:
@@ -302,6 +306,7 @@ def reading_of(columns: Columns, config: SourceConfig) -> Reading:
         Part(config.answer_field) if config.answer_field else found.answer,
         Part(config.solution_field) if config.solution_field else found.solution,
         found.ids,
+        found.asks_once,
     )
 
 

@@ -163,7 +163,6 @@ def measured(source: Path) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.requirement("EX-07")
 def test_a_gigabyte_is_indexed_not_loaded(tmp_path: Path) -> None:
     """10,000 rows of 100 kB, of which a step needs a few: the memory of some, not of all."""
     path, trace = tmp_path / "large.jsonl", "x" * 100_000

@@ -43,6 +43,9 @@ class Reading:
     solution: Part | None = None
     ids: Sequence[str] = ("id",)
     """Columns that may hold a stable id, the first that is there."""
+    asks_once: bool = False
+    """Whether a question that stands there twice is one row, whatever the answers: they hold more
+    than what is right."""
 
     @property
     def columns(self) -> Sequence[str]:

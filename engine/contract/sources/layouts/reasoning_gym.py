@@ -13,10 +13,11 @@ _FIELDS = ("question", "answer", "metadata")
 
 
 def recognise(row: Columns) -> Reading | None:
-    """The answer is the entry, as the verifier of that name reads it."""
+    """The answer is the entry, as the verifier of that name reads it: with the entry's number."""
     if not has(row, "question", "answer", "metadata.source_dataset"):
         return None
-    return Reading(NAME, "reasoning-gym entries", Part("question"), Part("answer", _entry))
+    answer = Part("answer", _entry)
+    return Reading(NAME, "reasoning-gym entries", Part("question"), answer, asks_once=True)
 
 
 def _entry(value: Any, row: Columns) -> Any:
