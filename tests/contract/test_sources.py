@@ -7,7 +7,7 @@ import gzip
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -15,6 +15,9 @@ import pytest
 from pydantic import ValidationError
 
 from engine.contract.errors import RLLoopError
+from engine.contract.sources.files.found import ENDINGS
+from engine.contract.sources.layouts.plain import ANSWERS, QUESTIONS
+from engine.contract.sources.layouts.recognised import LayoutName
 from engine.contract.sources.questions import SourceConfig, read_rows, survey
 from engine.contract.sources.rows import Row, Rows
 from engine.rewards.verifiers import reasoning_gym
@@ -92,7 +95,38 @@ def shards(folder: Path) -> Path:
     return folder
 
 
+def arrow(path: Path) -> Path:
+    """As `pyarrow.feather` and `Dataset` cache files have it, by its ending."""
+    found = pa.Table.from_pylist(ROWS)
+    new = pa.ipc.new_file if path.suffix == ".feather" else pa.ipc.new_stream
+    with pa.OSFile(str(path), "wb") as sink, new(sink, found.schema) as writer:
+        writer.write_table(found)
+    return path
+
+
+def as_windows(path: Path) -> Path:
+    """A mark in front, lines that end in two signs, a blank one last."""
+    text = path.read_bytes().replace(b"\r\n", b"\n").replace(b"\n", b"\r\n")
+    path.write_bytes(b"\xef\xbb\xbf" + text + b"\r\n")
+    return path
+
+
+def packed_shards(folder: Path) -> Path:
+    for index, part in enumerate((ROWS[:4], ROWS[4:])):
+        packed(jsonl(folder / f"part_{index}.jsonl", part))
+    return folder / "part_*.jsonl.gz"
+
+
 FORMS: dict[str, Callable[[Path], Path]] = {
+    "ndjson": lambda folder: jsonl(folder / "rows.ndjson", ROWS),
+    "jsonlines": lambda folder: jsonl(folder / "rows.jsonlines", ROWS),
+    "no ending": lambda folder: jsonl(folder / "rows", ROWS),
+    "windows jsonl": lambda folder: as_windows(jsonl(folder / "rows.jsonl", ROWS)),
+    "windows json": lambda folder: as_windows(document(folder, ROWS)),
+    "windows csv": lambda folder: as_windows(table(folder / "rows.csv", ";")),
+    "arrow": lambda folder: arrow(folder / "rows.arrow"),
+    "feather": lambda folder: arrow(folder / "rows.feather"),
+    "packed shards": packed_shards,
     "jsonl": lambda folder: jsonl(folder / "rows.jsonl", ROWS),
     "json": lambda folder: document(folder, ROWS),
     "json with a list inside": lambda folder: document(folder, {"version": 1, "data": ROWS}),
@@ -524,3 +558,18 @@ def test_a_task_that_there_is_not_is_refused(source: str, words: str) -> None:
     assert words in str(refused.value)
     with pytest.raises(RLLoopError, match="has no splits"):
         read(CHAINS, split="train")
+
+
+# --- the page about it ---
+
+
+def test_the_page_about_data_names_every_format_layout_and_setting() -> None:
+    """And each layout that it names is one that is tested here."""
+    page = (Path(__file__).parents[2] / "docs" / "data.md").read_text()
+
+    assert set(get_args(LayoutName)) == set(LAYOUTS)
+    missing = [f"`{name}`" for name in (*get_args(LayoutName), *ENDINGS) if f"`{name}`" not in page]
+    missing += [name for name in SourceConfig.model_fields if f"`{name}" not in page]
+    missing += [f"`{name}`" for name in (*QUESTIONS, *ANSWERS) if f"`{name}`" not in page]
+    assert missing == []
+    assert [form for form in ENDINGS if form.removeprefix(".") not in FORMS] == []

@@ -15,6 +15,8 @@ _WORDS = {
 }
 _SPLIT_OF = {word: split for split, words in _WORDS.items() for word in words.split()}
 _SHARD = re.compile(r"(?P<name>.+?)[-_.](?P<index>\d{5})-of-(?P<count>\d{5})")
+_NUMBER = re.compile(r"(?:(?:^|[-_. ])(?:part|shard)?)[-_. ]?\d+$", re.IGNORECASE)
+"""Behind the name of one of several files: `rows_01`, `part-3`."""
 _PART = re.compile(r"[^a-z0-9]+")
 
 
@@ -47,13 +49,16 @@ def _split_named(name: str) -> str:
 
 
 def split_of(stem: str, folders: Sequence[str] = ()) -> str:
-    """The split that a file belongs to, by its own name or that of a folder; its stem without one.
+    """The split that a file belongs to, by its own name or that of a folder; without one its stem,
+    less a number at the end: those are parts of one.
 
     >>> split_of("train-00000-of-00002"), split_of("gsm8k_test"), split_of("0000", ["train"])
     ('train', 'test', 'train')
+    >>> split_of("rows_01"), split_of("part-2"), split_of("math500")
+    ('rows', 'rows', 'math500')
     """
     shard = _SHARD.fullmatch(stem)
-    name = shard["name"] if shard else stem
+    name = shard["name"] if shard else _NUMBER.sub("", stem) or "rows"
     words = _PART.split(name.lower())
     found = [_SPLIT_OF[word] for word in words if word in _SPLIT_OF]
     if found:
