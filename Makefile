@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo dev test setup system check format agreement trl-agreement fuzz-parse requirements seeds demo-stage2 seeds-stage2 test-real-model storm faults-long bench-queue bench-stage2 clean proof test-resume test-looks screenshots test-vllm
+.PHONY: help demo dev test setup system check format agreement trl-agreement fuzz-parse requirements seeds demo-stage2 seeds-stage2 test-real-model storm faults-long bench-queue bench-sources bench-stage2 clean proof test-resume test-looks screenshots test-vllm
 
 demo: $(VENV)/.installed ## start the cockpit, train the embedded tiny model, show the result
 	@$(BIN)/cockpit demo $(DEMO_ARGS)
@@ -108,6 +108,9 @@ bench-queue: $(VENV)/.installed .venv-peers/.installed system ## ours beside hue
 	$(PYTHON) -m venv .venv-peers
 	.venv-peers/bin/pip install --quiet --requirement bench/peers.txt
 	touch $@
+
+bench-sources: $(VENV)/.installed .venv-peers/.installed ## 12,500 rows ready beside datasets; BENCH_ARGS='--large 5': a file of 5 GB
+	$(BIN)/python bench/sources.py $(BENCH_ARGS)
 
 bench-stage2: $(VENV)/.installed ## stage-2's data path, then its training steps
 	$(BIN)/python bench/stage2.py $(BENCH_ARGS)

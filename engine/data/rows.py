@@ -11,8 +11,8 @@ from typing import Any
 from engine.contract.asked import asked_hash
 from engine.contract.errors import RLLoopError
 from engine.contract.sources.generated import is_generated, task_of
-from engine.contract.sources.indexed import IndexedRows, is_indexed
-from engine.contract.sources.questions import SourceConfig, with_own_ids
+from engine.contract.sources.indexed import IndexedRows, indexed, is_indexed
+from engine.contract.sources.questions import SourceConfig, own_ids, with_own_ids
 from engine.contract.sources.rows import Row, Rows
 from engine.data import addition, word_problems
 
@@ -215,8 +215,9 @@ def load(config: SourceConfig) -> Bench:
 
 
 def _indexed(rows: Rows) -> Sequence[Question]:
-    index = IndexedRows(rows)
-    return [IndexedQuestion(index, row.number, id=row.id) for row in with_own_ids(index.entries)]
+    index, ids, numbers = indexed(rows)
+    named = zip(own_ids(ids), numbers, strict=True)
+    return [IndexedQuestion(index, number, id=id_) for id_, number in named]
 
 
 def _loaded(rows: Rows) -> Sequence[Question]:

@@ -80,6 +80,12 @@ class Duplicates:
         self.count += again
         return again
 
+    def forget(self) -> None:
+        """After the last row: only the count is left."""
+        self._first.clear()
+        for kept in (self._pairs, self._grams, self._rows_with):
+            kept.clear()
+
     def said(self) -> str:
         """What was left out, in a sentence; empty where nothing was."""
         if not self.count:

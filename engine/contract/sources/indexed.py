@@ -34,35 +34,44 @@ def is_indexed(files: Sequence[Path]) -> bool:
     return large and all(File(path).has_lines for path in files)
 
 
-class Entry(NamedTuple):
-    """What is kept of a row."""
+class Indexed(NamedTuple):
+    """The rows of a source, and which of them are used: parts of equal length, in the order of the
+    config.
+    """
 
-    id: str
-    number: int
+    rows: IndexedRows
+    ids: Sequence[str]
+    numbers: Sequence[int]
+
+
+def indexed(rows: Rows) -> Indexed:
+    """Reads all rows, once or more. Raises RLLoopError as `rows` does."""
+    before = _states(rows.files)
+    names: dict[str, None] = {}
+    ids, numbers, ranks = list[str](), array("Q"), array("Q")
+    for rank, row in rows.ranked():
+        names.update(dict.fromkeys(row.columns))
+        ids.append(row.id)
+        numbers.append(row.number)
+        ranks.append(rank)
+    if rows.config.shuffle is not None:
+        order = sorted(range(len(ranks)), key=ranks.__getitem__)
+        ids, numbers = [ids[i] for i in order], array("Q", (numbers[i] for i in order))
+    index = IndexedRows(rows, tuple(names), max(numbers, default=0))
+    if _states(rows.files) != before:
+        problem = "changes while it is read"
+        raise RLLoopError.of("data.source", rows.config.source, problem, "queue it afterwards")
+    return Indexed(index, ids, numbers)
 
 
 class IndexedRows:
     """The rows of a source, read from its files by their numbers."""
 
-    def __init__(self, rows: Rows) -> None:
-        """Reads them all, once or more. Raises RLLoopError as `rows` does."""
-        before = _states(rows.files)
-        names: dict[str, None] = {}
-        found: list[tuple[int, Entry]] = []
-        for rank, row in rows.ranked():
-            names.update(dict.fromkeys(row.columns))
-            found.append((rank, Entry(row.id, row.number)))
-        if rows.config.shuffle is not None:
-            found.sort()
-        self.entries = [entry for _, entry in found]
-        """In the order of the config."""
-        self.names = tuple(names)
+    def __init__(self, rows: Rows, names: Sequence[str], last: int) -> None:
+        """`last`: number of the last row that is used."""
+        self.names = names
         """Columns that any of them has."""
-        last = max((entry.number for entry in self.entries), default=0)
         self._lines = _Lines(rows.files, last)
-        if _states(rows.files) != before:
-            problem = "changes while it is read"
-            raise RLLoopError.of("data.source", rows.config.source, problem, "queue it afterwards")
         self._reading, self._id_field = rows.reading, rows.config.id_field
         self.row = functools.lru_cache(_KEPT)(self._row)
         """The row of a number. Raises RLLoopError where its line is another one by now."""

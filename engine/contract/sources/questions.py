@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 from engine.contract.asked import asked
 from engine.contract.errors import ConfigProblem, RLLoopError
@@ -16,7 +16,6 @@ from engine.contract.golds.survey import GoldSurvey, Unfit
 from engine.contract.sources.config import SourceConfig
 from engine.contract.sources.file_looks import once_a_file
 from engine.contract.sources.generated import PREFIX, Generated, is_generated
-from engine.contract.sources.indexed import Entry
 from engine.contract.sources.rows import Row, Rows, found_files
 from engine.contract.sources.values import Line
 
@@ -145,20 +144,25 @@ def read_rows(data: SourceConfig) -> list[Row]:
     return with_own_ids(list(Rows(data)))
 
 
-_Named = TypeVar("_Named", Row, Entry)
-
-
-def with_own_ids(rows: list[_Named]) -> list[_Named]:
+def with_own_ids(rows: list[Row]) -> list[Row]:
     """The same, none named by its line as another one is by its id."""
-    named = {row.id for row in rows if not isinstance(row.id, Line)}
-    lined = any(isinstance(row.id, Line) for row in rows)
-    return [_apart(row, named) for row in rows] if named and lined else rows
+    ids = own_ids([row.id for row in rows])
+    return [
+        row if id_ == row.id else row._replace(id=id_) for row, id_ in zip(rows, ids, strict=True)
+    ]
 
 
-def _apart(row: _Named, named: set[str]) -> _Named:
-    if not isinstance(row.id, Line) or row.id not in named:
-        return row
-    id_ = f"line {row.id}"
+def own_ids(ids: Sequence[str]) -> Sequence[str]:
+    """The ids of rows, none the number of a line as another one is a row's own."""
+    if len({type(id_) for id_ in ids}) < 2:
+        return ids
+    named = {id_ for id_ in ids if not isinstance(id_, Line)}
+    return [_apart(id_, named) if isinstance(id_, Line) else id_ for id_ in ids]
+
+
+def _apart(id_: str, named: set[str]) -> str:
+    if id_ in named:
+        id_ = f"line {id_}"
     while id_ in named:
         id_ += "'"
-    return row._replace(id=id_)
+    return id_

@@ -138,6 +138,8 @@ class _Pass:
             self._duplicates.learn(row.prompt for row in first.rows(None))
         with closing(self._good()) as good:
             yield from itertools.islice(good, limit)
+        self._ids.clear()
+        self._duplicates.forget()
         if self._bad.count and self.config.bad_rows == "refuse":
             raise self._bad.refused(self.config.source)
         self._require_where()
