@@ -164,7 +164,7 @@ def _filled(rows: list[list[float]], width: int) -> Any:
 
 
 def _trainer(arguments: dict[str, Any]) -> Any:
-    from datasets import Dataset  # type: ignore[import-not-found]  # noqa: PLC0415
+    from datasets import Dataset  # noqa: PLC0415
     from trl import GRPOConfig, GRPOTrainer  # type: ignore[import-not-found]  # noqa: PLC0415
 
     from engine.models import tiny  # noqa: PLC0415
