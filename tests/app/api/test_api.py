@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -91,6 +92,29 @@ def test_a_wrong_config_names_each_field_and_writes_nothing(
     assert problems["lr"]["value"] == -1
     assert feed.last_change_id(db) == 0
     assert jobs.list_jobs(db) == []
+
+
+def test_broken_rows_are_all_named_and_dropped_only_when_that_is_asked(
+    client: TestClient, db: Database, tmp_path: Path
+) -> None:
+    """By line and field; what a job does without is said in the answer to its enqueue."""
+    rows = [{"prompt": f"{n} + 1?", "answer": str(n + 1)} for n in range(400)]
+    broken: list[Any] = [{"prompt": "1 + 1?"}, {"prompt": "", "answer": "2"}, 7]
+    path = tmp_path / "rows.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in [*rows, *broken]))
+    config = {**CONFIG, "base": "Qwen/Qwen2.5-0.5B-Instruct", "data": {"source": str(path)}}
+
+    refused = client.post("/api/v1/jobs", json={"kind": "rl_run", "config": config})
+    assert refused.status_code == 422
+    said = [one["problem"] for one in refused.json()["problems"] if one["field"] == "data.source"]
+    assert [one.split(":")[0] for one in said] == ["line 401", "line 402", "line 403"]
+    assert "its fields are 'prompt'" in said[0]
+    assert jobs.list_jobs(db) == []
+
+    config["data"] = {"source": str(path), "bad_rows": "drop"}
+    queued = client.post("/api/v1/jobs", json={"kind": "rl_run", "config": config})
+    assert queued.status_code == 201
+    assert "left 3 rows out (bad_rows: drop): line 401: has no text" in queued.text
 
 
 @pytest.mark.parametrize(
