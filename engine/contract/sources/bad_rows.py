@@ -45,7 +45,9 @@ class BadRows:
 
     def refused(self, source: str) -> RLLoopError:
         """All of them; of very many kinds the first."""
-        found = [ConfigProblem("data.source", source, *said) for said in self._said()]
+        said = self._said()
+        said[-1] = (said[-1][0], f"{said[-1][1]}, or leave such rows out with data.bad_rows: drop")
+        found = [ConfigProblem("data.source", source, *each) for each in said]
         if self._others:
             rest = f"and {self._others} rows with other problems"
             found[-1] = ConfigProblem("data.source", source, rest, "correct these first")
@@ -59,7 +61,7 @@ class BadRows:
         more = "" if len(self._of) <= 3 else "; …"
         return f"left {_rows(self.count)} out (bad_rows: drop): {shown}{more}"
 
-    def _said(self) -> Sequence[tuple[str, str]]:
+    def _said(self) -> list[tuple[str, str]]:
         return [
             (f"{_named(places, self._counts[key])}: {key[0]}", key[1])
             for key, places in self._of.items()

@@ -26,12 +26,14 @@ _KEPT = 16
 
 
 def is_indexed(files: Sequence[Path]) -> bool:
-    """Whether rows of these files are read one by one: a large source of lines, none packed.
-
-    Raises OSError.
+    """Whether rows of these files are read one by one: a large source of lines, none packed. Not
+    where a file is gone: whoever reads it says why.
     """
-    large = sum(path.stat().st_size for path in files) > LARGE
-    return large and all(File(path).has_lines for path in files)
+    try:
+        large = sum(path.stat().st_size for path in files) > LARGE
+        return large and all(File(path).has_lines for path in files)
+    except OSError:
+        return False
 
 
 class Indexed(NamedTuple):

@@ -130,6 +130,12 @@ def test_a_row_that_changes_under_a_run_is_refused(
         assert rows[40].prompt
 
 
+def test_a_source_that_is_gone_is_named(tmp_path: Path) -> None:
+    """In words, whichever way it would have been read."""
+    with pytest.raises(RLLoopError, match=r"gone\.jsonl.*name a readable file"):
+        load(SourceConfig(source=str(tmp_path / "gone.jsonl")))
+
+
 _READ = """
 import json, random, resource, sys
 from pathlib import Path
