@@ -44,6 +44,7 @@ from app.web.dependencies import in_lane_time
 from app.web.guard import Guard
 from app.web.head import HeadAsGet
 from app.web.live import Live
+from app.web.plainly import plainly_written
 from app.web.settings import AppSettings
 from app.web.strip import Strips
 from app.web.ticker import Drains, Ticker
@@ -71,6 +72,7 @@ def create_app(
         docs_url=None,  # its page loads scripts from another host
         redoc_url=None,
         lifespan=_lifespan,
+        dependencies=[Depends(plainly_written)],
         middleware=[
             Middleware(Guard, allowed_hosts=settings.allowed_hosts),
             Middleware(HeadAsGet),

@@ -8,6 +8,7 @@ import typer
 
 from app.cli.enqueue import who
 from app.cli.jobs import JobId
+from app.cli.numbers import count, job_number
 from app.cli.output import note, print_json
 from app.cli.place import AsJson, DataDir, opened
 from engine.contract.errors import ConfigError, ConfigProblem
@@ -15,7 +16,7 @@ from engine.contract.errors import ConfigError, ConfigProblem
 if TYPE_CHECKING:
     from worker.db.connection import Database
 
-OtherJob = Annotated[int | None, typer.Option(metavar="JOB", min=1, max=2**63 - 1)]
+OtherJob = Annotated[int | None, typer.Option(metavar="JOB", parser=job_number)]
 
 
 def register(cli: typer.Typer) -> None:
@@ -28,10 +29,11 @@ def cancel(
     context: typer.Context,
     *,
     job_id: Annotated[
-        int | None, typer.Argument(help="Number of the job.", min=1, max=2**63 - 1)
+        int | None, typer.Argument(parser=job_number, metavar="[JOB]", help="Number of the job.")
     ] = None,
     sweep: Annotated[
-        int | None, typer.Option(min=1, max=2**63 - 1, help="Every job of this sweep instead.")
+        int | None,
+        typer.Option(parser=job_number, metavar="SWEEP", help="Every job of this sweep instead."),
     ] = None,
     as_json: AsJson = False,
     data_dir: DataDir = None,
@@ -136,7 +138,9 @@ def edit(
     context: typer.Context,
     *,
     job_id: JobId,
-    priority: Annotated[int | None, typer.Option(help="Higher runs first.")] = None,
+    priority: Annotated[
+        int | None, typer.Option(parser=count, metavar="NUMBER", help="Higher runs first.")
+    ] = None,
     not_before: Annotated[
         str | None, typer.Option(help="Earliest start, e.g. +2h; `none` = at once.")
     ] = None,

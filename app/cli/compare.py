@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from app.cli.numbers import job_number
 from app.cli.output import note, plain, print_json, print_table
 from app.cli.place import AsJson, DataDir, opened
 
@@ -15,7 +16,9 @@ if TYPE_CHECKING:
 
 JobIds = Annotated[
     list[int],
-    typer.Argument(help="Two to six jobs; each is held against the first.", min=1, max=2**63 - 1),
+    typer.Argument(
+        parser=job_number, metavar="JOB...", help="Two to six jobs; each is held against the first."
+    ),
 ]
 
 

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from app.cli.enqueue import assign
+from app.cli.numbers import within
 from app.cli.place import AsJson, DataDir, worker_settings
 from engine.contract.errors import ConfigError, ConfigProblem, NightlaneError
 
@@ -55,8 +56,12 @@ def register(cli: typer.Typer) -> None:
 def demo(
     context: typer.Context,
     *,
-    port: Annotated[int, typer.Option(min=1, max=65535, help="Port of the board.")] = 8765,
-    seed: Annotated[int | None, typer.Option(min=0, help="Another seed.")] = None,
+    port: Annotated[
+        int, typer.Option(parser=within(1, 65535), metavar="PORT", help="Port of the board.")
+    ] = 8765,
+    seed: Annotated[
+        int | None, typer.Option(parser=within(0), metavar="NUMBER", help="Another seed.")
+    ] = None,
     recipe: Annotated[Path | None, typer.Option(help="Another recipe than the demo's.")] = None,
     assignments: Annotated[
         list[str] | None,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from app.cli.numbers import count
+from app.cli.numbers import count, job_number
 from app.cli.output import note, print_json
 from app.cli.place import AsJson, DataDir, opened
 from engine.contract.errors import ConfigError, ConfigProblem
@@ -53,14 +53,19 @@ def enqueue(
         ),
     ] = None,
     after: Annotated[
-        list[int] | None, typer.Option(metavar="JOB", help="Run behind this job has ended.")
+        list[int] | None,
+        typer.Option(parser=job_number, metavar="JOB", help="Run behind this job has ended."),
     ] = None,
     if_parent_fails: Annotated[
         str, typer.Option(help="When such a job ends without success: cancel, run or wait.")
     ] = "cancel",
     clone_of: Annotated[
         int | None,
-        typer.Option(metavar="JOB", help="The job this one began from; it is remembered, no more."),
+        typer.Option(
+            parser=job_number,
+            metavar="JOB",
+            help="The job this one began from; it is remembered, no more.",
+        ),
     ] = None,
     tags: Annotated[
         list[str] | None, typer.Option("--tag", metavar="WORD", help="A word to find it by.")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from app.cli.numbers import job_number, within
 from app.cli.output import alone, note, print_json
 from app.cli.place import AsJson, DataDir, opened
 from engine.contract.errors import ConfigError, ConfigProblem
@@ -23,15 +24,23 @@ def register(cli: typer.Typer) -> None:
 def export_sft(
     context: typer.Context,
     *,
-    job_id: Annotated[int, typer.Argument(help="Number of the job.", min=1, max=2**63 - 1)],
+    job_id: Annotated[
+        int, typer.Argument(parser=job_number, metavar="JOB", help="Number of the job.")
+    ],
     out: Annotated[
         Path, typer.Option("--out", "-o", help="The JSONL file to write; - is standard output.")
     ],
     per_prompt: Annotated[
-        int, typer.Option(min=1, help="At most so many completions of one question.")
+        int,
+        typer.Option(
+            parser=within(1), metavar="NUMBER", help="At most so many completions of one question."
+        ),
     ] = 4,
     since_step: Annotated[
-        int, typer.Option(min=0, help="Only what this step and later ones sampled.")
+        int,
+        typer.Option(
+            parser=within(0), metavar="STEP", help="Only what this step and later ones sampled."
+        ),
     ] = 0,
     as_json: AsJson = False,
     data_dir: DataDir = None,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, TypeGuard
 
 import typer
 
+from app.cli.numbers import job_number, within
 from app.cli.output import note, plain, print_json, print_table
 from app.cli.place import AsJson, DataDir, opened
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from worker.queue.states import State
     from worker.read.jobs import AuditView, JobView
 
-JobId = Annotated[int, typer.Argument(help="Number of the job.", min=1, max=2**63 - 1)]
+JobId = Annotated[int, typer.Argument(parser=job_number, metavar="JOB", help="Number of the job.")]
 
 
 def register(cli: typer.Typer) -> None:
@@ -29,13 +30,17 @@ def jobs(
     context: typer.Context,
     *,
     state: Annotated[str | None, typer.Option(help="Only jobs in this state.")] = None,
-    limit: Annotated[int, typer.Option(min=1, max=500, help="How many.")] = 50,
+    limit: Annotated[
+        int, typer.Option(parser=within(1, 500), metavar="NUMBER", help="How many.")
+    ] = 50,
     before: Annotated[
-        int | None, typer.Option(min=1, max=2**63 - 1, help="Only jobs older than this one.")
+        int | None,
+        typer.Option(parser=job_number, metavar="JOB", help="Only jobs older than this one."),
     ] = None,
     tag: Annotated[str | None, typer.Option(help="Only jobs with this tag.")] = None,
     sweep: Annotated[
-        int | None, typer.Option(min=1, max=2**63 - 1, help="Only the jobs of this sweep.")
+        int | None,
+        typer.Option(parser=job_number, metavar="SWEEP", help="Only the jobs of this sweep."),
     ] = None,
     following: Annotated[
         bool, typer.Option("--next", help="Queued jobs, in the order in which they will run.")
@@ -87,7 +92,10 @@ def logs(
     context: typer.Context,
     *,
     job_id: JobId,
-    lines: Annotated[int, typer.Option("-n", "--lines", min=0, max=1000, help="How many.")] = 50,
+    lines: Annotated[
+        int,
+        typer.Option("-n", "--lines", parser=within(0, 1000), metavar="NUMBER", help="How many."),
+    ] = 50,
     as_json: AsJson = False,
     data_dir: DataDir = None,
 ) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import typer
 
 
@@ -21,3 +23,20 @@ def count(given: str | int) -> int:
     if not found.is_integer() or (isinstance(given, str) and not given.strip("+- ").isdigit()):
         raise typer.BadParameter(f"{str(given)[:80]!r} is not a whole number; write it in digits")
     return int(found)
+
+
+def within(low: int, high: int | None = None) -> Callable[[str | int], int]:
+    """A parser of whole numbers from `low` to `high`, both with it."""
+
+    def parse(given: str | int) -> int:
+        found = count(given)
+        if found < low or (high is not None and found > high):
+            end = f"from {low} on" if high is None else f"from {low} to {high}"
+            raise typer.BadParameter(f"{found} is too {'small' if found < low else 'large'}; {end}")
+        return found
+
+    return parse
+
+
+job_number = within(1, 2**63 - 1)
+"""Of a job, or of a sweep."""

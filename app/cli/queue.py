@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from app.cli.enqueue import who
+from app.cli.numbers import job_number
 from app.cli.output import note, print_json
 from app.cli.place import AsJson, DataDir, opened
 from engine.contract.errors import ConfigError, ConfigProblem
@@ -57,7 +58,7 @@ def prune(
         typer.Option(metavar="TIME", help="Runs that ended longer ago than that, e.g. 30d."),
     ] = None,
     job_id: Annotated[
-        int | None, typer.Option("--job", min=1, max=2**63 - 1, help="This run alone.")
+        int | None, typer.Option("--job", parser=job_number, metavar="JOB", help="This run alone.")
     ] = None,
     selected_too: Annotated[
         bool,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from typer.core import TyperGroup
 
+from app.cli.numbers import within
 from app.cli.output import note
 from app.cli.place import DataDir, worker_settings
 from engine.contract.errors import NightlaneError
@@ -52,7 +53,8 @@ def serve(
     *,
     host: Annotated[str | None, typer.Option(help="Loopback address to listen on.")] = None,
     port: Annotated[
-        int | None, typer.Option(min=0, max=65535, help="Port; 0 takes any free one.")
+        int | None,
+        typer.Option(parser=within(0, 65535), metavar="PORT", help="Port; 0 takes any free one."),
     ] = None,
     data_dir: DataDir = None,
 ) -> None:

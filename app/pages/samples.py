@@ -19,6 +19,7 @@ from app.pages.run import Tab
 from app.text.headline import label
 from app.text.visible import Visible, visible
 from app.web.dependencies import DatabaseDep, JobId
+from app.web.plainly import require_plain
 from app.web.templating import page
 from engine.contract.errors import ConfigError
 from engine.contract.problems import problems_of
@@ -238,13 +239,14 @@ def _twin(split: str) -> str:
 def _conditions(wanted: Wanted, found: SamplePage) -> dict[str, Any]:
     """What links carry on: the conditions, the split and the step shown."""
     given = wanted.model_dump(mode="json", exclude_defaults=True, exclude={"after"})
-    chosen = {name: 1 if value is True else value for name, value in given.items()}
+    chosen = {name: "true" if value is True else value for name, value in given.items()}
     return chosen | {"split": found.split, "step": found.step}
 
 
 def _wanted(given: Mapping[str, str]) -> Wanted:
-    """A form sends what was left empty too. Raises ConfigError."""
+    """A form sends what was left empty too. Raises ConfigError, or RequestValidationError."""
     asked = {name: value for name, value in given.items() if value.strip() and name != "part"}
+    require_plain(Wanted, asked)
     try:
         return Wanted.model_validate(asked)
     except ValidationError as error:

@@ -149,13 +149,13 @@ def _bad_request(request: Request, error: Exception) -> Response:
             problem=_NOT_WRITTEN_SO
             if detail["type"] == "string_pattern_mismatch"
             else detail["msg"][:1].lower() + detail["msg"][1:],
-            remedy="correct it",
+            remedy=detail.get("ctx", {}).get("remedy", "correct it"),
         )
         for detail in error.errors()
     ]
     if any(detail["loc"][0] == "path" for detail in error.errors()):
         detail = f"nothing stands at {request.url.path[:200]}; the board lists every job"
-        return _answer(request, HTTPStatus.NOT_FOUND, detail)
+        return _answer(request, HTTPStatus.NOT_FOUND, detail, found)
     lines = "\n".join(problem.line() for problem in found)
     return _answer(request, HTTPStatus.UNPROCESSABLE_ENTITY, lines, found)
 

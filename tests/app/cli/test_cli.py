@@ -145,6 +145,14 @@ def test_a_wrong_setting_of_the_program_names_its_variable(
         ("autonomy", "on", "--interval-min", "inf"),
         ("autonomy", "on", "--max-failures", "2.0"),
         ("enqueue", "rl_run", "-", "--priority", "1_0"),
+        ("enqueue", "rl_run", "-", "--after", "1_0"),
+        ("cancel", "1_0"),
+        ("cancel", "--sweep", "٣"),
+        ("show", "01"),
+        ("jobs", "--limit", "1e1"),
+        ("compare", "1", "2_0"),
+        ("export-sft", "0x1"),
+        ("serve", "--port", "80_80"),
     ],
 )
 def test_a_number_on_the_command_line_is_one_in_plain_digits(

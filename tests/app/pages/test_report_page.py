@@ -152,7 +152,7 @@ def test_the_file_needs_nothing_but_itself(
     client: TestClient, cockpit: Callable[..., Said], day: datetime.date, tmp_path: Path
 ) -> None:
     """No script, no link but anchors, no address; by download and by the command line alike."""
-    answer = client.get(f"/report?date={day}&download=1")
+    answer = client.get(f"/report?date={day}&download=true")
     target = tmp_path / "report.html"
     said = cockpit("report", "--date", str(day), "--html", str(target))
 

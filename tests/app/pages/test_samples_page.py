@@ -53,14 +53,14 @@ def test_the_address_says_what_is_shown(client: TestClient, run: RunDir) -> None
     for step in (1, 2, 4):
         write(run, f"train-{step:06d}", [row(f"at {step}"), row("cut", truncated=True)])
 
-    text = client.get("/jobs/1/samples?split=pool&step=2&truncated=1").text
+    text = client.get("/jobs/1/samples?split=pool&step=2&truncated=true").text
 
     assert "cut=" in text
     assert "at 2=" not in text
     assert "1 of 2 meet the conditions" in words(text)
-    assert 'name="truncated" value="1" checked' in text
-    assert 'rel="prev" href="/jobs/1/samples?split=pool&amp;step=1&amp;truncated=1"' in text
-    assert 'rel="next" href="/jobs/1/samples?split=pool&amp;step=4&amp;truncated=1"' in text
+    assert 'name="truncated" value="true" checked' in text
+    assert 'rel="prev" href="/jobs/1/samples?split=pool&amp;step=1&amp;truncated=true"' in text
+    assert 'rel="next" href="/jobs/1/samples?split=pool&amp;step=4&amp;truncated=true"' in text
 
 
 @pytest.mark.requirement("UI-08")
