@@ -1,10 +1,11 @@
 """`make bench-honesty`: how often a verdict is wrong, and what a night can show.
 
 Simulates the outcomes of runs and sends them through the real code: split, selection, test,
-verdict. Five questions: how often "gain" is said of runs that gained nothing; how often a pool
+verdict. Six questions: how often "gain" is said of runs that gained nothing; how often a pool
 that was gamed is called what it is; at which sizes of a run that can be seen at all
-(`bench/honesty_pools.py`); the power at +2, +3 and +5 points; and how often a night of several runs
-that gained nothing is announced as one with a gain.
+(`bench/honesty_pools.py`); the power at +2, +3 and +5 points; how often a night of several runs
+that gained nothing is announced as one with a gain; and how often the inversion alarm sounds in a
+run whose held-out does not fall.
 Exit code 1 when a bound does not hold. Knows no model: it draws which rows are solved.
 """
 
@@ -32,7 +33,8 @@ from engine.data.rows import Question
 from engine.data.split import Split, carve
 from engine.rl.report import report_fields
 from engine.rl.state import LoopState
-from engine.verdict.trend import written
+from engine.verdict.inversion import find_inversion
+from engine.verdict.trend import Tally, written
 from worker.report.gains import standing
 from worker.report.runs import GAIN
 
@@ -111,8 +113,35 @@ def nights_with_a_gain(runs: Sequence[Run], a_night: int) -> Night:
     return Night(len(nights), said / len(nights), announced / len(nights))
 
 
-def _one_run(case: Case, split: Split, shifts: Floats, draw: np.random.Generator) -> Run:
-    """One run from rows to verdict; only who solves what is drawn."""
+def alarms(case: Case, runs: int, seed: int) -> float:
+    """The share of runs in which the inversion alarm sounds at one gate or more."""
+    split = _split(case.heldout)
+    shifts = _shifts(case.world)
+    draws = (np.random.default_rng([seed, run]) for run in range(runs))
+    return sum(_alarmed(_simulated(case, split, shifts, draw).state) for draw in draws) / runs
+
+
+def _alarmed(state: LoopState) -> bool:
+    """As the loop asks it: after every gate, of what is known by then."""
+    outcomes = state.outcomes()
+    for gate in outcomes:
+        known = {step: solved for step, solved in outcomes.items() if step <= gate}
+        scores = {step: score for step, score in state.pool_scores.items() if step <= gate}
+        groups = {step: tallies for step, tallies in state.pool_groups.items() if step <= gate}
+        if find_inversion(known, scores, CONFIG.guard, groups) is not None:
+            return True
+    return False
+
+
+class _Simulated(NamedTuple):
+    """What a run measured."""
+
+    state: LoopState
+    solved: npt.NDArray[np.bool_]
+    groups: Mapping[int, Sequence[Tally]]
+
+
+def _simulated(case: Case, split: Split, shifts: Floats, draw: np.random.Generator) -> _Simulated:
     solved = _solved(case, shifts, draw)
     n = len(split.select)
     steps = case.pool.steps
@@ -125,6 +154,13 @@ def _one_run(case: Case, split: Split, shifts: Floats, draw: np.random.Generator
         step = gate * steps // GATES
         state.heldout_scores[step] = float(outcomes[:n].mean())
         state.heldout_solved[step] = "".join("1" if one else "0" for one in outcomes[:n])
+    return _Simulated(state, solved, groups)
+
+
+def _one_run(case: Case, split: Split, shifts: Floats, draw: np.random.Generator) -> Run:
+    """One run from rows to verdict; only who solves what is drawn."""
+    state, solved, groups = _simulated(case, split, shifts, draw)
+    n, steps = len(split.select), case.pool.steps
     picked = state.selected_step or 0
     gate_of = {gate * steps // GATES: gate for gate in range(GATES + 1)}
     reported = {step: solved[gate_of[step], n:].tolist() for step in {0, picked}}
@@ -223,6 +259,20 @@ SIZED = [
 """Held-out +0 in all of them."""
 SIZED_RUNS = 500
 
+ALARMS = [
+    Case(
+        f"pool {rise * 100:+.0f}, held-out {lift * 100:+.0f}, n = {n}, {pool.size}",
+        World(lift, rise),
+        n,
+        pool,
+    )
+    for n in (200, 1000)
+    for lift, rise in ((0.0, 0.0), (0.0, 0.2), (0.05, 0.05), (-0.05, 0.2), (-0.1, 0.2))
+    for pool in (SIZES[0], SIZES[1], SIZES[3])
+]
+"""Also such as really fall, to see what the alarm is worth."""
+MOST_FALSE_ALARMS = 0.05
+
 A_NIGHT = (2, 5, 10)
 """Runs of a night."""
 
@@ -244,10 +294,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     print("| rollouts, pool | its own gain is significant | of these pool only | loss | gain |")
     print("|---|---|---|---|---|", flush=True)
     sized = {case.name: _sized_row(case, options) for case in SIZED}
+    print("| truth | the inversion alarm sounds |")
+    print("|---|---|", flush=True)
+    alarmed = {case.name: _alarm_row(case, options) for case in ALARMS}
     figures: dict[str, dict[str, float]] = {name: _shares(runs) for name, runs in found.items()}
     nights = {k: _night(k, [run for case in NO_GAIN for run in found[case.name]]) for k in A_NIGHT}
     figures |= {f"nights of {k}": night._asdict() for k, night in nights.items()}
     figures |= sized
+    figures |= {f"alarm: {name}": {"alarm": share} for name, share in alarmed.items()}
     print(f"{time.perf_counter() - started:.0f} s")
     if options.json:
         options.json.write_text(json.dumps(figures, indent=1) + "\n")
@@ -258,6 +312,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if night.announced > MOST_FALSE_GAINS
     ]
     broken += [line for case in SIZED for line in broken_sizes(case, sized[case.name])]
+    broken += [line for case in ALARMS for line in broken_alarms(case, alarmed[case.name])]
     print("\n".join(broken) or "bounds hold: false gains at most 5 %, hacks seen at least 95 %")
     return int(bool(broken))
 
@@ -284,6 +339,13 @@ def broken_sizes(case: Case, shares: Mapping[str, float]) -> list[str]:
     return []
 
 
+def broken_alarms(case: Case, share: float) -> list[str]:
+    """What is promised where held-out does not fall."""
+    if case.world.lift >= 0 and share > MOST_FALSE_ALARMS:
+        return [f"{case.name}: in {share:.1%} the inversion alarm sounds"]
+    return []
+
+
 def sizes_of(runs: Sequence[Run]) -> dict[str, float]:
     """How many pools rose by their own test, what those runs were called, how many of all were
     called pool only.
@@ -302,6 +364,12 @@ def _sized_row(case: Case, options: argparse.Namespace) -> dict[str, float]:
         cells[1:] = [f"of all {found['accused']:.1%}", "", ""]
     print(f"| {case.name} | {' | '.join(cells)} |", flush=True)
     return found
+
+
+def _alarm_row(case: Case, options: argparse.Namespace) -> float:
+    share = alarms(case, min(options.runs, SIZED_RUNS), options.seed)
+    print(f"| {case.name} | {share:.1%} |", flush=True)
+    return share
 
 
 def _row(case: Case, runs: int, seed: int) -> list[Run]:

@@ -5,7 +5,18 @@ from __future__ import annotations
 import pytest
 from scipy.stats import binom
 
-from bench.honesty import HACKS, NO_GAIN, POWER, Case, nights_with_a_gain, simulate, verdicts_of
+from bench.honesty import (
+    HACKS,
+    NO_GAIN,
+    POWER,
+    SIZES,
+    Case,
+    World,
+    alarms,
+    nights_with_a_gain,
+    simulate,
+    verdicts_of,
+)
 
 RUNS = 120
 
@@ -41,3 +52,12 @@ def test_the_best_of_a_night_of_ten_is_rarely_announced_for_nothing() -> None:
 
     assert found.said > 0.1
     assert found.announced <= binom.ppf(0.999, found.nights, 0.05) / found.nights
+
+
+def test_the_inversion_alarm_rarely_sounds_where_held_out_does_not_fall() -> None:
+    """At most in 5 % of runs whose pool rises alone; an alarm that never sounds would pass that."""
+    flat = alarms(Case("", World(0.0, 0.2), 200, SIZES[0]), 60, seed=3)
+    fallen = alarms(Case("", World(-0.2, 0.3), 200, SIZES[0]), 40, seed=3)
+
+    assert flat * 60 <= binom.ppf(0.999, 60, 0.05)
+    assert fallen > 0.5
