@@ -19,7 +19,7 @@ from engine.contract.kinds.eval_rerun import EvalRerunConfig
 from engine.data.rows import Question, load
 from engine.eval_rerun import parts, proof
 from engine.eval_rerun.journal import Journal
-from engine.eval_rerun.rows import Sampled, soundness, tables, write_files
+from engine.eval_rerun.rows import Sampled, alerts, tables, write_files
 from engine.run.checkpoint import CheckpointStore
 from engine.run.proof import prove
 from engine.run.recorder import Recorder
@@ -88,7 +88,7 @@ class _Run:
             self.stops.append(last)
             stop.result = self._result(last) | {"aborted": True}
             raise
-        for code, text in soundness(self.done).alerts("completions"):
+        for code, text in alerts(self.done, self.config):
             self.attempt.warn(code, text)
         write_files(self.attempt.run.root, self.done, self.config)
         return ended(self.attempt, last, self._result(last), None)

@@ -107,6 +107,20 @@ def soundness(rows: Sequence[Sampled]) -> Soundness:
     return Soundness(sum(total.values()), crashes, timeouts, total[Reason.UNJUDGED])
 
 
+def alerts(rows: Sequence[Sampled], config: EvalRerunConfig) -> Iterator[tuple[str, str]]:
+    """(code, sentence) of what a person should know before using the files."""
+    yield from soundness(rows).alerts("completions")
+    if rows and not kept(rows, config.keep):
+        low, high = config.keep
+        never = sum(row.pass_rate == 0 for row in rows)
+        yield (
+            "CURRICULUM_EMPTY",
+            f"no row has a pass rate of {low:g} to {high:g}, and {CURRICULUM} is empty: {never} of "
+            f"{len(rows)} rows were never solved; more samples, a longer max_new_tokens or easier "
+            "rows may help",
+        )
+
+
 def write_files(folder: Path, rows: Sequence[Sampled], config: EvalRerunConfig) -> None:
     """Each whole; an older file at `curriculum_out` is replaced. Raises RLLoopError."""
     write_rows(folder / RESULTS, [row.as_dict() for row in rows])

@@ -16,7 +16,7 @@ from engine.contract.registry import validate
 from engine.contract.run_dir import Abort, AbortReason, ExitCode, RunDir
 from engine.data.rows import Question
 from engine.eval_rerun import parts
-from engine.eval_rerun.rows import CURRICULUM, RESULTS, Sampled, in_bands, kept
+from engine.eval_rerun.rows import CURRICULUM, RESULTS, Sampled, alerts, in_bands, kept
 from engine.eval_rerun.rows import tables as tables_of
 
 NewAttempt = Callable[..., RunDir]
@@ -146,6 +146,17 @@ def test_a_row_that_nothing_was_judged_of_is_in_no_rate() -> None:
     assert rows[1].as_dict()["pass_rate"] is None
     assert found["pass_at"][0]["rows"] == 1
     assert sum(band["rows"] for band in found["bands"]) == 1
+
+
+def test_a_band_that_no_row_is_in_is_said() -> None:
+    """An empty curriculum file would be refused by the run that reads it."""
+    config = EvalRerunConfig(base="embedded:qwen3-tiny", samples=4)
+
+    found = dict(alerts([sampled("a", 4, 0), sampled("b", 4, 4)], config))
+
+    assert found["CURRICULUM_EMPTY"].startswith("no row has a pass rate of 0.1 to 0.9")
+    assert "1 of 2 rows were never solved" in found["CURRICULUM_EMPTY"]
+    assert not list(alerts([sampled("a", 4, 2)], config))
 
 
 @pytest.mark.parametrize(
