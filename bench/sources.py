@@ -27,7 +27,7 @@ from transformers import PreTrainedTokenizerFast
 
 from engine.contract.rl.prompting import PromptingConfig
 from engine.contract.sources.config import SourceConfig
-from engine.data.overlap import overlaps
+from engine.contract.sources.overlap import overlaps
 from engine.data.rows import load
 from engine.sampling.prompts import PromptBuilder
 

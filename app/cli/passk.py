@@ -9,6 +9,7 @@ import typer
 
 from app.cli.enqueue import assign, enqueue_one, try_out
 from app.cli.numbers import amount, count
+from app.cli.output import note
 from app.cli.place import AsJson, DataDir, opened
 from engine.contract.errors import ConfigError, ConfigProblem
 
@@ -117,6 +118,8 @@ def passk(
             try_out(database, wanted, as_json=as_json)
         else:
             enqueue_one(database, wanted, None, as_json=as_json)
+            if out is not None and out.exists():
+                note(f"{out} is there and will be replaced when the job is done")
 
 
 def _place_of(database: Database, checkpoint: str) -> str:

@@ -79,7 +79,8 @@ class EvalRerunConfig(Section):
     keep: list[float] = Field([0.1, 0.9], min_length=2, max_length=2)
     """Rows whose pass rate is in this range, ends included, go into the curriculum file."""
     curriculum_out: str | None = None
-    """A file that the ids of those rows are written to as well, once the job is done."""
+    """A file that the ids of those rows are written to as well, once the job is done; one that is
+    there is replaced."""
     seed: int = Field(0, ge=0, lt=2**31)
     """Makes the completions repeatable."""
     rollout_batch: int = Field(256, ge=1)
@@ -205,14 +206,11 @@ def _check_rows(config: EvalRerunConfig) -> Sequence[ConfigProblem]:
 
 
 def _cautions(config: EvalRerunConfig) -> Sequence[ConfigProblem]:
-    out = config.curriculum_out
-    replaced = out is not None and Path(out).exists()
     hub_id = not (config.base in EMBEDDED_BASES or Path(config.base).is_absolute())
     return [
         *(hub_cautions("base", config.base) if hub_id else ()),
         *template_cautions(config.prompting, config.base),
         *_rows_cautions(config.data, config.verifier),
-        *([_replaces(str(out))] if replaced else ()),
     ]
 
 
@@ -222,11 +220,6 @@ def _rows_cautions(data: SourceConfig, verifier: str) -> Iterator[ConfigProblem]
         return
     with suppress(RLLoopError):
         yield from source_cautions("data", data, survey(data, (verifier,)))
-
-
-def _replaces(out: str) -> ConfigProblem:
-    remedy = "name another one to keep it"
-    return ConfigProblem("curriculum_out", out, "is there and will be replaced", remedy)
 
 
 def _envelope(config: EvalRerunConfig) -> Envelope | None:

@@ -130,5 +130,5 @@ def test_a_place_for_the_file_that_cannot_be_is_said_before_the_job_runs(
     assert nowhere.code == 2
     assert "curriculum_out: cannot be written" in nowhere.err
     assert replaced.code == 0
-    assert "curriculum_out: is there and will be replaced" in replaced.err
+    assert f"{there} is there and will be replaced" in replaced.err
     assert there.read_text() == "old\n"

@@ -31,6 +31,7 @@ def keep(attempt: Attempt, step: int, file: str = "model/config.json") -> Path:
     [
         (0, "model/config.json", "step 0, the base, a whole model"),
         (6, "model/adapter_config.json", "step 6, an adapter"),
+        (6, "adapter/adapter_config.json", "step 6, an adapter"),
         (6, "config.json", "step 6, a whole model"),
     ],
 )
