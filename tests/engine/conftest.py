@@ -71,7 +71,7 @@ def recipe(base_recipe: dict[str, Any]) -> dict[str, Any]:
     return copy.deepcopy(base_recipe)
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def eval_recipe(base_folder: Path, sevens_file: Path) -> dict[str, Any]:
     """120 rows answered four times each, in six steps."""
     return {
