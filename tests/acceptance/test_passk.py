@@ -58,7 +58,7 @@ def test_passk_writes_a_curriculum_that_a_run_draws_as_it_is(
     assert cockpit("enqueue", "rl_run", str(path)).returncode == 0
     assert cockpit("drain").returncode == 0
 
-    run = Path(json.loads(cockpit("show", "2", "--json").stdout)["run_dir"])
+    run = cockpit.data_dir / "runs" / "2"
     train = set(json.loads((run / "split.json").read_bytes())["train"])
     rows = (run / "rollouts" / "train-000001.jsonl").read_text("utf-8").splitlines()
     drawn = list(dict.fromkeys(json.loads(row)["id"] for row in rows))
