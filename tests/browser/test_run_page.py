@@ -45,6 +45,28 @@ _COLONS = """[...document.querySelectorAll("#plot-learning .u-series:not(.edge) 
   .map(name => getComputedStyle(name, "::after").content)"""
 
 
+@pytest.mark.requirement("EX-25")
+def test_what_shows_a_warning_stays_open_while_the_run_goes_on(
+    visit: Visits, house: House, attempt: Attempt
+) -> None:
+    """Folded away at first; whoever reads it is not interrupted by the next step."""
+    sample = {"prompt": "1+1=", "completion": "2, and so on", "reward": 1.0}
+    warned = {"code": "TRUNCATED", "step": 40, "text": "9% are cut off", "samples": [sample]}
+    attempt.write("progress", alerts=[warned])
+    seen = visit(house)
+    page = seen.open(f"/jobs/{attempt.job_id}")
+    completion = page.get_by_text("2, and so on")
+    expect(completion).to_be_hidden()
+
+    page.get_by_text("1 completion that shows it").click()
+    expect(completion).to_be_visible()
+    attempt.write("progress", alerts=[warned, {"code": "PLATEAU", "step": 50, "text": "flat"}])
+
+    expect(page.get_by_text("PLATEAU")).to_be_visible()
+    expect(completion).to_be_visible()
+    assert seen.complaints == []
+
+
 @pytest.mark.requirement("UI-02")
 def test_a_chart_is_read_value_by_value_with_the_arrow_keys(
     visit: Visits, house: House, attempt: Attempt
