@@ -18,10 +18,10 @@ from engine.data.curriculum import Curriculum, Mixture, curriculum_of
 from engine.data.refill import more_prompts
 from engine.data.rows import Question
 from engine.evaluate.gate import case_of
-from engine.rewards.adapter import RewardAdapter, Verdict
+from engine.rewards.adapter import Reason, RewardAdapter, Verdict
 from engine.rewards.judgement import told
 from engine.rewards.soundness import Soundness
-from engine.rewards.text.forms import form_shares
+from engine.rewards.text.forms import form_shares, shares_of
 from engine.rl.advantages import USED, has_signal, step_advantages, tied
 from engine.rl.buffer import FATES, Entry, JudgedGroup, RolloutBuffer
 from engine.rl.journal import Journal, Recalled
@@ -305,7 +305,14 @@ def _by_source(
 def _forms(
     groups: Sequence[JudgedGroup], success: Callable[[Verdict], bool], *, formed: bool
 ) -> dict[str, float]:
-    """In which forms answers are written: `format/boxed`, and among right and wrong ones."""
+    """How completions end and in which forms answers are written: cut off, unread, `format/boxed`;
+    each of all, and among right and wrong ones.
+    """
     judged = [pair for g in groups for pair in zip(g.rollouts, g.verdicts, strict=True)]
     right = [success(verdict) if verdict.counted else None for _, verdict in judged]
-    return form_shares([rollout.text for rollout, _ in judged], right, seen=formed)
+    unread = [verdict.reason is Reason.UNPARSED for _, verdict in judged]
+    return {
+        **shares_of("rollout/truncated", [rollout.truncated for rollout, _ in judged], right),
+        **shares_of("pool/unparsed", unread, right),
+        **form_shares([rollout.text for rollout, _ in judged], right, seen=formed),
+    }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from engine.data.rows import Question
@@ -39,6 +41,20 @@ def test_forms_are_counted_of_all_of_the_right_and_of_the_wrong() -> None:
     assert found["format/boxed"] == 0.5
     assert (found["format/boxed/right"], found["format/boxed/wrong"]) == (0.5, 1.0)
     assert (found["format/hashes"], found["format/hashes/right"]) == (0.25, 0.0)
+
+
+@pytest.mark.requirement("EX-22")
+def test_cut_off_and_unread_completions_are_counted_on_both_sides() -> None:
+    group = _group("", ("1", True), ("it is 1", True), ("2", False), ("hm", False))
+    *read, cut = group.rollouts
+    rollouts = [*read, replace(cut, truncated=True)]
+    verdicts = [*group.verdicts[:-1], Verdict(0.0, None, Reason.UNPARSED)]
+
+    found = _metrics(replace(group, rollouts=rollouts, verdicts=verdicts))
+
+    assert (found["rollout/truncated"], found["rollout/truncated/wrong"]) == (0.25, 0.5)
+    assert (found["pool/unparsed"], found["pool/unparsed/wrong"]) == (0.25, 0.5)
+    assert found["pool/unparsed/right"] == found["rollout/truncated/right"] == 0.0
 
 
 def test_a_form_that_is_lost_is_measured_as_none_and_one_that_never_was_is_not() -> None:
