@@ -18,7 +18,7 @@ from engine.contract.errors import RLLoopError
 from engine.contract.sources.files.found import ENDINGS
 from engine.contract.sources.layouts.plain import ANSWERS, QUESTIONS
 from engine.contract.sources.layouts.recognised import LayoutName
-from engine.contract.sources.questions import SourceConfig, read_rows, survey
+from engine.contract.sources.questions import SourceConfig, read_rows, source_cautions, survey
 from engine.contract.sources.rows import Row, Rows
 from engine.rewards.verifiers import reasoning_gym
 
@@ -251,6 +251,22 @@ def test_a_layout_is_recognised_by_its_columns(name: str, form: str, tmp_path: P
     assert found.columns.keys() == row.keys()
     if row.get("prompt", row.get("messages")) is CHAT:
         assert found.messages == CHAT
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_how_rows_are_read_is_said_before_a_job_is_queued(name: str, tmp_path: Path) -> None:
+    """Unless the config says it, or the columns are prompt and answer."""
+    row, said, _ = LAYOUTS[name]
+    data = SourceConfig(source=str(jsonl(tmp_path / "rows.jsonl", [row])))
+    told = data.model_copy(update={"layout": name})
+    own = SourceConfig(source=str(jsonl(tmp_path / "own.jsonl", ROWS)))
+
+    found = {
+        where: [one.problem for one in source_cautions(where, one, survey(one))]
+        for where, one in (("data", data), ("told", told), ("own", own))
+    }
+
+    assert found == {"data": [said], "told": [], "own": []}
 
 
 def test_what_the_config_names_wins_over_the_layout(tmp_path: Path) -> None:

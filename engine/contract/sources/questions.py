@@ -102,7 +102,16 @@ def _survey(files: tuple[Path, ...], data: SourceConfig, verifiers: Sequence[str
     unfit = tuple(unfit for gold in golds for unfit in gold.found())
     answers = rows.reading.answer if rows.reading is not None else None
     column = answers.column if answers is not None else "answer"
-    return Corpus(count, unfit, alike, longest, tuple(rows.said()), tuple(rows.left_out()), column)
+    said, left_out = tuple(rows.said()), tuple(rows.left_out())
+    return Corpus(count, unfit, alike, longest, said, left_out, column, _is_converted(rows))
+
+
+def _is_converted(rows: Rows) -> bool:
+    if rows.reading is None or rows.config.layout is not None or not rows.files:
+        return False
+    named = rows.config.prompt_field, rows.config.answer_field
+    own = rows.reading.prompt.column, rows.reading.answer and rows.reading.answer.column
+    return None in named and own != ("prompt", "answer")
 
 
 def _survey_of_first(data: SourceConfig, verifiers: Sequence[str]) -> Corpus:
