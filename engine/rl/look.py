@@ -14,9 +14,11 @@ from pathlib import Path
 
 from engine.contract.errors import ConfigProblem, RLLoopError
 from engine.contract.hub import in_hub_cache
-from engine.contract.kinds.rl_run import RLRunConfig, asks_for_weights
+from engine.contract.kinds.rl_run import JudgedRows, RLRunConfig, asks_for_weights
 from engine.contract.look import Looked
 from engine.contract.rl.serving import stacks_problem
+from engine.contract.sources.config import SourceConfig
+from engine.contract.sources.mixture import JudgedSource
 from engine.data.rows import Question, load
 from engine.rewards.case import Case
 from engine.rewards.functions import FunctionError, Functions, Said, columns_of
@@ -34,25 +36,37 @@ def look(config: RLRunConfig) -> Looked:
 
 
 def _rewards(config: RLRunConfig) -> Looked:
-    """Each function imported, held against the columns of the rows, and tried on the first row."""
+    """Each function imported, held against the columns of the rows that it judges, and tried on the
+    first of them.
+    """
     found = Looked()
-    if not config.reward_functions:
-        return found
-    few = config.data.model_copy(update={"limit": min(config.data.limit or _ROWS, _ROWS)})
-    rows = load(few).questions
     for path in config.reward_functions:
         found += Looked(files=tuple(files_of(path.partition(":")[0])))
         limit = min(_TRIAL_S, config.reward_timeout_s)
         functions = Functions([path], timeout_s=limit, max_steps=config.max_steps, own_group=False)
         with closing(functions):
-            found += _tried(config, path, functions, rows)
+            for judged in config.sources:
+                if path in judged.verifiers:
+                    found += _tried(_field(config, judged), path, functions, _first(judged.config))
     return found
 
 
-def _tried(
-    config: RLRunConfig, path: str, functions: Functions, rows: Sequence[Question]
-) -> Looked:
-    field = "rewards" if config.rewards else "verifier"
+def _field(config: RLRunConfig, judged: JudgedRows) -> str:
+    """The setting that names the function."""
+    source = judged.config
+    if isinstance(source, JudgedSource) and source.verifier is not None:
+        return judged.verifier_setting
+    return "rewards" if config.rewards else "verifier"
+
+
+def _first(source: SourceConfig) -> Sequence[Question]:
+    few = source.model_copy(update={"limit": min(source.limit or _ROWS, _ROWS)})
+    return load(few).questions
+
+
+def _tried(field: str, path: str, functions: Functions, rows: Sequence[Question]) -> Looked:
+    if not rows:
+        return Looked()  # refused with its own sentence
     try:
         wrong = functions.signature_problem(path, list(columns_of(case_of(rows[0], ""))))
         if wrong is not None:

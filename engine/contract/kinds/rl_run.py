@@ -381,8 +381,9 @@ class RLRunConfig(GRPOConfig):
 
     @property
     def reward_functions(self) -> Sequence[str]:
-        """Those that are `module:function`."""
-        return [name for name, _ in self.reward_parts if ":" in name]
+        """Those that are `module:function`, of the run and of each source and bench."""
+        named = [*self._paying, *(name for rows in self.sources for name in rows.verifiers)]
+        return [name for name in dict.fromkeys(named) if ":" in name]
 
     @property
     def sources(self) -> Sequence[JudgedRows]:
@@ -496,7 +497,8 @@ def _asks(config: RLRunConfig) -> Mapping[str, Any]:
     """What `engine.rl.look` looks at, and nothing where it would find nothing to do."""
     asked = set()
     if config.reward_functions:
-        asked |= {"verifier", "rewards", "data", "reward_timeout_s", "success_threshold"}
+        asked |= {"verifier", "rewards", "data", "heldout", "decide"}
+        asked |= {"reward_timeout_s", "success_threshold"}
     if config.adapter_init is not None or asks_for_weights(config.base):
         asked |= {"base", "adapter_init", "rollout_backend"}
     return config.model_dump(mode="json", include=asked) if asked else {}

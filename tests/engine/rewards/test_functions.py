@@ -305,6 +305,31 @@ def test_a_function_that_works_is_not(sevens_file: Path, name: str) -> None:
     assert (list(found.problems), list(found.cautions)) == ([], [])
 
 
+@pytest.mark.requirement("EX-07")
+def test_a_function_of_one_source_or_bench_is_tried_on_its_own_rows(
+    sevens_file: Path, tmp_path: Path
+) -> None:
+    """By the path of the setting that names it; what works on every source is not cautioned."""
+    other = tmp_path / "other.jsonl"
+    other.write_text('{"id": "o", "prompt": "3+4=", "answer": "7", "difficulty": 2}\n', "utf-8")
+    bench = {"name": "mine", "source": str(other), "verifier": f"{MODULE}:exits"}
+    column = f"{MODULE}:needs_a_column"
+    mix = [
+        {"name": "a", "source": str(sevens_file), "verifier": column},
+        {"name": "b", "source": str(other), "verifier": column},
+        {"name": "c", "source": str(sevens_file)},
+    ]
+
+    found = look(_config(verifier=f"{MODULE}:judge", data={"mix": mix}, heldout=[bench]))
+
+    assert [problem.field for problem in found.problems] == [
+        "data.mix.0.verifier",
+        "heldout.0.verifier",
+    ]
+    assert "asks for 'difficulty'" in found.problems[0].line()
+    assert "on the first row ('o') with its own answer" in found.problems[1].line()
+
+
 # --- whole runs ---
 
 
