@@ -261,6 +261,44 @@ def test_a_run_that_cannot_have_a_verdict_is_cautioned_with_what_would_do(
     assert [found.line() for found in cautions("rl_run", raw)] == ([said] if said else [])
 
 
+@pytest.mark.requirement("EX-07")
+@pytest.mark.parametrize(
+    ("decide", "where"),
+    [
+        ("own", {"data.mix.1.limit": "15 of which", "heldout.0.limit": "20 of which"}),
+        ("large", {"data.mix.1.limit": "15 of which", "heldout.0.limit": "20 of which"}),
+        ("small", {"data.mix.1.limit": "15 of which", "heldout.0.limit": "10 of which"}),
+    ],
+)
+def test_a_source_or_bench_too_small_for_a_verdict_of_its_own_is_said(
+    model_folder: Path, decide: str, where: dict[str, str]
+) -> None:
+    """Half of the bench that decides picks."""
+    source = corpus(model_folder, 400)
+    raw = {
+        "base": str(model_folder),
+        "tuning": "full",
+        "data": {
+            "mix": [
+                {"name": "much", "source": source},
+                {"name": "little", "source": source, "limit": 150},
+            ]
+        },
+        "heldout": [
+            {"name": "small", "source": source, "limit": 20},
+            {"name": "large", "source": source, "limit": 60},
+        ],
+        "decide": decide,
+    }
+
+    found = {
+        one.field: one.problem for one in cautions("rl_run", raw) if "report_min" in one.line()
+    }
+
+    assert found.keys() == where.keys()
+    assert all(said in found[field] for field, said in where.items())
+
+
 def test_a_large_corpus_is_not_read_for_a_caution(
     model_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

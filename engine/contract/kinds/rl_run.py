@@ -515,6 +515,7 @@ def _cautions(config: RLRunConfig) -> Sequence[ConfigProblem]:
         *_unread_caution(config),
         *cautions(config),
         *_report_caution(config),
+        *_line_cautions(config),
         *_source_cautions(config),
         *_unfit_cautions(config),
         *_curriculum_cautions(config),
@@ -557,7 +558,7 @@ def _unread_caution(config: RLRunConfig) -> Sequence[ConfigProblem]:
 def _report_caution(config: RLRunConfig) -> Sequence[ConfigProblem]:
     """A run whose verdict is known beforehand: none."""
     corpus = _known_corpus(config)
-    if corpus is None:
+    if corpus is None or config.decide != OWN:
         return []
     rows = corpus.rows
     report = sizes(rows, config.heldout_frac, config.select_frac).report
@@ -574,6 +575,29 @@ def _report_caution(config: RLRunConfig) -> Sequence[ConfigProblem]:
         "the run will end without a verdict and publish its base"
     )
     return [ConfigProblem("heldout_frac", config.heldout_frac, problem, ", or ".join(ways))]
+
+
+def _line_cautions(config: RLRunConfig) -> Iterator[ConfigProblem]:
+    """Sources and benches that are too small for a verdict of their own."""
+    for rows in (*config.corpora, *config.benches):
+        corpus = _known(rows, config)
+        if corpus is None or not isinstance(rows.config, JudgedSource):
+            continue
+        share = "all"
+        report = corpus.rows
+        if rows.trains:
+            share = f"heldout_frac={config.heldout_frac:g}"
+            report = sizes(corpus.rows, config.heldout_frac, config.select_frac).report
+        elif rows.config.name == config.decide:
+            share = f"select_frac={config.select_frac:g}"
+            report = corpus.rows - max(1, round(corpus.rows * config.select_frac))
+        if report < config.report_min:
+            problem = (
+                f"{rows.config.name} has {corpus.rows} rows, {report} of which are reported "
+                f"({share}), under report_min={config.report_min}: it will have no verdict"
+            )
+            remedy = "have more rows of it, hold more of them out, or lower report_min knowingly"
+            yield ConfigProblem(f"{rows.where}.limit", rows.config.limit, problem, remedy)
 
 
 def _source_cautions(config: RLRunConfig) -> Iterator[ConfigProblem]:
