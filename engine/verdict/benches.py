@@ -87,6 +87,7 @@ def line(found: Looked, pool: Rise, report_min: int, looked_at: int) -> dict[str
     p_better = report.p_value / 2 if report.n and report.lift > 0 else 1.0
     verdict = judge(report, min(1.0, p_better * looked_at), pool, report_min, unsound=found.unsound)
     form = verdict == "gain" and is_format_only(found.before, found.after, found.asks)
+    few = f"{report.n} rows, under report_min={report_min}" if report.n < report_min else None
     return {
         "name": found.name,
         "kind": found.kind,
@@ -97,7 +98,7 @@ def line(found: Looked, pool: Rise, report_min: int, looked_at: int) -> dict[str
         "shares_before": dict(found.before.shares),
         "shares_after": dict(found.after.shares),
         "verdict": verdict,
-        "reason": found.unsound or (FORMAT_ONLY if form else None),
+        "reason": found.unsound or few or (FORMAT_ONLY if form else None),
         "look_at": found.look_at(),
     }
 
