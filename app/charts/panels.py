@@ -12,7 +12,7 @@ from app.text import wording
 from engine.contract.sources.benches import OWN
 
 SOLID: Sequence[int] = ()
-DASHED, DOTTED, DASH_DOT = (8, 4), (2, 4), (12, 4, 2, 4)
+DASHED, DOTTED, DASH_DOT, LONG = (8, 4), (2, 4), (12, 4, 2, 4), (18, 4)
 """Pixels drawn and left out: a line is not known by its colour alone."""
 
 
@@ -80,7 +80,7 @@ def _forms(name: str, title: str, among: str = "") -> Chart:
             Line(f"format/hashes{among}", "#### …", "share", "b", dash=DASHED),
             Line(f"format/answer_is{among}", "The answer is …", "share", "c", dash=DOTTED),
             Line(f"format/tags{among}", "<answer>", "share", "d", dash=DASH_DOT),
-            Line(f"format/code{among}", "block of code", "share", "a", dash=DOTTED),
+            Line(f"format/code{among}", "block of code", "share", "a", dash=LONG),
         ),
     )
 

@@ -240,6 +240,16 @@ def test_a_corpus_under_its_floor_is_refused_at_enqueue(tmp_path: Path) -> None:
     assert "has 42 rows, under the floor corpus_min=100" in found["data"]
 
 
+def test_a_corpus_that_repeats_itself_is_under_its_floor_and_that_is_said(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    rows = [json.dumps({"prompt": str(n % 42), "answer": str(n % 42)}) for n in range(120)]
+    path.write_text("\n".join(rows))
+
+    found = _problems({"base": "org/model", "data": {"source": str(path)}})
+
+    assert "has 42 rows, under the floor corpus_min=100; left 78 rows out that" in found["data"]
+
+
 def test_the_operators_environment_fills_what_a_config_leaves_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -707,7 +707,8 @@ def _check_corpus(config: RLRunConfig) -> Sequence[ConfigProblem]:
     if unread:
         return unread
     trains = [(rows, corpus) for rows, corpus in known if rows.trains]
-    few = corpus_problems(sum(corpus.rows for _, corpus in trains), config)
+    left_out = [told for _, corpus in trains for told in corpus.left_out]
+    few = corpus_problems(sum(corpus.rows for _, corpus in trains), config, left_out)
     alike = [
         _moved(alike_problem(corpus.rows), rows.where)
         for rows, corpus in trains
@@ -818,11 +819,16 @@ def as_run(config: GRPOConfig) -> RLRunConfig:
     )
 
 
-def corpus_problems(rows: int, config: GRPOConfig) -> Sequence[ConfigProblem]:
-    """The corpus floor (RL-05), asked at enqueue and again by the loop."""
+def corpus_problems(
+    rows: int, config: GRPOConfig, left_out: Sequence[str] = ()
+) -> Sequence[ConfigProblem]:
+    """The corpus floor (RL-05), asked at enqueue and again by the loop; `left_out`: what is known
+    of rows that are not counted.
+    """
     if rows >= config.corpus_min:
         return []
     problem = f"has {rows} rows, under the floor corpus_min={config.corpus_min}"
+    problem = "; ".join([problem, *left_out])
     return [ConfigProblem("data", None, problem, "add rows, or lower corpus_min knowingly")]
 
 

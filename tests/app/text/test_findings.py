@@ -48,7 +48,7 @@ def test_a_warning_shows_its_completions_on_the_run_page_and_in_the_report(
 
         run, silent = (client.get(f"/jobs/{number}").text for number in (loud, quiet))
         morning = f"/report?date={latest_morning(db, time.time())}"
-        report, file = (client.get(f"{morning}{more}").text for more in ("", "&download=1"))
+        report, file = (client.get(f"{morning}{more}").text for more in ("", "&download=true"))
 
     for page in (run, report, file):
         assert "TRUNCATED step 20: 9% are cut off; raise" in words(page)

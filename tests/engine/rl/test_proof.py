@@ -255,7 +255,8 @@ def test_a_sampler_that_reads_a_wrong_past_ends_the_run(
     are in one line.
     """
     folder = zoo.saved(base, tmp_path / "base", tiny.build_tokenizer())
-    rows = [{"id": str(n), "prompt": "7" * (n % 9 + 1) + "=", "answer": "7"} for n in range(120)]
+    prompts = [f"{'0' * (n % 9)}{n}=" for n in range(120)]
+    rows = [{"id": prompt, "prompt": prompt, "answer": "7"} for prompt in prompts]
     source = tmp_path / "rows.jsonl"
     source.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
     monkeypatch.setattr(hf, "way_of", lambda _: Way.PADDED)
