@@ -41,7 +41,7 @@ def bench_fields(end: RunEnd, config: RLRunConfig, report: Mapping[str, Any]) ->
     """
     if not (config.heldout or config.data.mix):
         return {}
-    looked = [*_sources(end, config), *_benches(end)]
+    looked = [*_sources(end, config), *_benches(end, config)]
     pool = trend.over_run(end.state.pool_scores, end.state.pool_groups)
     of_kind = Counter(one.kind for one in looked)
     found = [line(one, pool, config.report_min, of_kind[one.kind]) for one in looked]
@@ -120,7 +120,7 @@ def _sources_of_a_bench(end: RunEnd, config: RLRunConfig) -> Iterator[Looked]:
             yield Looked(name, "source", before, after, asks, ids, next(filter(None, sound), None))
 
 
-def _benches(end: RunEnd) -> Iterator[Looked]:
+def _benches(end: RunEnd, config: RLRunConfig) -> Iterator[Looked]:
     for name, questions in end.split.others.items():
         kept = end.state.benches[name].solved
         shares = end.state.benches[name].shares
@@ -129,9 +129,15 @@ def _benches(end: RunEnd) -> Iterator[Looked]:
         )
         sound = [soundness_of(kept[s]).no_verdict(f"rows at step {s}") for s in (0, end.picked)]
         unsound = next(filter(None, sound), None)
-        yield Looked(
-            name, "own" if name == OWN else "bench", first, last, *_named(questions), unsound
-        )
+        asks, ids = _named(questions)
+        if name != OWN:
+            yield Looked(name, "bench", first, last, asks, ids, unsound)
+            continue
+        parts = [
+            (weight, [i for i, row in enumerate(questions) if row.source == source])
+            for source, weight in config.data.weights.items()
+        ]
+        yield Looked(name, "own", first, last, asks, ids, unsound, parts)
 
 
 def _rows(result: GateResult) -> Rows:

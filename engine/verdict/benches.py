@@ -11,7 +11,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from engine.contract.intervals import PairedComparison, compare
+from engine.contract.intervals import PairedAt, PairedComparison, compare, weighted
 from engine.verdict.trend import Rise
 from engine.verdict.verdicts import POOL_ROSE, Verdict, judge
 
@@ -55,6 +55,24 @@ class Looked:
     ids: Sequence[str]
     unsound: str | None = None
     """Why what was judged carries no verdict."""
+    parts: Sequence[tuple[float, Sequence[int]]] = ()
+    """Of a mixture: each source's weight and the places of its rows."""
+
+    def compared(self) -> PairedComparison:
+        """Row by row; of a mixture the mean over its sources by weight."""
+        first, last = self.before.solved, self.after.solved
+        parts = [
+            PairedAt(
+                weight,
+                compare(
+                    [first[i] for i in places],
+                    [last[i] for i in places],
+                    [self.asks[i] for i in places],
+                ),
+            )
+            for weight, places in self.parts
+        ]
+        return weighted(compare(first, last, self.asks), parts)
 
     def look_at(self) -> dict[str, list[str]]:
         """Rows whose outcome changed, to be read by a person."""
@@ -83,7 +101,7 @@ def is_format_only(before: Rows, after: Rows, asks: Sequence[Hashable]) -> bool:
 
 def line(found: Looked, pool: Rise, report_min: int, looked_at: int) -> dict[str, Any]:
     """One row of the report's table. `looked_at`: benches and sources of the same kind."""
-    report = compare(found.before.solved, found.after.solved, found.asks)
+    report = found.compared()
     p_better = report.p_value / 2 if report.n and report.lift > 0 else 1.0
     verdict = judge(report, min(1.0, p_better * looked_at), pool, report_min, unsound=found.unsound)
     form = verdict == "gain" and is_format_only(found.before, found.after, found.asks)

@@ -185,6 +185,10 @@ def test_each_source_has_its_line_and_curve_where_a_bench_decides(
     lines = {line["name"]: line for line in result["benches"]}
     assert list(lines) == ["bench", "sevens", "threes", "own"]
     assert lines["sevens"]["n"] + lines["threes"]["n"] == lines["own"]["n"] == 120
+    for side in ("before", "after", "lift"):
+        mean = 0.75 * lines["sevens"][side] + 0.25 * lines["threes"][side]
+        assert lines["own"][side] == pytest.approx(mean)
+    assert lines["sevens"]["after"] != lines["threes"]["after"], "else any mean would do"
     gated = {gate["split"] for gate in events(run, "gate") if gate["step"] == 0}
     assert {"own", "sevens", "threes"} <= gated
 
