@@ -13,6 +13,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from worker.settings import WorkerSettings
@@ -79,11 +80,15 @@ def spawn_cockpit(
             stderr=output,
             env=environment,
             start_new_session=True,
-            preexec_fn=_end_with_parent if bound else None,  # noqa: PLW1509 - one thread here
+            preexec_fn=partial(_end_with_parent, os.getpid()) if bound else None,  # noqa: PLW1509 - one thread here
         )
     return Detached(process, log, log_start)
 
 
-def _end_with_parent() -> None:
-    """Linux: the kernel sends SIGTERM to this child when its parent thread ends."""
+def _end_with_parent(parent: int) -> None:
+    """Linux: the kernel sends SIGTERM to this child when its parent thread ends. Where that came
+    first there is nothing to start.
+    """
     _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+    if os.getppid() != parent:
+        os._exit(1)

@@ -92,6 +92,7 @@ class Functions:
                     "-m",
                     "engine.rewards.workers.function_worker",
                     str(theirs.fileno()),
+                    str(os.getpid()),
                 ],
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,

@@ -1,8 +1,9 @@
 """The process that verifier workers are forked from: libraries loaded once, a fork is milliseconds.
 
-`python -m engine.rewards.workers.fork_server FD LIMITS`: reads commands on the socket FD. It is the
-parent of every worker, so it alone kills and reaps them and no pid can be mistaken for a recycled
-one. It ends, and its workers with it, when the engine closes the socket or dies.
+`python -m engine.rewards.workers.fork_server FD LIMITS ENGINE`: reads commands on the socket FD of
+the engine, whose process id is ENGINE. It is the parent of every worker, so it alone kills and
+reaps them and no pid can be mistaken for a recycled one. It ends, and its workers with it, when the
+engine closes the socket or dies.
 
 Never imports torch. A worker judges one message after the other; what hangs is killed from
 outside, so no library sets an alarm here.
@@ -41,7 +42,7 @@ class Limits:
 
 def main(argv: list[str]) -> None:
     """Serve until the engine is gone."""
-    die_with_parent()
+    die_with_parent(int(argv[2]))
     # A worker that is killed mid-write or an engine that is gone must not end us by SIGPIPE/INT.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     logging.getLogger("math_verify").setLevel(logging.ERROR)
@@ -81,13 +82,14 @@ def _load(name: str) -> str | None:
 
 def _fork(control: socket.socket, limits: Limits) -> int:
     _message, fds, _flags, _address = socket.recv_fds(control, 1, 1)
+    nursery = os.getpid()
     pid = os.fork()
     if pid:
         os.close(fds[0])
         return pid
     try:
         control.close()
-        die_with_parent()
+        die_with_parent(nursery)
         _bound(limits)
         _judge_forever(socket.socket(fileno=fds[0]))
     finally:
@@ -102,11 +104,15 @@ def _end(workers: set[int], pid: int) -> None:
         os.waitpid(pid, 0)
 
 
-def die_with_parent() -> None:
-    """The kernel kills this process when the thread that started it ends."""
+def die_with_parent(parent: int) -> None:
+    """The kernel kills this process when the thread that started it ends; it ends here where that
+    came before the kernel was asked: nobody would be told then.
+    """
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL) != 0:
         raise OSError(ctypes.get_errno(), "prctl")
+    if os.getppid() != parent:
+        os._exit(1)
 
 
 def _bound(limits: Limits) -> None:

@@ -1,8 +1,9 @@
 """The process in which an operator's reward functions run: they may hang, exit or take the memory.
 
-`python -m engine.rewards.workers.function_worker FD`: reads messages on the socket FD. The first
-is the list of `sys.path`, the second the functions; then one call after the other. It is killed
-from outside when a call takes too long, and dies with the engine.
+`python -m engine.rewards.workers.function_worker FD ENGINE`: reads messages on the socket FD of the
+engine, whose process id is ENGINE. The first is the list of `sys.path`, the second the functions;
+then one call after the other. It is killed from outside when a call takes too long, and dies with
+the engine.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ LONGEST = 2**30
 
 def main(argv: Sequence[str]) -> None:
     """Serve until the engine is gone."""
-    die_with_parent()
+    die_with_parent(int(argv[1]))
     channel = socket.socket(fileno=int(argv[0]))
     with contextlib.suppress(frames.ClosedError):
         sys.path[:] = frames.receive(channel)

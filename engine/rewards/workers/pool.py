@@ -13,6 +13,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import json
+import os
 import selectors
 import socket
 import subprocess
@@ -77,6 +78,7 @@ class Pool:
                     "engine.rewards.workers.fork_server",
                     str(theirs.fileno()),
                     limits,
+                    str(os.getpid()),
                 ],
                 pass_fds=[theirs.fileno()],
                 cwd=ROOT,

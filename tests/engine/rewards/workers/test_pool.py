@@ -160,6 +160,25 @@ def test_workers_end_when_their_engine_is_killed() -> None:
         _eventually_gone(pid.decode())
 
 
+@pytest.mark.requirement("EX-10")
+def test_a_worker_whose_parent_died_before_the_kernel_was_asked_ends_itself() -> None:
+    """Else it would judge what hangs for ever, and nobody would know of it."""
+    worker = (
+        "import os\n"
+        "from engine.rewards.workers.fork_server import die_with_parent\n"
+        "die_with_parent(os.getppid())\n"
+        "print('goes on', flush=True)\n"
+        "die_with_parent(os.getpid())\n"
+        "print('outlives')\n"
+    )
+
+    done = subprocess.run(
+        [sys.executable, "-c", worker], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+
+    assert (done.returncode, done.stdout) == (1, "goes on\n")
+
+
 def test_closing_ends_every_process() -> None:
     """Nothing of the pool is left, and closing twice is no error."""
     pool = Pool(workers=2)
