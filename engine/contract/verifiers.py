@@ -13,7 +13,9 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
+
+from pydantic import AfterValidator
 
 import engine
 
@@ -48,6 +50,17 @@ def verifier_problem(name: str) -> str | None:
     if name in verifier_names():
         return None
     return f"is not a verifier; known: {', '.join(verifier_names())}"
+
+
+def _checked(name: str) -> str:
+    problem = verifier_problem(name)
+    if problem is not None:
+        raise ValueError(problem)
+    return name
+
+
+VerifierName = Annotated[str, AfterValidator(_checked)]
+"""In a config: a verifier, or a reward function as `module:function`."""
 
 
 class Needed(NamedTuple):

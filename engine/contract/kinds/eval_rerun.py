@@ -43,7 +43,7 @@ from engine.contract.sources.questions import (
     source_cautions,
     survey,
 )
-from engine.contract.verifiers import library_problem, verifier_problem
+from engine.contract.verifiers import VerifierName, library_problem
 
 
 class EvalRerunConfig(Section):
@@ -62,7 +62,7 @@ class EvalRerunConfig(Section):
     """From a question to a prompt: chat template, system prompt, prefix."""
     sampling: SamplingConfig = SamplingConfig()
     """How tokens are drawn, beside the temperature."""
-    verifier: str = "exact"
+    verifier: VerifierName = "exact"
     """Who judges the answers; a reward function is `module:function`."""
     reward_timeout_s: float = Field(60.0, gt=0, le=86_400)
     """Seconds that one call of a reward function may take."""
@@ -116,14 +116,6 @@ class EvalRerunConfig(Section):
     @classmethod
     def _absolute(cls, path: str | None) -> str | None:
         return None if path is None else str(located(path))
-
-    @field_validator("verifier")
-    @classmethod
-    def _verifier(cls, name: str) -> str:
-        problem = verifier_problem(name)
-        if problem is not None:
-            raise ValueError(problem)
-        return name
 
     @field_validator("bands")
     @classmethod

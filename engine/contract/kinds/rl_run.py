@@ -68,7 +68,7 @@ from engine.contract.sources.questions import (
     source_cautions,
     survey,
 )
-from engine.contract.verifiers import library_problem, verifier_problem
+from engine.contract.verifiers import VerifierName, library_problem, verifier_problem
 
 BASE_VARIABLE = "FK_RL_BASE_MODEL"
 ADAPTER_VARIABLE = "FK_RL_ADAPTER_INIT"
@@ -246,7 +246,7 @@ class RLRunConfig(GRPOConfig):
     """How tokens are drawn, beside the temperature."""
     format: FormatConfig = FormatConfig()
     """How the form of an answer is taught; all of it off by default."""
-    verifier: str = "exact"
+    verifier: VerifierName = "exact"
     """Who pays the reward; docs/verifiers.md says what each one's rows hold as `answer`. A reward
     function is `module:function`. Short for `rewards` with this one alone."""
     rewards: list[RewardPart] = Field([])
@@ -325,14 +325,6 @@ class RLRunConfig(GRPOConfig):
     @classmethod
     def _adapter(cls, path: str | None) -> str | None:
         return None if path is None else str(located(path))
-
-    @field_validator("verifier")
-    @classmethod
-    def _verifier(cls, name: str) -> str:
-        problem = verifier_problem(name)
-        if problem is not None:
-            raise ValueError(problem)
-        return name
 
     @model_validator(mode="before")
     @classmethod

@@ -17,7 +17,7 @@ from pydantic import Field, field_validator, model_validator
 
 from engine.contract.errors import ConfigProblem
 from engine.contract.section import Section
-from engine.contract.verifiers import verifier_problem
+from engine.contract.verifiers import VerifierName
 
 ANSWER = "{answer}"
 Shape = Literal["answer_is", "boxed", "hashes", "minerva", "think", "answer_tag"]
@@ -60,7 +60,7 @@ class FormatConfig(Section):
     """Paid for form alone, 0.1 for example; falls to 0 with the steps. 0 is off."""
     reward_until: int | None = Field(None, ge=1)
     """Step after which form alone pays nothing; half of `max_steps` by default."""
-    lenient: str | None = None
+    lenient: VerifierName | None = None
     """A second verifier that pays answers in any form at first; `gsm8k_any` for example."""
     lenient_until: int | None = Field(None, ge=1)
     """Step after which it pays nothing, falling linearly; half of `max_steps` by default."""
@@ -81,14 +81,6 @@ class FormatConfig(Section):
         except re.error as error:
             raise ValueError(f"is no regular expression: {error}; correct it") from None
         return pattern
-
-    @field_validator("lenient")
-    @classmethod
-    def _lenient(cls, name: str | None) -> str | None:
-        problem = None if name is None else verifier_problem(name)
-        if problem is not None:
-            raise ValueError(problem)
-        return name
 
     @field_validator("demonstration")
     @classmethod

@@ -16,7 +16,7 @@ from engine.contract.paths import located
 from engine.contract.section import refusal
 from engine.contract.sources.config import SourceConfig
 from engine.contract.templates.table import template_problem
-from engine.contract.verifiers import verifier_problem
+from engine.contract.verifiers import VerifierName
 
 MIXTURE = "mixture:"
 """How `data.source` of a mixture begins; the names of its sources follow."""
@@ -36,13 +36,6 @@ def _checked_name(name: str) -> str:
     return name
 
 
-def _checked_verifier(name: str | None) -> str | None:
-    problem = None if name is None else verifier_problem(name)
-    if problem is not None:
-        raise ValueError(problem)
-    return name
-
-
 def _checked_template(name: str | None) -> str | None:
     problem = None if name is None else template_problem(name)
     if problem is not None:
@@ -52,7 +45,6 @@ def _checked_template(name: str | None) -> str | None:
 
 Name = Annotated[str, AfterValidator(_checked_name)]
 """Of a source or bench: part of file names and series."""
-VerifierName = Annotated[str | None, AfterValidator(_checked_verifier)]
 TemplateName = Annotated[str | None, AfterValidator(_checked_template)]
 
 
@@ -63,7 +55,7 @@ class JudgedSource(SourceConfig):
     """What it is called in series, tables and reports."""
     source: str
     """As `data.source`."""
-    verifier: VerifierName = None
+    verifier: VerifierName | None = None
     """Who judges its rows; without one the run's `verifier` or `rewards`."""
     verifier_field: str | None = None
     """Key of the row that names its verifier, instead of `verifier`: `dataset` in rows of the RLVR
