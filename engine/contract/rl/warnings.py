@@ -54,7 +54,7 @@ class WarningsConfig(Section):
     more since then."""
     kl_token: float = Field(1.0, gt=0)
     """KL_TOKEN: one token's KL at or above this: in step 1, where the policy is still the step-0
-    policy, or with five times the largest of the steps before, once a window of them is known."""
+    policy, or with twice the log-ratio of the largest before, once a window of steps is known."""
     length_growth: float = Field(0.4, gt=0)
     """LENGTH_PAID: completions longer by this share, the reward up, and held-out rows hardly."""
     length_rise: float = Field(0.3, gt=0)

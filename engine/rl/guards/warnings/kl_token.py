@@ -6,11 +6,16 @@ mask that leaves a token out show here first.
 
 from __future__ import annotations
 
+import math
+
 from engine.rl.farthest import Farthest
 from engine.rl.guards.examples import Judged, Order
 from engine.rl.guards.warnings.seen import KL_MAX, Finding, Seen, longest
 
-_TIMES = 5.0
+_TIMES = 2.0
+"""Of the largest log-ratio of the steps before. The value is exponential in it: tokens that the
+policy itself finds unlikely reach e^y about once in e^y tokens, so that a record which is several
+times the last one is usual, and one with twice its log-ratio is not."""
 
 
 def look(seen: Seen) -> Finding | None:
@@ -20,7 +25,7 @@ def look(seen: Seen) -> Finding | None:
     if not first and len(before) < seen.limits.window:
         return None
     largest = max(before, default=0.0)
-    if value < max(seen.limits.kl_token, _TIMES * largest):
+    if value < seen.limits.kl_token or math.log1p(value) < _TIMES * math.log1p(largest):
         return None
     at = seen.farthest
     where = "" if at is None else f" (token {at.place + 1} of a completion of row {at.question_id})"

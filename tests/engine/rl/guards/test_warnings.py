@@ -273,6 +273,15 @@ def test_one_token_far_from_the_reference_is_named_with_its_completion() -> None
     assert alert["samples"][0]["completion"] == "3"
 
 
+def test_a_record_among_rare_tokens_is_no_token_that_lies_apart() -> None:
+    """As a healthy run of the demo has it: the value grows as e to the power of the log-ratio."""
+    run = Run()
+
+    assert run.steps(1, train__kl_max=0.0) == run.steps(12, train__kl_max=33.6) == []
+    assert run.steps(1, train__kl_max=185.0) == []
+    assert [a["code"] for a in run.steps(1, train__kl_max=60_000.0)] == ["KL_TOKEN"]
+
+
 def test_in_step_1_the_policy_is_the_reference() -> None:
     """A token that lies apart there was computed apart, not learnt."""
     [alert] = Run().steps(1, train__kl_max=1.5)
