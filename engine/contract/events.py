@@ -14,6 +14,7 @@ that nobody can use: it is left out, and counted, like a line in the midst that 
 | gate       | step, split, score, n, ci95 [low, high], temp, selected (is it the best so far),
 |            | values {name: number}: what else was measured, the series `heldout/SPLIT/NAME`;
 |            | label: what people call the split, where it is not its name |
+| score      | step, score {…}: one `engine.contract.scores.BenchScore`
 | checkpoint | step, path (relative to the run directory), seconds |
 | sample     | step, split, items [{prompt, completion, reward, reason, advantage}]: a few only |
 | span       | name, seconds, step: how long one phase took |
@@ -43,6 +44,7 @@ EventType = Literal[
     "progress",
     "metric",
     "gate",
+    "score",
     "checkpoint",
     "sample",
     "span",
@@ -204,6 +206,7 @@ _SHAPES: Mapping[str, Mapping[str, tuple[type, ...]]] = {
         "ci95": (list,),
         "values": (dict,),
     },
+    "score": {"step": (int,), "score": (dict,)},
     "finished": {"status": (str,), "result": (dict,)},
 }
 """What the fields of each type are made of; each may be null or missing."""
