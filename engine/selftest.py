@@ -17,12 +17,12 @@ from engine.data import addition
 from engine.data.rows import Bench, load
 from engine.data.split import Split
 from engine.models.tiny import NAME
+from engine.rewards.of_run import build_reward
 from engine.rl.loop import RLLoop
 from engine.rl.parts import (
     build_gate,
     build_policy,
     build_prompts,
-    build_reward,
     build_sampler,
     build_trainer,
 )

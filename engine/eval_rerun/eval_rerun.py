@@ -1,25 +1,29 @@
-"""`eval_rerun`, from its model to its tables: every row is answered n times and judged.
+"""`eval_rerun`, from its models to its tables: every row of every bench is answered by every
+checkpoint and judged.
 
-A step is one batch of rows. What it sampled is in the journal, so an attempt that goes on, after
-whatever kill, ends with the same files.
+A step is a row. What was sampled is in the journal, so an attempt that goes on, after whatever
+kill, ends with the same files.
 """
 
 from __future__ import annotations
 
 import os
-import statistics
 import time
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 
+from engine.contract.evaluate.checkpoints import EvalCheckpoint
 from engine.contract.kinds.eval_rerun import EvalRerunConfig
-from engine.data.rows import Question, load
+from engine.data.rows import Question
 from engine.eval_rerun import parts, proof
-from engine.eval_rerun.journal import Journal
+from engine.eval_rerun.journal import Journal, Line
+from engine.eval_rerun.recorder import EvalRecorder
 from engine.eval_rerun.rows import Sampled, alerts, tables, write_files
+from engine.evaluate.bench import EvalUnit
+from engine.evaluate.scores import pass_rates, scores
+from engine.models.policy import Policy
 from engine.run.checkpoint import CheckpointStore
 from engine.run.proof import prove
 from engine.run.recorder import Recorder
@@ -43,108 +47,102 @@ class _Run:
 
     def __init__(self, attempt: Attempt, config: EvalRerunConfig) -> None:
         self.attempt, self.config = attempt, config
-        bench = load(config.data)
-        self.bench, self.journal = bench.name, Journal(attempt.run.rollouts)
-        self.store = CheckpointStore(attempt.run, attempt.warn)
-        self.resumed = self.store.newest()
-        attempt.begin(self.resumed, base=config.base, domain=bench.name)
-        for told in bench.said:
+        said: list[str] = []
+        self.units = parts.build_units(config, said.append)
+        self.benches = ", ".join(dict.fromkeys(unit.name for unit in self.units))
+        self.journal = Journal(attempt.run.rollouts)
+        store = CheckpointStore(attempt.run, attempt.warn)
+        resumed = store.newest()
+        attempt.begin(resumed, base=config.base, domain=self.benches)
+        for told in said:
             attempt.note("DATA", told)
-        if self.resumed is None:
+        if resumed is None:
             self.journal.forget()
-        self.policy = parts.open_policy(config, attempt.now)
-        self.prompts = parts.build_prompts(config, self.policy)
-        self.rows = parts.rows_that_fit(
-            config, self.policy, self.prompts, bench.questions, attempt.warn
-        )
-        self.sampler = parts.build_sampler(config, self.policy, self.prompts)
-        self.reward = parts.build_reward(config)
-        self.recorder = Recorder(
-            attempt, self.store, resumed=self.resumed, keep=config.keep_checkpoints
-        )
-        self.stops = [*attempt.stopped_before(self.resumed)]
-        self.seconds = 0.0 if self.resumed is None else float(self.resumed.state["seconds"])
-        self.done: list[Sampled] = []
-        attempt.peaks.end("lane-bringup")
-
-    @property
-    def steps(self) -> Sequence[Sequence[Question]]:
-        """The rows that fill one batch of the sampler, step by step."""
-        size = max(1, self.config.rollout_batch // self.config.samples)
-        return [self.rows[start : start + size] for start in range(0, len(self.rows), size)]
+        rows = len(config.scored) * sum(len(unit.rows) for unit in self.units)
+        self.proofs = Recorder(attempt, store, resumed=resumed, keep=config.keep_checkpoints)
+        self.recorder = EvalRecorder(attempt, self.proofs, resumed, rows)
+        self.stops = [*attempt.stopped_before(resumed)]
+        self.sampled: list[Sampled] = []
+        self.rates: dict[str, Mapping[str, float]] = {}
+        """Of the first checkpoint, by the split of each bench."""
 
     def execute(self) -> dict[str, Any]:
-        """Every row, then the files and tables."""
-        if self.resumed is None:
-            self._checkpoint(0)
-        last, steps = 0, self.steps
+        """Every checkpoint on every bench, then the files and tables."""
+        self.recorder.mark()
         try:
-            prove(self.recorder, proof.checks(self.config, self.policy, self.prompts, self.rows))
-            for number, tasks in enumerate(steps, 1):
-                check_abort()
-                self._step(number, tasks, len(steps))
-                last = number
+            for one in self.config.scored:
+                self._score(one)
         except Aborted as stop:
-            self.stops.append(last)
-            stop.result = self._result(last) | {"aborted": True}
+            self.stops.append(self.recorder.done)
+            stop.result = self._result() | {"aborted": True}
             raise
-        for code, text in alerts(self.done, self.config):
-            self.attempt.warn(code, text)
-        write_files(self.attempt.run.root, self.done, self.config)
-        return ended(self.attempt, last, self._result(last), None)
+        if not self.config.benches:
+            for code, text in alerts(self.sampled, self.config):
+                self.attempt.warn(code, text)
+            write_files(self.attempt.run.root, self.sampled, self.config)
+        return ended(self.attempt, self.recorder.done, self._result(), None)
 
-    def _step(self, number: int, tasks: Sequence[Question], most: int) -> None:
-        """Sampled and judged now, or as the journal has it."""
-        began = time.monotonic()
-        found = self.journal.recall(number, tasks, self.config.samples)
-        if found is None:
-            self.attempt.progress(phase="sampling", step=number - 1, max_steps=most)
-            groups = self.sampler(tasks, self.config.samples)
-            pairs = zip(tasks, groups, strict=True)
-            found = [[*parts.judged(self.reward, task, group)] for task, group in pairs]
-            self.journal.write(number, [line for lines in found for line in lines])
-        self.done += [Sampled.of(*pair) for pair in zip(tasks, found, strict=True)]
-        if self.resumed is not None and number <= self.resumed.step:
-            return
-        took = time.monotonic() - began
-        self.seconds += took
-        fresh = self.done[-len(tasks) :]
-        rates = [row.pass_rate for row in fresh if row.pass_rate is not None]
-        solved = {"passk/pass_at_1": statistics.fmean(rates)} if rates else {}
-        self.attempt.metric(
-            number,
-            {
-                **solved,
-                "passk/parsed": statistics.fmean(row.parsed for row in fresh),
-                "passk/truncated": statistics.fmean(row.truncated for row in fresh),
-                "passk/rows": len(self.done),
-                "time/step_s": took,
-            },
-        )
-        self._checkpoint(number)
-        self.attempt.progress_with_memory(
-            {"step": number, "max_steps": most, "eta_s": round(took * (most - number), 1)}
-        )
+    def _score(self, one: EvalCheckpoint) -> None:
+        """One checkpoint on every bench, loaded anew: nothing of the one before stays."""
+        policy = parts.open_policy(self.config, one, self.attempt.now)
+        self.attempt.peaks.end("lane-bringup")
+        for unit in self.units:
+            lines = self._answered(unit, one, policy)
+            baseline = self.rates.get(unit.split)
+            self.rates.setdefault(unit.split, pass_rates(lines, unit.worth[0][0]))
+            facts = parts.facts(unit, one, self.config)
+            found = scores(
+                facts, lines, unit.worth, unit.samples, rates=baseline, bands=self.config.bands
+            )
+            self.recorder.scored([*found])
 
-    def _checkpoint(self, number: int) -> None:
-        """A mark without weights: the journal holds what was found."""
-        state = {"rows": len(self.done), "seconds": round(self.seconds, 3)}
-        self.recorder.checkpoint(number, state, self._mark)
-        self.recorder.keep_selected(0, 0)
+    def _answered(self, unit: EvalUnit, one: EvalCheckpoint, policy: Policy) -> list[Line]:
+        """Every row, as the journal has it or asked now."""
+        prompts = unit.prompts(policy)
+        rows = parts.rows_that_fit(unit, self.config, policy, prompts, self.attempt.warn)
+        if not self.rates:
+            prove(self.proofs, proof.checks(unit, policy, prompts, rows))
+        known = self.journal.recall(unit.split, one.step, unit.samples)
+        sampler = unit.sampler(policy, prompts)
+        size = max(1, self.config.rollout_batch // unit.samples)
+        before = self.recorder.done
+        for start in range(0, len(rows), size):
+            check_abort()
+            some, began = rows[start : start + size], time.monotonic()
+            missing = [row for row in some if row.id not in known]
+            if missing:
+                now = f"{one.label} on {unit.split}" if self.config.benches else unit.name
+                self.recorder.asking(now)
+                groups = sampler(missing, unit.samples)
+                fresh = {r.id: unit.judged(r, g) for r, g in zip(missing, groups, strict=True)}
+                self.journal.add(unit.split, one.step, [x for mine in fresh.values() for x in mine])
+                known |= fresh
+            self._count(some, known, time.monotonic() - began, is_last=start + size >= len(rows))
+        self.recorder.done = before + len(unit.rows)
+        return self.journal.finish(unit.split, one.step, rows, known)
 
-    def _mark(self, folder: Path) -> None:
-        (folder / "rows.txt").write_text(f"{len(self.done)}\n", "utf-8")
+    def _count(
+        self,
+        rows: Sequence[Question],
+        known: Mapping[str, Sequence[Line]],
+        took: float,
+        *,
+        is_last: bool,
+    ) -> None:
+        told = [Sampled.of(row, known[row.id]) for row in rows]
+        if not self.config.benches:
+            self.sampled += told
+        self.recorder.answered(told, took, is_last=is_last)
 
-    def _result(self, step: int) -> dict[str, Any]:
-        found = tables(self.done, self.config)
-        score = found["pass_at"][0]["value"] if found["pass_at"] else 0.0
-        card = self.recorder.card({0: score}, {}, self.stops)
+    def _result(self) -> dict[str, Any]:
+        passk = {} if self.config.benches else {"passk": tables(self.sampled, self.config)}
         return {
-            **result_fields(self.attempt, step, self.seconds),
+            **result_fields(self.attempt, self.recorder.done, self.recorder.seconds),
             "base": self.config.base,
             "adapter": self.config.adapter_init,
-            "upstream": {"bench": self.bench},
-            "passk": found,
-            "lineage_card": card,
+            "upstream": {"bench": self.benches},
+            **passk,
+            "scores": self.recorder.short(),
+            "lineage_card": self.recorder.card(self.stops),
             "aborted": False,
         }

@@ -1,19 +1,25 @@
-"""The completions of each step as JSON lines, and back again: a row that is finished stays so.
+"""Completions of each bench and checkpoint as JSON lines, and back again: a row that is finished
+stays so.
 
-`rollouts/train-NNNNNN.jsonl`, as of every kind that samples, is written whole; one that is torn is
+While a bench is under way its lines are added to `rollouts/parts/SPLIT-STEP.jsonl` as they come;
+then they stand, whole and in order, in `rollouts/heldout-SPLIT-STEP.jsonl`. What a kill has torn is
 sampled again, to the same completions.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from engine.contract.documents import MAX_ROWS_BYTES, parse_json, read_text
+from engine.contract.errors import ConfigError
 from engine.contract.jsonl import write_rows
 from engine.data.rows import Question
+
+Line = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -22,27 +28,62 @@ class Journal:
 
     folder: Path
 
-    def recall(
-        self, step: int, tasks: Sequence[Question], samples: int
-    ) -> list[list[Mapping[str, Any]]] | None:
-        """The completions of each task; None unless all of them are there."""
-        try:
-            text = read_text(self._path(step), MAX_ROWS_BYTES)
-            # Not by `splitlines`: a completion may hold a line separator of Unicode, unescaped.
-            rows = [parse_json(line) for line in text.removesuffix("\n").split("\n")]
-            found = {(row["id"], row["sample"]): row for row in rows}
-            return [[found[task.id, sample] for sample in range(samples)] for task in tasks]
-        except (OSError, KeyError, TypeError):
-            return None
+    def recall(self, split: str, step: int, samples: int) -> dict[str, Sequence[Line]]:
+        """The completions of each row that has all of them, by its id."""
+        found: dict[str, dict[int, Line]] = {}
+        for path in (self.whole(split, step), self._part(split, step)):
+            for line in _lines(path):
+                found.setdefault(line["id"], {})[line["sample"]] = line
+        wanted = range(samples)
+        return {
+            id_: [mine[sample] for sample in wanted]
+            for id_, mine in found.items()
+            if all(sample in mine for sample in wanted)
+        }
 
-    def write(self, step: int, lines: Sequence[Mapping[str, Any]]) -> None:
-        """All that a step sampled."""
-        write_rows(self._path(step), lines)
+    def add(self, split: str, step: int, lines: Sequence[Line]) -> None:
+        """What was just sampled."""
+        path = self._part(split, step)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        written = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
+        with path.open("ab") as stream:
+            # A torn line before it stays a line of its own.
+            begun = stream.tell() > 0
+            stream.write(b"\n" * begun + written.encode(errors="replace"))
+
+    def finish(
+        self, split: str, step: int, rows: Sequence[Question], lines: Mapping[str, Sequence[Line]]
+    ) -> list[Line]:
+        """All of them, whole, in the order of the rows."""
+        every = [line for row in rows for line in lines[row.id]]
+        write_rows(self.whole(split, step), every)
+        self._part(split, step).unlink(missing_ok=True)
+        return every
 
     def forget(self) -> None:
         """Another model may have written it."""
-        for path in self.folder.glob("train-*.jsonl"):
+        for path in (*self.folder.glob("heldout-*.jsonl"), *self.folder.glob("parts/*.jsonl")):
             path.unlink()
 
-    def _path(self, step: int) -> Path:
-        return self.folder / f"train-{step:06d}.jsonl"
+    def whole(self, split: str, step: int) -> Path:
+        """Where the completions of a bench stand when it is done."""
+        return self.folder / f"heldout-{split}-{step:06d}.jsonl"
+
+    def _part(self, split: str, step: int) -> Path:
+        return self.folder / "parts" / f"{split}-{step:06d}.jsonl"
+
+
+def _lines(path: Path) -> Iterator[Line]:
+    """Those that are whole."""
+    try:
+        text = read_text(path, MAX_ROWS_BYTES)
+    except OSError:
+        return
+    # Not by `splitlines`: a completion may hold a line separator of Unicode, unescaped.
+    for line in filter(None, text.split("\n")):
+        try:
+            found = parse_json(line)
+        except (ConfigError, OSError, ValueError):
+            continue
+        if isinstance(found, dict) and isinstance(found.get("judged"), dict):
+            yield found

@@ -1,123 +1,238 @@
-"""The model, the prompts, the sampler and the judge of an `eval_rerun`, built from its config."""
+"""The models of an `eval_rerun`, and its benches as units that are asked of each."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from peft import get_peft_model_state_dict
 
-from engine.contract.errors import RLLoopError
+from engine.contract.errors import ConfigError, ConfigProblem, RLLoopError
+from engine.contract.evaluate.benches import Asked, EvalBench, limit_of
+from engine.contract.evaluate.checkpoints import EvalCheckpoint
 from engine.contract.kinds.eval_rerun import EvalRerunConfig
+from engine.contract.kinds.rl_run import RLRunConfig
 from engine.contract.rl.format import FormatConfig
+from engine.contract.run_dir import RunDir, RunDirError
+from engine.contract.tasks import Filter
+from engine.data.heldout import load_rows
 from engine.data.overlong import SHORTEN, misfit_problem, misfits
-from engine.data.rows import Question
-from engine.evaluate.gate import case_of
+from engine.data.rows import Bench, Question, load
+from engine.data.split import thawed
+from engine.evaluate.bench import EvalUnit, Judge
 from engine.models import lora
-from engine.models.chat import Clock, local_now
+from engine.models.chat import Clock
 from engine.models.policy import Policy, build, require_finite, take_template
 from engine.rewards.adapter import RewardAdapter, load_rewards, scheduled_reward
-from engine.run.stop import check_abort
-from engine.sampling.base import OwnWeights, Rollout, Sampler
-from engine.sampling.hf import HFSampler
-from engine.sampling.prompts import PromptBuilder
-from engine.sampling.rollouts import Rollouts
+from engine.rewards.of_run import build_reward
+from engine.sampling.prompts import Examples, PromptBuilder
+from engine.sampling.shots import drawn_examples, fixed_examples
 
-_BATCH = 32
-"""Completions judged between two looks at the abort."""
+PASSK = "passk"
+"""The split of the rows of `data`."""
 
 
-def open_policy(config: EvalRerunConfig, clock: Clock) -> Policy:
-    """The base with its adapter. Raises RLLoopError."""
-    policy = build(config.base, config.base_seed)
+def open_policy(config: EvalRerunConfig, one: EvalCheckpoint, clock: Clock) -> Policy:
+    """A base with its adapter. Raises RLLoopError."""
+    policy = build(one.base, one.base_seed)
     take_template(policy, config.prompting, clock)
-    if config.adapter_init is not None:
-        policy.model = lora.attach_folder(policy.model, config.adapter_init)
+    if one.adapter_init is not None:
+        policy.model = lora.attach_folder(policy.model, one.adapter_init)
         state = get_peft_model_state_dict(policy.model, save_embedding_layers=False)
-        require_finite("adapter_init", config.adapter_init, state)
+        require_finite("adapter_init", one.adapter_init, state)
     policy.model.eval()
     return policy
 
 
-def build_prompts(config: EvalRerunConfig, policy: Policy) -> PromptBuilder:
-    """From a question to the ids in front of its completion."""
-    clock = policy.chat.clock if policy.chat else local_now
-    known = policy.known_tokens
-    return PromptBuilder(policy.tokenizer, config.prompting, known=known, clock=clock)
+def build_units(config: EvalRerunConfig, say: Callable[[str], None]) -> list[EvalUnit]:
+    """Each bench at each number of shots, or the rows of `data`. `say` is told how rows were read.
+
+    Raises RLLoopError.
+    """
+    if not config.benches:
+        return [_of_rows(config, say)]
+    rows = {bench.name: _rows_of(bench, say) for bench in config.benches if bench.run is None}
+    return [
+        _of_run(asked.bench, config) if asked.bench.run else _of_bench(asked, config, rows)
+        for asked in config.asked
+    ]
+
+
+def _of_rows(config: EvalRerunConfig, say: Callable[[str], None]) -> EvalUnit:
+    bench = _told(load(config.data), say)
+    judge = Judge(config.verifier, "success", build_judge(config, config.verifier))
+    return EvalUnit(
+        bench.name,
+        PASSK,
+        bench.questions,
+        [judge],
+        prompting=config.prompting,
+        temp=config.temp,
+        max_new_tokens=config.max_new_tokens,
+        samples=config.samples,
+        sampling=config.sampling,
+        seed=config.seed,
+        batch_size=config.rollout_batch,
+    )
+
+
+def _of_bench(
+    asked: Asked, config: EvalRerunConfig, rows: Mapping[str, Sequence[Question]]
+) -> EvalUnit:
+    bench = asked.bench
+    return EvalUnit(
+        bench.name,
+        asked.split,
+        rows[bench.name],
+        [_judge(config, one) for one in bench.filters],
+        prompting=config.prompting.under(bench.form),
+        examples=_examples(asked, rows[bench.name]),
+        task=bench.task,
+        shots=asked.shots,
+        runner=bench.runner,
+        temp=bench.temp,
+        max_new_tokens=limit_of(bench, config.max_new_tokens),
+        stops=bench.ends,
+        samples=bench.samples,
+        sampling=config.sampling,
+        seed=config.seed,
+        fewshot_seed=bench.fewshot_seed,
+        by=bench.by,
+        batch_size=config.rollout_batch,
+    )
+
+
+def _judge(config: EvalRerunConfig, one: Filter) -> Judge:
+    return Judge(one.name, one.metric, build_judge(config, one.verifier), one.by_instruction)
+
+
+def _examples(asked: Asked, rows: Sequence[Question]) -> Examples:
+    bench = asked.bench
+    if bench.pool is None:
+        return fixed_examples(bench.form, asked.shots)
+    pool = _pool(bench)
+    return drawn_examples(
+        rows,
+        pool,
+        asked.shots,
+        template=bench.form,
+        config=FormatConfig(),
+        seed=bench.fewshot_seed,
+    )
+
+
+def _pool(bench: EvalBench) -> Sequence[Question]:
+    assert bench.pool is not None
+    return load(bench.pool).questions
+
+
+def _rows_of(bench: EvalBench, say: Callable[[str], None]) -> Sequence[Question]:
+    found = load(bench.rows)
+    _told(Bench(bench.name, found.questions, [f"{bench.name}: {one}" for one in found.said]), say)
+    return found.questions
+
+
+def _told(bench: Bench, say: Callable[[str], None]) -> Bench:
+    for told in bench.said:
+        say(told)
+    return bench
+
+
+def _of_run(bench: EvalBench, config: EvalRerunConfig) -> EvalUnit:
+    """The frozen rows of a run, asked and judged as its gates do. Raises RLLoopError."""
+    run = RunDir(Path(bench.run or ""))
+    theirs = _config_of(run)
+    rows = load_rows(theirs)
+    every = [*rows.corpus.questions, *(row for some in rows.benches.values() for row in some)]
+    split = thawed(every, run.split)
+    chosen = getattr(split, bench.part) if split is not None else []
+    if not chosen:
+        problem = f"has no {bench.part} rows that are still in its data files"
+        raise RLLoopError.of(
+            "benches.run", bench.run, problem, "restore its files, or name another"
+        )
+    judge = Judge(theirs.verifier, "success", build_reward(theirs, chosen))
+    return EvalUnit(
+        bench.name,
+        bench.split_of(0),
+        chosen,
+        [judge, *(Judge(v, "success", build_judge(config, v)) for v in bench.also)],
+        prompting=theirs.prompting,
+        temp=theirs.heldout_temp,
+        max_new_tokens=theirs.max_new_tokens,
+        sampling=theirs.sampling,
+        seed=theirs.seed,
+        purpose="heldout",
+        by=bench.by,
+        picked=bench.part == "select",
+        batch_size=config.rollout_batch,
+        templates={part.name: part.template for part in theirs.data.mix},
+    )
+
+
+def _config_of(run: RunDir) -> RLRunConfig:
+    try:
+        return RLRunConfig.model_validate(run.attempt(run.latest_attempt()).read_job().config)
+    except (RunDirError, ValueError) as error:
+        problem = f"has no config that can be read: {error}"
+        raise ConfigError(
+            [ConfigProblem("benches.run", str(run.root), problem, "name an rl_run's directory")]
+        ) from error
 
 
 def rows_that_fit(
+    unit: EvalUnit,
     config: EvalRerunConfig,
     policy: Policy,
     prompts: PromptBuilder,
-    rows: Sequence[Question],
     warn: Callable[[str, str], None],
 ) -> Sequence[Question]:
     """Those whose prompts leave room for an answer. Raises RLLoopError where others are refused."""
-    window = policy.window
-    longest = None if window is None else window - config.max_new_tokens
+    window, rows = policy.window, unit.rows
+    longest = None if window is None else window - unit.max_new_tokens
     found = misfits(rows, prompts.lengths, longest)
     if not found:
         return rows
-    problem = misfit_problem(found, len(rows), config.max_new_tokens, window)
+    problem = misfit_problem(found, len(rows), unit.max_new_tokens, window)
     left_out = {misfit.id for misfit in found}
     rest = [row for row in rows if row.id not in left_out]
     if config.prompting.too_long == "refuse" or not rest:
-        raise RLLoopError.of("data", None, problem, SHORTEN)
-    warn("PROMPTS_DROPPED", f"left out: {problem}")
+        raise RLLoopError.of("data", None, f"{unit.split}: {problem}", SHORTEN)
+    warn("PROMPTS_DROPPED", f"{unit.split}: left out: {problem}")
     return rest
 
 
-def build_sampler(config: EvalRerunConfig, policy: Policy, prompts: PromptBuilder) -> Sampler:
-    """The sampler of every run, with random numbers named by seed, row and sample."""
-    own = HFSampler(
-        policy=policy,
-        seed=config.seed,
-        purpose="eval",
-        temp=config.temp,
-        max_new_tokens=config.max_new_tokens,
-        batch_size=config.rollout_batch,
-        sampling=config.sampling,
-        encode=prompts,
-    )
-    return Rollouts(own, OwnWeights(), prompts.begins)
-
-
-def build_reward(config: EvalRerunConfig) -> RewardAdapter:
-    """The judge."""
-    verifier = load_rewards(
-        [(config.verifier, 1.0)],
+def build_judge(config: EvalRerunConfig, verifier: str) -> RewardAdapter:
+    """One verifier or reward function."""
+    strict = load_rewards(
+        [(verifier, 1.0)],
         config.success_threshold,
         timeout_s=config.reward_timeout_s,
         max_steps=1,
     )
-    return scheduled_reward(verifier, config.success_threshold, FormatConfig(), 1)
+    return scheduled_reward(strict, config.success_threshold, FormatConfig(), 1)
 
 
-def judged(
-    reward: RewardAdapter, question: Question, rollouts: Sequence[Rollout]
-) -> list[dict[str, Any]]:
-    """One row's completions as lines of a rollout file. Raises Aborted between two batches."""
-    lines: list[dict[str, Any]] = []
-    size = max(1, len(rollouts)) if reward.batched else _BATCH
-    for start in range(0, len(rollouts), size):
-        check_abort()
-        some = rollouts[start : start + size]
-        cases = [case_of(question, rollout, 0) for rollout in some]
-        verdicts = reward.judge_all(cases, [rollout.truncated for rollout in some])
-        lines += [
-            {
-                "id": question.id,
-                "sample": rollout.sample,
-                "version": rollout.version,
-                "prompt": question.prompt,
-                "text": rollout.text,
-                "answer": verdict.answer,
-                "reward": verdict.reward,
-                "reason": verdict.reason.value,
-                "success": reward.success(verdict) if verdict.counted else None,
-                "truncated": rollout.truncated,
-            }
-            for rollout, verdict in zip(some, verdicts, strict=True)
-        ]
-    return lines
+def facts(unit: EvalUnit, one: EvalCheckpoint, config: EvalRerunConfig) -> dict[str, Any]:
+    """What the scores of one checkpoint on one bench share (`BenchScore`)."""
+    return {
+        "checkpoint": one.label,
+        "path": one.path,
+        "base": one.trained_from or one.base,
+        "run": one.run,
+        "step": one.step,
+        "bench": unit.name,
+        "split": unit.split,
+        "task": unit.task,
+        "shots": unit.shots,
+        "picked": unit.picked,
+        "runner": unit.runner,
+        "temp": unit.temp,
+        "max_new_tokens": unit.max_new_tokens,
+        "chat_template": not unit.prompting.skip_chat_template,
+        "tensor_parallel": config.tensor_parallel,
+        "seeds": {"sampling": unit.seed, "fewshot": unit.fewshot_seed},
+        "bench_hash": unit.hash,
+        "data_hash": unit.data_hash,
+    }

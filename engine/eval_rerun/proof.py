@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 
-from engine.contract.kinds.eval_rerun import EvalRerunConfig
 from engine.data.rows import Question
-from engine.eval_rerun.parts import build_sampler
+from engine.evaluate.bench import EvalUnit
 from engine.models.forward import forward
 from engine.models.logprobs import log_softmax
 from engine.models.policy import Policy
@@ -22,16 +22,16 @@ _ROWS, _SAMPLES, _TOKENS = 4, 2, 8
 
 
 def checks(
-    config: EvalRerunConfig, policy: Policy, prompts: PromptBuilder, rows: Sequence[Question]
+    unit: EvalUnit, policy: Policy, prompts: PromptBuilder, rows: Sequence[Question]
 ) -> Sequence[Check]:
     """A few completions, each read again alone and without a cache."""
 
     def sampler() -> Measured:
-        few = config.model_copy(update={"max_new_tokens": min(config.max_new_tokens, _TOKENS)})
-        groups = build_sampler(few, policy, prompts)(rows[:_ROWS], _SAMPLES)
-        gaps = [_gap(policy, rollout, config.temp) for group in groups for rollout in group]
+        few = replace(unit, max_new_tokens=min(unit.max_new_tokens, _TOKENS))
+        groups = few.sampler(policy, prompts)(rows[:_ROWS], _SAMPLES)
+        gaps = [_gap(policy, rollout, unit.temp) for group in groups for rollout in group]
         worst = next((gap for gap in gaps if gap != gap), max(gaps))  # noqa: PLR0124 - NaN
-        return Measured(worst, TOLERANCE[policy.precision] / min(1.0, config.temp or 1.0))
+        return Measured(worst, TOLERANCE[policy.precision] / min(1.0, unit.temp or 1.0))
 
     return [
         Check(

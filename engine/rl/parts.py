@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any, Literal, NamedTuple
 
 from peft import get_peft_model_state_dict
@@ -28,8 +27,7 @@ from engine.evaluate.gate import Gate
 from engine.models import lora, precision
 from engine.models.chat import Clock, local_now
 from engine.models.policy import Policy, Snapshot, build, require_finite, take_template
-from engine.rewards.adapter import RewardAdapter, ask_all, load_rewards, scheduled_reward
-from engine.rewards.routed import RoutedReward
+from engine.rewards.adapter import RewardAdapter
 from engine.rl.asked import bench_facts
 from engine.rl.loop import HeldoutBench
 from engine.rl.rendered import PROMPT_EXAMPLE, rendered
@@ -317,24 +315,6 @@ def drawing_of(config: RLRunConfig, bench: BenchConfig | None) -> Drawing:
     temp = config.heldout_temp if bench is None or bench.temp is None else bench.temp
     longest = bench.max_new_tokens if bench else None
     return Drawing(temp, longest or config.max_new_tokens)
-
-
-def build_reward(config: RLRunConfig, rows: Iterable[Question] = ()) -> RewardAdapter:
-    """The config's rewards with its threshold, and what training makes of them step by step.
-
-    `rows`: those that will be judged, some of which name their verifier.
-    """
-    limits = {"timeout_s": config.reward_timeout_s, "max_steps": config.max_steps}
-    threshold = config.success_threshold
-    strict = load_rewards(config.reward_parts, threshold, **limits)
-    named = {question.verifier for question in rows if question.verifier}
-    if named:
-        by_name = {name: load_rewards([(name, 1.0)], threshold, **limits) for name in sorted(named)}
-        strict = RoutedReward(
-            partial(ask_all, strict, threshold=threshold),
-            {n: partial(ask_all, one, threshold=threshold) for n, one in by_name.items()},
-        )
-    return scheduled_reward(strict, config.success_threshold, config.format, config.max_steps)
 
 
 def build_gate(

@@ -19,6 +19,7 @@ from engine.contract.trace import TraceWriter
 from engine.data.heldout import load_rows
 from engine.data.leaks import settled
 from engine.data.seen import HELDOUT_SEEN, seen_before
+from engine.rewards.of_run import build_reward
 from engine.rl import parts, proof, serving
 from engine.rl.guards.rollback import run_with_rollbacks
 from engine.rl.journal import Journal
@@ -69,7 +70,7 @@ class _Run:
         )
         parts.say(attempt, said, cautions(config))
         self.policy = parts.open_policy(attempt, config)
-        self.reward = parts.build_reward(config, split.rows)
+        self.reward = build_reward(config, split.rows)
         self.prompts = parts.build_run_prompts(attempt, config, self.policy, split, self.bench)
         self.lane = serving.build_lane(attempt, config, self.policy, self.prompts)
         self.gate = parts.build_gate(config, self.policy, self.reward, self.lane, config.decide)

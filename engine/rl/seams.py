@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from engine.contract.errors import RLLoopError
 from engine.contract.kinds.rl_run import GRPOConfig, RLRunConfig
+from engine.rewards.of_run import build_reward
 from engine.rl.loop import HeldoutEval, TrainerSeam
 from engine.sampling.base import Sampler
 
@@ -49,5 +50,5 @@ def gpu_seams(config: GRPOConfig) -> Seams:
     return Seams(
         sampler=parts.build_sampler(full, policy, "train"),
         trainer=parts.build_trainer(full, policy),
-        heldout_eval=parts.build_gate(full, policy, parts.build_reward(full)),
+        heldout_eval=parts.build_gate(full, policy, build_reward(full)),
     )

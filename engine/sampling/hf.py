@@ -23,6 +23,10 @@ from engine.sampling.base import Groups, Rollout
 from engine.sampling.decoding import Way, begin, way_of
 from engine.sampling.draws import PLAIN, Drawn, draw
 from engine.sampling.seeds import draw_number, key, uniforms
+from engine.sampling.stops import cut_at
+
+_SLACK = 8
+"""Tokens beside those of a stop text that are read again: a character may take several."""
 
 
 @dataclass
@@ -35,6 +39,8 @@ class _Row:
     ids: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
     shift: float = 0.0
+    stopped: bool = False
+    """A stop text ended it."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +60,8 @@ class HFSampler:
     sampling: SamplingConfig = PLAIN
     encode: Callable[[Question], tuple[int, ...]] | None = None
     """From a question to prompt ids; without it the tokenizer reads the question as it stands."""
+    stops: Sequence[str] = ()
+    """Texts at which a completion ends; its text ends before the first of them."""
 
     def __call__(self, tasks: Sequence[Question], k: int) -> Groups:
         """k completions of each task, in the tasks' order."""
@@ -110,12 +118,21 @@ class HFSampler:
         for place, (index, token, logprob) in enumerate(values):
             rows[index].ids.append(token)
             rows[index].logprobs.append(logprob)
-            if token not in self.policy.eos_ids:
+            rows[index].stopped = self._stops_at(rows[index])
+            if token not in self.policy.eos_ids and not rows[index].stopped:
                 going.append(place)
         if drawn.shifts_B is not None:
             for index, shift in zip(indices, drawn.shifts_B.tolist(), strict=True):
                 rows[index].shift += shift
         return going
+
+    def _stops_at(self, row: _Row) -> bool:
+        """Whether its newest tokens hold a stop text: a token is one character at least."""
+        if not self.stops:
+            return False
+        longest = max(map(len, self.stops))
+        tail = self.policy.tokenizer.decode(row.ids[-longest - _SLACK :])
+        return any(stop in tail for stop in self.stops)
 
     def _key(self, row: _Row) -> int:
         number = draw_number(row.question.draw, self.policy.version, pinned=self.pin_version)
@@ -128,8 +145,8 @@ class HFSampler:
             prompt_ids=row.prompt_ids,
             completion_ids=tuple(row.ids),
             logprobs=tuple(row.logprobs),
-            text=self.policy.decode(row.ids, row.prompt_ids),
-            truncated=row.ids[-1] not in self.policy.eos_ids,
+            text=cut_at(self.policy.decode(row.ids, row.prompt_ids), self.stops),
+            truncated=row.ids[-1] not in self.policy.eos_ids and not row.stopped,
             version=self.policy.version,
             draw_shift=row.shift,
         )

@@ -1,7 +1,7 @@
-"""`eval_rerun`: a model answers every row of a source n times; nothing is trained.
+"""`eval_rerun`: checkpoints answer the rows of benches, and are scored; nothing is trained.
 
-Today its one use is pass@k (`cockpit passk`): how often each row is solved, and which rows are
-worth training on. The typed home of its config; the text under a field is its help.
+Either `benches`, each asked as it says, or the rows of `data` n times each: pass@k and a curriculum
+(`cockpit passk`). The typed home of its config; the text under a field is its help.
 """
 
 from __future__ import annotations
@@ -26,6 +26,15 @@ from engine.contract.base_model import (
 )
 from engine.contract.envelope import FP32, Envelope, ModelShape, gigabytes
 from engine.contract.errors import ConfigProblem, RLLoopError
+from engine.contract.evaluate.benches import (
+    Asked,
+    EvalBench,
+    asked_benches,
+    benches_cautions,
+    benches_problems,
+    limit_of,
+)
+from engine.contract.evaluate.checkpoints import EvalCheckpoint, checkpoints_of, require_whole
 from engine.contract.golds.survey import unfit_for
 from engine.contract.hub import hub_cautions
 from engine.contract.kind import Kind
@@ -52,6 +61,12 @@ class EvalRerunConfig(Section):
     base: str
     """The model: `embedded:qwen3-tiny`, a Hugging Face folder, a hub id; or a checkpoint of a run
     (`runs/7`, `runs/7/checkpoints/step-000020`) or adapter, whose base is found."""
+    checkpoints: list[EvalCheckpoint] = Field([], max_length=1000)
+    """Several, the first one being what the others are compared with: `all` or steps `[0, 20, 40]`
+    of the run that `base` names, or models and checkpoints as `base` takes them."""
+    benches: list[EvalBench] = Field([], max_length=64)
+    """What they are scored on instead of `data`: `[{task: gsm8k_cot, source: test.jsonl, shots: [0,
+    4, 8]}, "run:runs/7", {bench: math_qwen.yaml, source: math.jsonl}]` (docs/evaluation.md)."""
     adapter_init: str | None = None
     """A PEFT folder of LoRA or DoRA on it."""
     base_seed: int = Field(0, ge=0, lt=2**31)
@@ -75,7 +90,8 @@ class EvalRerunConfig(Section):
     max_new_tokens: int = Field(16, ge=1, le=131_072)
     """Longest completion, in tokens."""
     bands: list[float] = Field([0.0, 0.1, 0.5, 0.9, 1.0], min_length=2, max_length=101)
-    """Edges of the bands of pass rates that rows are counted in, from 0 to 1."""
+    """Edges of the bands of pass rates, from 0 to 1: rows are counted in them, and those of a bench
+    are parted by what the first checkpoint solves."""
     keep: list[float] = Field([0.1, 0.9], min_length=2, max_length=2)
     """Rows whose pass rate is in this range, ends included, go into the curriculum file."""
     curriculum_out: str | None = None
@@ -87,6 +103,8 @@ class EvalRerunConfig(Section):
     """Sequences decoded at once; a step of the run is the rows that fill one batch."""
     keep_checkpoints: int = Field(2, ge=1)
     """How many marks of how far it is stay; they hold no weights."""
+    tensor_parallel: int = Field(1, ge=1, le=1)
+    """Devices that one model is spread over. Scores of a model that is spread may differ."""
     threads: int | None = Field(None, ge=1)
     """CPU threads for torch; all cores by default."""
 
@@ -96,12 +114,17 @@ class EvalRerunConfig(Section):
         """A checkpoint is written down as what it is made of: `selected` may move."""
         if not isinstance(data, dict) or not isinstance(data.get("base"), str):
             return data
+        if data.get("checkpoints") not in (None, []):
+            data = {**data, "checkpoints": _resolved(data["base"], data["checkpoints"])}
         if data["base"].startswith("embedded:") or data.get("adapter_init") is not None:
             return data
         try:
+            require_whole(located(data["base"]))
             found = checkpoint_origin(located(data["base"]))
         except OSError:
             return data  # said of the folder
+        except ValueError as error:
+            raise refusal(["base"], data["base"], str(error)) from error
         if found is None:
             return data
         seed = {"base_seed": found.seed} if found.base in EMBEDDED_BASES else {}
@@ -133,23 +156,89 @@ class EvalRerunConfig(Section):
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
-        if problem := unreadable_by(self.base, self.data.source):
-            raise refusal(["data", "source"], self.data.source, problem)
+        if self.benches:
+            self._check_benches()
+            return self
+        for one in self.scored:
+            if problem := unreadable_by(one.base, self.data.source):
+                raise refusal(["data", "source"], self.data.source, problem)
         if self.temp == 0 and self.samples > 1:
             raise ValueError(
                 f"samples: {self.samples} are all alike with temp: 0; set samples: 1, or a temp"
             )
         return self
 
+    def _check_benches(self) -> None:
+        names = [one.split for one in self.asked]
+        twice = next((name for name in names if names.count(name) > 1), None)
+        if twice is not None:
+            raise refusal(["benches"], twice, f"has {twice!r} twice; give each bench its own name")
+        said = _OF_ROWS & self.model_fields_set
+        spare = [name for name in _OF_ROWS if name in said and not self._is_default(name)]
+        if spare:
+            problem = f"does nothing beside benches, each of which says its own {spare[0]}"
+            raise refusal([spare[0]], getattr(self, spare[0]), f"{problem}; remove it")
+
+    def _is_default(self, name: str) -> bool:
+        default = type(self).model_fields[name].default
+        return bool(getattr(self, name) == default)
+
+    @property
+    def scored(self) -> Sequence[EvalCheckpoint]:
+        """Those that are scored, the one that others are compared with first."""
+        if self.checkpoints:
+            return self.checkpoints
+        label = Path(self.adapter_init or self.base).name
+        own = EvalCheckpoint(
+            label=label,
+            base=self.base,
+            adapter_init=self.adapter_init,
+            base_seed=self.base_seed,
+        )
+        return [own]
+
+    @property
+    def asked(self) -> Sequence[Asked]:
+        """Every bench at each of its numbers of shots."""
+        return [*asked_benches(self.benches)]
+
+
+def _resolved(base: str, asked: Any) -> list[dict[str, Any]]:
+    try:
+        return checkpoints_of(base, asked)
+    except OSError as error:
+        raise refusal(["checkpoints"], asked, f"cannot be looked at: {error}") from error
+    except ValueError as error:
+        raise refusal(["checkpoints"], asked, str(error)) from error
+
+
+_OF_ROWS = {"data", "verifier", "samples", "temp", "curriculum_out"}
+"""Settings of the rows of `data`, which a bench has of its own."""
+
 
 def _inputs(config: EvalRerunConfig) -> Sequence[Path]:
-    """The data files, and what a model or adapter folder holds at its top level."""
-    return [*files_or_source(config.data), *folder_files(config.base, config.adapter_init)]
+    """The data files, and what model and adapter folders hold at their top level."""
+    folders = dict.fromkeys(
+        place for one in config.scored for place in (one.base, one.adapter_init)
+    )
+    models = [file for folder in folders for file in folder_files(folder)]
+    if not config.benches:
+        return [*files_or_source(config.data), *models]
+    rows = [bench.rows for bench in config.benches if bench.run is None]
+    pools = [bench.pool for bench in config.benches if bench.pool is not None]
+    files = dict.fromkeys(file for one in (*rows, *pools) for file in files_or_source(one))
+    return [*files, *models]
 
 
 def _check(config: EvalRerunConfig) -> Sequence[ConfigProblem]:
-    found = [*base_problems("base", config.base), *_check_adapter(config)]
-    found += template_problems(config.prompting, config.base)
+    found: list[ConfigProblem] = []
+    for place, one in enumerate(config.scored):
+        where = f"checkpoints.{place}." if config.checkpoints else ""
+        found += base_problems(f"{where}base", one.base)
+        found += _check_adapter(one, f"{where}adapter_init")
+        found += template_problems(config.prompting, one.base)
+    if config.benches:
+        return [*found, *benches_problems(config.benches)]
     if lacks := library_problem(config.verifier):
         found.append(ConfigProblem("verifier", config.verifier, *lacks))
     return [*found, *_check_out(config), *_check_rows(config)]
@@ -167,14 +256,14 @@ def _check_out(config: EvalRerunConfig) -> Sequence[ConfigProblem]:
     return [ConfigProblem("curriculum_out", str(file), problem, remedy)]
 
 
-def _check_adapter(config: EvalRerunConfig) -> Sequence[ConfigProblem]:
-    if config.adapter_init is None:
+def _check_adapter(one: EvalCheckpoint, field: str) -> Sequence[ConfigProblem]:
+    if one.adapter_init is None:
         return []
-    folder = Path(config.adapter_init)
+    folder = Path(one.adapter_init)
     wrong = folder_problems(
-        "adapter_init", folder, marker="adapter_config.json", what="PEFT adapter", weights=WEIGHTS
+        field, folder, marker="adapter_config.json", what="PEFT adapter", weights=WEIGHTS
     )
-    return wrong or adapter_problems("adapter_init", folder, tuning=None)
+    return wrong or adapter_problems(field, folder, tuning=None)
 
 
 def _check_rows(config: EvalRerunConfig) -> Sequence[ConfigProblem]:
@@ -198,12 +287,14 @@ def _check_rows(config: EvalRerunConfig) -> Sequence[ConfigProblem]:
 
 
 def _cautions(config: EvalRerunConfig) -> Sequence[ConfigProblem]:
-    hub_id = not (config.base in EMBEDDED_BASES or Path(config.base).is_absolute())
-    return [
-        *(hub_cautions("base", config.base) if hub_id else ()),
-        *template_cautions(config.prompting, config.base),
-        *_rows_cautions(config.data, config.verifier),
-    ]
+    found: list[ConfigProblem] = []
+    for base in dict.fromkeys(one.base for one in config.scored):
+        hub_id = not (base in EMBEDDED_BASES or Path(base).is_absolute())
+        found += hub_cautions("base", base) if hub_id else ()
+        found += template_cautions(config.prompting, base)
+    if config.benches:
+        return [*found, *benches_cautions(config.benches)]
+    return [*found, *_rows_cautions(config.data, config.verifier)]
 
 
 def _rows_cautions(data: SourceConfig, verifier: str) -> Iterator[ConfigProblem]:
@@ -216,10 +307,13 @@ def _rows_cautions(data: SourceConfig, verifier: str) -> Iterator[ConfigProblem]
 
 def _envelope(config: EvalRerunConfig) -> Envelope | None:
     """Weights, and the cache of one batch; None for a model whose sizes are not known here."""
-    shape = ModelShape.of_folder(Path(config.base)) if Path(config.base).is_absolute() else None
-    if shape is None:
+    bases = {one.base for one in config.scored if Path(one.base).is_absolute()}
+    shapes = [shape for base in bases if (shape := ModelShape.of_folder(Path(base))) is not None]
+    if not shapes:
         return None
-    tokens = config.rollout_batch * (PROMPT_TOKENS + config.max_new_tokens)
+    shape = max(shapes, key=lambda one: one.parameters)
+    longest = max((limit_of(one, config.max_new_tokens) for one in config.benches), default=0)
+    tokens = config.rollout_batch * (PROMPT_TOKENS + (longest or config.max_new_tokens))
     return Envelope(
         weights=gigabytes(shape.parameters * FP32),
         kv_cache=gigabytes(shape.kv_bytes(tokens)),
@@ -231,7 +325,7 @@ _LOWERS: Mapping[str, str] = {"weights": "base", "kv_cache": "rollout_batch"}
 
 KIND = Kind(
     name="eval_rerun",
-    summary="pass@k: how often a model solves each row, and which rows are worth training on.",
+    summary="Scores of checkpoints on benches; pass@k, and which rows are worth training on.",
     config=EvalRerunConfig,
     entry="engine.eval_rerun.eval_rerun:run",
     inputs=_inputs,

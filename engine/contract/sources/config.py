@@ -13,7 +13,8 @@ from engine.contract.sources.duplicates import Dedupe
 from engine.contract.sources.layouts.recognised import LayoutName
 from engine.contract.sources.where import parsed
 
-_NO_FILE = ("embedded:", "mixture:", generated.PREFIX)
+NO_FILE = ("embedded:", "mixture:", generated.PREFIX)
+"""How a source begins that is no file."""
 
 
 class SourceConfig(Section):
@@ -61,7 +62,7 @@ class SourceConfig(Section):
     @field_validator("source")
     @classmethod
     def _absolute(cls, source: str) -> str:
-        return source if source.startswith(_NO_FILE) else str(located(source))
+        return source if source.startswith(NO_FILE) else str(located(source))
 
     @field_validator("where")
     @classmethod

@@ -15,9 +15,9 @@ from engine.contract.kinds.eval_rerun import EvalRerunConfig
 from engine.contract.registry import validate
 from engine.contract.run_dir import Abort, AbortReason, ExitCode, RunDir
 from engine.data.rows import Question
-from engine.eval_rerun import parts
 from engine.eval_rerun.rows import CURRICULUM, RESULTS, Sampled, alerts, in_bands, kept
 from engine.eval_rerun.rows import tables as tables_of
+from engine.evaluate.bench import EvalUnit
 
 NewAttempt = Callable[..., RunDir]
 Events = Callable[..., list[Event]]
@@ -53,7 +53,7 @@ def test_the_files_count_what_the_rollouts_say(
     assert {row["n"] for row in found} == {4}
     lines = [
         json.loads(line)
-        for path in sorted(run.rollouts.glob("train-*.jsonl"))
+        for path in sorted(run.rollouts.glob("heldout-passk-*.jsonl"))
         for line in path.read_text("utf-8").splitlines()
     ]
     for row in found:
@@ -95,7 +95,7 @@ def test_a_run_that_was_stopped_in_the_middle_writes_the_same_files(
     stop_in_the_fourth_step(monkeypatch, broken, asked)
     assert start(broken) == ExitCode.ABORTED
     first = list(asked)
-    torn = broken.rollouts / "train-000002.jsonl"
+    torn = broken.rollouts / "parts" / "passk-000000.jsonl"
     torn.write_bytes(torn.read_bytes()[:-40])
     new_attempt(eval_recipe, kind="eval_rerun", name="broken")
 
@@ -104,14 +104,14 @@ def test_a_run_that_was_stopped_in_the_middle_writes_the_same_files(
     for name in (RESULTS, CURRICULUM):
         assert (broken.root / name).read_bytes() == (whole.root / name).read_bytes()
     again = set(first) & set(asked[len(first) :])
-    assert again == {f"q{i}" for i in (*range(20, 40), *range(60, 80))}
+    assert again == {"q59", *(f"q{i}" for i in range(60, 80))}
 
 
 def stop_in_the_fourth_step(monkeypatch: pytest.MonkeyPatch, run: RunDir, asked: list[str]) -> None:
-    build = parts.build_sampler
+    build = EvalUnit.sampler
 
-    def counting(*arguments: Any) -> Any:
-        sampler = build(*arguments)
+    def counting(unit: EvalUnit, *arguments: Any) -> Any:
+        sampler = build(unit, *arguments)
 
         def sample(tasks: Any, k: int) -> Any:
             asked.extend(task.id for task in tasks)
@@ -122,8 +122,7 @@ def stop_in_the_fourth_step(monkeypatch: pytest.MonkeyPatch, run: RunDir, asked:
 
         return sample
 
-    monkeypatch.setattr(parts, "build_sampler", counting)
-    monkeypatch.setattr("engine.eval_rerun.proof.build_sampler", counting)
+    monkeypatch.setattr(EvalUnit, "sampler", counting)
 
 
 def test_bands_have_their_lower_end_and_the_last_one_both() -> None:

@@ -16,7 +16,8 @@ from engine.contract.rl.format import FormatConfig
 from engine.data.rows import Question
 from engine.data.split import Split, carve
 from engine.models.policy import Policy
-from engine.rl.parts import build_gate, build_prompts, build_reward
+from engine.rewards.of_run import build_reward
+from engine.rl.parts import build_gate, build_prompts
 from engine.rl.warmup import (
     Sft,
     WarmupReport,

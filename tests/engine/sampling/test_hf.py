@@ -180,3 +180,20 @@ def test_an_empty_completion_is_a_rollout_with_a_verdict(policy: Policy) -> None
     with torch.no_grad():
         scores = score(policy.model, Batch.of(group, policy.device), 0.8)
     assert scores.logprobs_BT.shape == (4, 1)
+
+
+def test_a_completion_ends_before_its_first_stop_text(policy: Policy) -> None:
+    """Nothing more is decoded; the tokens of the stop text stay, and nothing was cut off."""
+    free = sampler_of(policy, max_new_tokens=12)(TASKS, 4)
+    whole = [one for group in free for one in group if len(one.text) > 4]
+    stop = whole[0].text[2:4]
+
+    groups = sampler_of(policy, max_new_tokens=12, stops=[stop, "never"])(TASKS, 4)
+
+    ended = [one for group in groups for one in group]
+    for before, after in zip((one for group in free for one in group), ended, strict=True):
+        held = stop in before.text
+        assert after.text == before.text.split(stop)[0]
+        assert len(after.completion_ids) <= len(before.completion_ids)
+        assert after.truncated == (before.truncated and not held)
+    assert any(stop in one.text for one in whole)

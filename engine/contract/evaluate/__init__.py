@@ -1,0 +1,1 @@
+"""What an evaluation is told: which checkpoints, which benches."""

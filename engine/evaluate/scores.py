@@ -1,0 +1,193 @@
+"""From stored completions to scores: by filter, with intervals, shares, and parts of the rows.
+
+Torch-free; reads lines of completions, knows no model and no verifier.
+"""
+
+from __future__ import annotations
+
+import random
+import statistics
+from collections import Counter
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+from engine.contract.asked import asked
+from engine.contract.intervals import wilson
+from engine.contract.scores import BenchScore, Part
+from engine.evaluate.passk import counted_ks, pass_at_over
+from engine.rewards.judgement import Reason
+from engine.rewards.text.forms import form_shares
+
+Line = Mapping[str, Any]
+
+BAND = "band"
+"""`by` of parts by the baseline's pass rate."""
+_DRAWS = 1000
+"""Of the bootstrap."""
+
+
+@dataclass(frozen=True)
+class Told:
+    """The completions of one row, as one filter reads them."""
+
+    id: str
+    asks: Hashable
+    n: int
+    """Those that were judged, or that the verifier broke on."""
+    solved: int
+    columns: Mapping[str, Any]
+
+    @property
+    def pass_rate(self) -> float | None:
+        """None where nothing was judged."""
+        return self.solved / self.n if self.n else None
+
+
+def told_by(lines: Iterable[Line], name: str) -> list[Told]:
+    """Every row of the lines, in their order, by one filter."""
+    rows: dict[str, list[Line]] = {}
+    for line in lines:
+        rows.setdefault(line["id"], []).append(line)
+    found = []
+    for id_, mine in rows.items():
+        outcomes = [of_filter(line, name).get("success") for line in mine]
+        judged = [one for one in outcomes if one is not None]
+        columns = mine[0].get("columns") or {}
+        asks = asked(mine[0]["prompt"])
+        found.append(Told(id_, asks, len(judged), sum(judged), columns))
+    return found
+
+
+def of_filter(line: Line, name: str) -> Line:
+    """A filter's judgement of a completion."""
+    found: Line = line["judged"][name]
+    return found
+
+
+def pass_rates(lines: Sequence[Line], name: str) -> dict[str, float]:
+    """By row id, as one filter reads them: what bands are made of."""
+    return {row.id: rate for row in told_by(lines, name) if (rate := row.pass_rate) is not None}
+
+
+def scores(
+    facts: Mapping[str, Any],
+    lines: Sequence[Line],
+    filters: Sequence[tuple[str, str]],
+    samples: int,
+    *,
+    rates: Mapping[str, float] | None = None,
+    bands: Sequence[float] = (),
+) -> Iterator[BenchScore]:
+    """One for each filter (name, metric) and k. `facts`: the fields that they share.
+
+    `rates`: the baseline's pass rate by row, which parts the rows into `bands`.
+    """
+    for name, metric in filters:
+        rows = told_by(lines, name)
+        shares = _shares(lines, name)
+        if any("of" in of_filter(line, name) for line in lines):
+            yield BenchScore(**facts, **shares, filter=name, metric=metric, **_counted(lines, name))
+            continue
+        parts = [*_by_columns(rows), *_by_bands(rows, rates or {}, bands)]
+        for k in counted_ks(samples):
+            found = pass_at_over(k, [(row.n, row.solved) for row in rows], [r.asks for r in rows])
+            if found is not None:
+                yield BenchScore(
+                    **facts,
+                    **shares,
+                    filter=name,
+                    metric=metric,
+                    k=k,
+                    samples=samples,
+                    n=found.rows,
+                    score=found.value,
+                    low=found.low,
+                    high=found.high,
+                    parts=parts if k == 1 else [],
+                )
+
+
+def _shares(lines: Sequence[Line], name: str) -> dict[str, Any]:
+    """What explains a score: answers cut off, unread, of each form, and the score of the rest."""
+    told = [of_filter(line, name) for line in lines]
+    outcomes = [one.get("success") for one in told]
+    ended = [
+        one["success"] is True
+        for one, line in zip(told, lines, strict=True)
+        if not line["truncated"] and one.get("success") is not None
+    ]
+    return {
+        "truncated": statistics.fmean(line["truncated"] is True for line in lines),
+        "unparsed": statistics.fmean(one["reason"] == Reason.UNPARSED for one in told),
+        "ended_n": len(ended),
+        "ended": statistics.fmean(ended) if ended else None,
+        "formats": form_shares([line["text"] for line in lines], outcomes),
+    }
+
+
+def _counted(lines: Sequence[Line], name: str) -> dict[str, Any]:
+    """A metric that counts several things a row: their share, with a bootstrap over rows."""
+    pairs = [(one["right"], one["of"]) for line in lines for one in [of_filter(line, name)]]
+    n = sum(of for _, of in pairs)
+    score = sum(right for right, _ in pairs) / n if n else 0.0
+    low, high = ratio_interval(pairs)
+    return {"n": n, "score": score, "low": low, "high": high}
+
+
+def ratio_interval(pairs: Sequence[tuple[float, float]]) -> tuple[float, float]:
+    """95 % percentile bootstrap of Σright / Σof over rows, with a fixed seed (Efron 1979).
+
+    Where no draw differs, Wilson's interval at the number of rows: certainty needs more than that.
+    """
+    total = sum(of for _, of in pairs)
+    if not total:
+        return 0.0, 1.0
+    stream = random.Random(0)
+    found = []
+    for _ in range(_DRAWS):
+        some = stream.choices(pairs, k=len(pairs))
+        of = sum(one for _, one in some)
+        found.append(sum(right for right, _ in some) / of if of else 0.0)
+    found.sort()
+    low, high = found[int(0.025 * _DRAWS)], found[int(0.975 * _DRAWS) - 1]
+    if low < high:
+        return low, high
+    return wilson(len(pairs) * sum(right for right, _ in pairs) / total, len(pairs))
+
+
+def _by_columns(rows: Sequence[Told]) -> Iterator[Part]:
+    for column in rows[0].columns if rows else ():
+        groups: dict[str, list[Told]] = {}
+        for row in rows:
+            groups.setdefault(str(row.columns.get(column)), []).append(row)
+        for value in sorted(groups):
+            yield _part(column, value, groups[value])
+
+
+def _by_bands(
+    rows: Sequence[Told], rates: Mapping[str, float], bands: Sequence[float]
+) -> Iterator[Part]:
+    for low, high in pairwise(bands):
+        last = high == bands[-1]
+        some = [
+            row
+            for row in rows
+            if (rate := rates.get(row.id)) is not None
+            and (low <= rate < high or (last and rate == high))
+        ]
+        if some:
+            yield _part(BAND, f"{low:g} to {high:g}", some)
+
+
+def _part(by: str, name: str, rows: Sequence[Told]) -> Part:
+    found = pass_at_over(1, [(row.n, row.solved) for row in rows], [row.asks for row in rows])
+    if found is None:
+        return Part(by=by, name=name, n=0)
+    return Part(by=by, name=name, n=found.rows, score=found.value, low=found.low, high=found.high)
+
+
+def reasons(lines: Sequence[Line], name: str) -> Counter[str]:
+    """How often each reason was given."""
+    return Counter(str(of_filter(line, name)["reason"]) for line in lines)
