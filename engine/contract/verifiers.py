@@ -24,8 +24,8 @@ ALLOWED_MODULES = "NIGHTLANE_REWARD_MODULES"
 
 READS_TEXT = frozenset(
     {
-        *("math", "hendrycks_math", "minerva_math", "minerva_final_answer"),
-        *("gsm8k", "gsm8k_any", "gsm8k_flexible", "gsm8k_last_number"),
+        *("math", "math_verify", "hendrycks_math", "minerva_math", "minerva_final_answer"),
+        *("gsm8k", "gsm8k_hashes", "gsm8k_any", "gsm8k_flexible", "gsm8k_last_number"),
         *("allenai_gsm8k", "allenai_math"),
     }
 )
@@ -75,10 +75,11 @@ class Needed(NamedTuple):
 
 _LATEX = Needed("antlr4-python3-runtime", "4.11", "minerva")
 """sympy's LaTeX parser refuses others; omegaconf, beside verl and hydra, needs 4.9."""
+_IFEVAL = tuple(Needed(name, "", "ifeval") for name in ("langdetect", "nltk"))
 NEEDS: Mapping[str, Sequence[Needed]] = {
     "minerva_math": (_LATEX,),
     "allenai_math": (_LATEX,),
-    "ifeval": tuple(Needed(name, "", "ifeval") for name in ("langdetect", "nltk")),
+    **dict.fromkeys(("ifeval", "ifeval_prompt_strict", "ifeval_inst_strict"), _IFEVAL),
     "reasoning_gym": (Needed("reasoning-gym", "", "gym"),),
 }
 """What a verifier needs beside the training libraries."""

@@ -142,7 +142,7 @@ class PromptBuilder:
     def _composed(self, question: Question, hide: Hide) -> Prompt:
         turns = question.messages or [{"role": "user", "content": question.prompt}]
         return compose(
-            self.config.under(self.templates.get(question.source)).form,
+            self.config.under(self.templates.get(question.source)).written,
             [{**turn, "content": hide(turn["content"])} for turn in turns],
             system_prompt=hide(self.config.system_prompt),
             shots=[

@@ -46,7 +46,7 @@ def said(**config: Any) -> list[str]:
             "verifier",
             "reads The answer is 18. alone, and the prompts of training ask for #### 18: right "
             "answers earn nothing",
-            "set verifier to math or gsm8k_flexible, or set prompting.template to answer_is",
+            "set verifier to gsm8k_hashes or math, or set prompting.template to answer_is",
         ),
         (
             "",
@@ -190,7 +190,7 @@ def test_one_prompt_of_each_source_is_shown_as_it_will_be_asked(tmp_path: Path) 
 
     assert found == [
         ("data", "Be brief.\n\nWhy?", ""),
-        ("cot", "Be brief.\n\nQ: Why?\nA:", ""),
+        ("cot", "Be brief.Q: Why?\nA:", ""),  # as lm-evaluation-harness joins them
     ]
 
 

@@ -251,18 +251,27 @@ def _format(gold: str) -> None:
 _CHECKS: dict[str, Check] = {
     "exact": _exact,
     **{name: _of_text(_number) for name in ("gsm8k_any", "gsm8k_last_number")},
-    **{name: _of_text(_harness_number) for name in ("gsm8k", "gsm8k_flexible")},
+    **{name: _of_text(_harness_number) for name in ("gsm8k", "gsm8k_hashes", "gsm8k_flexible")},
     "allenai_gsm8k": _of_text(_allenai_number),
     "allenai_math": _of_text(_allenai_formula),
-    "math": _of_text(_formula),
+    **{name: _of_text(_formula) for name in ("math", "math_verify")},
     **{
         name: _of_text(_boxed_formula)
         for name in ("minerva_math", "minerva_final_answer", "hendrycks_math")
     },
-    "mbpp": _of_object(_mbpp, "test_list and test_setup_code"),
-    "humaneval": _of_object(_humaneval, "prompt, test and entry_point"),
+    **{
+        name: _of_object(_mbpp, "test_list and test_setup_code")
+        for name in ("mbpp", "mbpp_pass_at_1")
+    },
+    **{
+        name: _of_object(_humaneval, "prompt, test and entry_point")
+        for name in ("humaneval", "humaneval_pass_at_1")
+    },
     "apps": _of_object(_apps, "inputs and outputs"),
-    "ifeval": _of_object(_ifeval, "instruction_id_list and kwargs"),
+    **{
+        name: _of_object(_ifeval, "instruction_id_list and kwargs")
+        for name in ("ifeval", "ifeval_prompt_strict", "ifeval_inst_strict")
+    },
     "json_schema": _of_object(_json_schema, "a schema"),
     "reasoning_gym": _of_object(_reasoning_gym, "answer and metadata"),
     "regex": _of_object(_regex, "a pattern"),

@@ -23,7 +23,10 @@ LEAST_LORA_LR = 5e-6
 1e-6 changed nothing, at 1e-4 they took it from 0.33 to 0.93."""
 SHORT_ANSWER = 16
 """Tokens: what `max_new_tokens` is by default, enough for a number and for no reasoning."""
-_REASONS = READS_TEXT | {"apps", "humaneval", "ifeval", "mbpp", "reasoning_gym"}
+_REASONS = READS_TEXT | {
+    *("apps", "reasoning_gym", "ifeval", "ifeval_prompt_strict", "ifeval_inst_strict"),
+    *("humaneval", "humaneval_pass_at_1", "mbpp", "mbpp_pass_at_1"),
+}
 
 
 class Knobs(Protocol):

@@ -19,7 +19,7 @@ from engine.contract.documents import read_json_object, read_text
 from engine.contract.errors import ConfigProblem
 from engine.contract.section import Section
 from engine.contract.templates.table import TEMPLATES, template_problem
-from engine.contract.templates.template import PLACEHOLDER
+from engine.contract.templates.template import PLACEHOLDER, Template
 
 _ARGUMENTS = """
 self conversation messages tools documents chat_template add_generation_prompt
@@ -74,7 +74,14 @@ class PromptingConfig(Section):
     @property
     def form(self) -> str:
         """How a question is written: the template's form, else question_format."""
-        return self.question_format if self.template is None else TEMPLATES[self.template].question
+        return self.written.question
+
+    @property
+    def written(self) -> Template:
+        """The template that question_format is, where none is named."""
+        if self.template is None:
+            return Template("question_format", self.question_format, "a form of one's own")
+        return TEMPLATES[self.template]
 
     def under(self, template: str | None) -> PromptingConfig:
         """The same with another form by name, as a mixture's part or a bench asks; None: as it is.

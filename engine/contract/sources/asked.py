@@ -148,7 +148,7 @@ def prompt_examples(config: Knobs) -> Sequence[Example]:
         for row in first_rows(rows.config)[:1]:
             prompting = _prompting(rows, config)
             prompt = compose(
-                prompting.form,
+                prompting.written,
                 row.turns,
                 shots=_shots(rows, prompting),
                 system_prompt=prompting.system_prompt,

@@ -25,11 +25,13 @@ _ANY = frozenset(FORMS)
 READS: Mapping[str, frozenset[str]] = {
     "exact": frozenset({"bare"}),
     "gsm8k": frozenset({"answer_is"}),
+    "gsm8k_hashes": frozenset({"hashes"}),
     "minerva_math": frozenset({"boxed"}),
     "minerva_final_answer": frozenset({"minerva"}),
     "hendrycks_math": frozenset({"minerva", "dollars", "bare"}),
     "allenai_math": frozenset({"boxed", "minerva", "dollars", "bare"}),
     "math": _ANY,
+    "math_verify": _ANY - {"answer_tag"},
     "gsm8k_flexible": _ANY,
     "gsm8k_last_number": _ANY,
     "gsm8k_any": _ANY,

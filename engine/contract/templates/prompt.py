@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from engine.contract.templates.template import BETWEEN, PLACEHOLDER, joined
+from engine.contract.templates.template import BETWEEN, Template, joined
 
 Turn = Mapping[str, str]
 
@@ -26,12 +26,16 @@ class Prompt(NamedTuple):
     """Written."""
     prefix: str
     """How the completion is made to begin."""
+    delimiter: str | None = None
+    """As `Template.delimiter`."""
+    after_system: str = BETWEEN
+    """As `Template.after_system`."""
 
     def text(self) -> str:
         """Without a chat template; a `history` has no place in it."""
-        parts = [turn["content"] for turn in self.system]
-        parts += [joined(question, answer) for question, answer in self.shots]
-        return BETWEEN.join([*parts, self.question]) + self.prefix
+        system = [turn["content"] + self.after_system for turn in self.system]
+        shots = [joined(*shot, self.delimiter) + BETWEEN for shot in self.shots]
+        return "".join([*system, *shots, self.question]) + self.prefix
 
     def messages(self) -> list[Turn]:
         """For a chat template, which writes the prefix behind them."""
@@ -45,7 +49,7 @@ class Prompt(NamedTuple):
 
 
 def compose(
-    form: str,
+    template: Template,
     turns: Sequence[Turn],
     *,
     system_prompt: str = "",
@@ -58,7 +62,7 @@ def compose(
     as the completion does.
 
     >>> asked = [{"role": "user", "content": "Why?"}]
-    >>> compose("Q: {prompt}\nA:", asked, shots=[("How?", "So.")]).text()
+    >>> compose(Template("q", "Q: {prompt}\nA:", ""), asked, shots=[("How?", "So.")]).text()
     'Q: How?\nA: So.\n\nQ: Why?\nA:'
     """
     *before, asked = turns
@@ -67,11 +71,9 @@ def compose(
     return Prompt(
         system=[turn for turn in before if turn["role"] == "system"],
         history=[turn for turn in before if turn["role"] != "system"],
-        shots=[(_written(form, question), prefix + answer) for question, answer in shots],
-        question=_written(form, asked["content"]),
+        shots=[(template.write(question), prefix + answer) for question, answer in shots],
+        question=template.write(asked["content"]),
         prefix=prefix,
+        delimiter=template.delimiter,
+        after_system=template.after_system,
     )
-
-
-def _written(form: str, question: str) -> str:
-    return form.replace(PLACEHOLDER, question)

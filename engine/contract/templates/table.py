@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from engine.contract.templates import gsm8k_cot, minerva_math
+from engine.contract.templates import gsm8k_cot, math_qwen, mbpp, minerva_math
 from engine.contract.templates.template import Template
 
 _ALL = (
@@ -19,6 +19,8 @@ _ALL = (
         ("gsm8k_flexible",),
         stops=("Question:", "</s>", "<|im_end|>"),
         usual_shots=5,
+        delimiter=" ",
+        after_system="",
     ),
     Template(
         "gsm8k_cot",
@@ -28,6 +30,8 @@ _ALL = (
         ("Q:", "</s>", "<|im_end|>"),
         gsm8k_cot.SHOTS,
         len(gsm8k_cot.SHOTS),
+        delimiter=" ",
+        after_system="",
     ),
     Template(
         "gsm8k_cot_zeroshot",
@@ -35,6 +39,8 @@ _ALL = (
         "lm-evaluation-harness, task gsm8k_cot_zeroshot",
         ("gsm8k", "gsm8k_flexible"),
         ("Q:", "</s>", "<|im_end|>"),
+        delimiter=" ",
+        after_system="",
     ),
     Template(
         "minerva_math",
@@ -44,6 +50,8 @@ _ALL = (
         ("Problem:",),
         minerva_math.SHOTS,
         len(minerva_math.SHOTS),
+        delimiter=" ",
+        after_system="",
     ),
     Template(
         "math",
@@ -58,6 +66,45 @@ _ALL = (
         ("hendrycks_math",),
         ("Problem:",),
         shows_gold=True,
+        delimiter=" ",
+        after_system="",
+    ),
+    Template(
+        "mbpp",
+        "You are an expert Python programmer, and here is your task: {prompt}\n[BEGIN]\n",
+        "lm-evaluation-harness, task mbpp; the question ends with three tests",
+        ("mbpp",),
+        ("[DONE]",),
+        mbpp.SHOTS,
+        len(mbpp.SHOTS),
+        delimiter="",
+        after_system="",
+    ),
+    Template(
+        "humaneval",
+        "{prompt}",
+        "lm-evaluation-harness, task humaneval: the head of a function, to be continued",
+        ("humaneval",),
+        ("\nclass", "\ndef", "\n#", "\nif", "\nprint"),
+        delimiter=" ",
+        after_system="",
+    ),
+    Template(
+        "ifeval",
+        "{prompt}",
+        "lm-evaluation-harness, task ifeval: the bare prompt",
+        ("ifeval",),
+        delimiter=" ",
+        after_system="",
+    ),
+    Template(
+        "math_qwen",
+        "Question: {prompt}\nAnswer:",
+        "MATH as base models of the Qwen family are often asked: four worked answers with a box",
+        ("math",),
+        ("Question:",),
+        math_qwen.SHOTS,
+        len(math_qwen.SHOTS),
     ),
     Template(
         "boxed",

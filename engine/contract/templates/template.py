@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 PLACEHOLDER = "{prompt}"
+BETWEEN = "\n\n"
+"""Stands between two worked examples, and before the question: here and in the harness."""
 
 
 class Shot(NamedTuple):
@@ -33,6 +35,10 @@ class Template(NamedTuple):
     """How many the harness shows where nobody says a number."""
     shows_gold: bool = False
     """A worked example that is drawn from training rows shows the bare gold, not the solution."""
+    delimiter: str | None = None
+    """Stands between a question and its worked answer; None as `joined` says."""
+    after_system: str = BETWEEN
+    """Stands between a system prompt and what follows it, where there is no chat template."""
 
     def write(self, question: str) -> str:
         r"""One question in this form.
@@ -43,16 +49,15 @@ class Template(NamedTuple):
         return self.question.replace(PLACEHOLDER, question)
 
 
-def joined(question: str, answer: str) -> str:
+def joined(question: str, answer: str, delimiter: str | None = None) -> str:
     r"""A written question and its worked answer, as the harness joins them: by one blank.
 
-    A question that asks for no answer on its own line is answered on the next.
+    A question that asks for no answer on its own line is answered on the next, where no
+    `delimiter` is said.
 
     >>> joined("Q: Why?\nA:", "So.")
     'Q: Why?\nA: So.'
     """
+    if delimiter is not None:
+        return question + delimiter + answer
     return f"{question} {answer}" if question.endswith(":") else f"{question}\n{answer}"
-
-
-BETWEEN = "\n\n"
-"""Stands between two worked examples, and before the question: here and in the harness."""

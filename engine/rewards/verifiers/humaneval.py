@@ -29,13 +29,21 @@ def verify(completion: str, expected: str) -> Verdict:
     >>> verify("    return x + 1", row).reward
     1.0
     """
+    prompt, test, entry = read(expected)
+    program = _program(completion, prompt, entry)
+    return program if isinstance(program, Verdict) else run(program, prompt, test, entry)
+
+
+def read(expected: str) -> tuple[str, str, str]:
+    """Prompt, test and entry point. Raises ExpectedError for other JSON."""
     row = read_expected(expected, "prompt", "test", "entry_point")
     prompt = wanted(row, "prompt", str, "the function's head as text")
     test = wanted(row, "test", str, "the code that defines check(candidate), as one text")
-    entry = wanted(row, "entry_point", str, "the function's name")
-    program = _program(completion, prompt, entry)
-    if isinstance(program, Verdict):
-        return program
+    return prompt, test, wanted(row, "entry_point", str, "the function's name")
+
+
+def run(program: str, prompt: str, test: str, entry: str) -> Verdict:
+    """Whether the function of that name in the program passes the row's `check`."""
     job = {
         "mode": "statements",
         # helpers that the prompt brings along are the tests' own, not the program's

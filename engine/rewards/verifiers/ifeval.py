@@ -8,6 +8,9 @@ response. Keywords are patterns and a pattern may not end: it runs in the pool.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from typing import Any
+
 from engine.contract.golds.rows import ExpectedError, read_expected, refused, texts, wanted
 from engine.rewards.judgement import Reason, Verdict
 from engine.rewards.text.ifeval_checks import follows
@@ -29,6 +32,15 @@ def verify(completion: str, expected: str) -> Verdict:
     >>> verify("no commas", row).reward
     1.0
     """
+    names, arguments, partial = read(expected)
+    return judged(without_thinking(completion), names, arguments, partial=partial)
+
+
+def read(expected: str) -> tuple[list[str], list[Mapping[str, Any]], bool]:
+    """The instructions, the arguments of each, and whether a part of them earns its share.
+
+    Raises ExpectedError for other JSON.
+    """
     row = read_expected(expected, "instruction_id_list", "kwargs")
     names = texts(row, "instruction_id_list", 'a list of names, ["punctuation:no_comma"]')
     arguments = wanted(row, "kwargs", list, "a list with one object an instruction")
@@ -37,11 +49,17 @@ def verify(completion: str, expected: str) -> Verdict:
         raise ExpectedError(f"{len(names)} instructions with {len(arguments)} sets of arguments")
     if not all(given is None or isinstance(given, dict) for given in arguments):
         raise refused("kwargs", arguments, "a list with one object an instruction")
-    response = without_thinking(completion)
+    return names, [given or {} for given in arguments], partial
+
+
+def judged(
+    response: str, names: Sequence[str], arguments: Sequence[Mapping[str, Any]], *, partial: bool
+) -> Verdict:
+    """`answer` lists what was not followed."""
     if not response.strip():
         return Verdict.unparsed()
     pairs = zip(names, arguments, strict=True)
-    missed = [name for name, given in pairs if not follows(response, name, given or {})]
+    missed = [name for name, given in pairs if not follows(response, name, given)]
     if not missed:
         return Verdict(1.0, "", Reason.CORRECT)
     share = 1 - len(missed) / len(names) if partial else 0.0

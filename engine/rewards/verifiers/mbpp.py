@@ -23,12 +23,20 @@ def verify(completion: str, expected: str) -> Verdict:
     >>> verify("def inc(x): return x + 1", '{"test_list": ["assert inc(1) == 2"]}').reward
     1.0
     """
+    tests, setup = read(expected)
+    program = code.program(completion)
+    return program if isinstance(program, Verdict) else run(program, tests, setup)
+
+
+def read(expected: str) -> tuple[list[str], str]:
+    """Tests and what is run before them. Raises ExpectedError for other JSON."""
     row = {"test_setup_code": "", **read_expected(expected, "test_list")}
     tests = texts(row, "test_list", 'a list of statements, ["assert f(1) == 2"]')
-    setup = wanted(row, "test_setup_code", str, "statements as one text")
-    program = code.program(completion)
-    if isinstance(program, Verdict):
-        return program
+    return tests, wanted(row, "test_setup_code", str, "statements as one text")
+
+
+def run(program: str, tests: list[str], setup: str) -> Verdict:
+    """Whether the program passes all of them."""
     job = {
         "mode": "statements",
         "setup": setup,
