@@ -15,12 +15,14 @@ from engine.contract.kinds.eval_rerun import EvalRerunConfig
 from engine.contract.kinds.rl_run import RLRunConfig
 from engine.contract.rl.format import FormatConfig
 from engine.contract.run_dir import RunDir, RunDirError
+from engine.contract.task_rows import changes
 from engine.contract.tasks import Filter
 from engine.data.heldout import load_rows
 from engine.data.overlong import SHORTEN, misfit_problem, misfits
-from engine.data.rows import Bench, Question, load
+from engine.data.rows import Question, load
 from engine.data.split import thawed
 from engine.evaluate.bench import EvalUnit, Judge
+from engine.evaluate.task_bench import drawn_by_subject, task_questions
 from engine.models import lora
 from engine.models.chat import Clock
 from engine.models.policy import Policy, build, require_finite, take_template
@@ -60,7 +62,9 @@ def build_units(config: EvalRerunConfig, say: Callable[[str], None]) -> list[Eva
 
 
 def _of_rows(config: EvalRerunConfig, say: Callable[[str], None]) -> EvalUnit:
-    bench = _told(load(config.data), say)
+    bench = load(config.data)
+    for told in bench.said:
+        say(told)
     judge = Judge(config.verifier, "success", build_judge(config, config.verifier))
     return EvalUnit(
         bench.name,
@@ -109,9 +113,12 @@ def _judge(config: EvalRerunConfig, one: Filter) -> Judge:
 
 def _examples(asked: Asked, rows: Sequence[Question]) -> Examples:
     bench = asked.bench
-    if bench.pool is None:
+    if bench.pool is None or not asked.shots:
         return fixed_examples(bench.form, asked.shots)
-    pool = _pool(bench)
+    pool = load(bench.pool).questions
+    if bench.of_task is not None:
+        pool = task_questions(bench.of_task, pool, "benches.shots_from")
+        return drawn_by_subject(bench.of_task, rows, pool, asked.shots, bench.fewshot_seed)
     return drawn_examples(
         rows,
         pool,
@@ -122,21 +129,15 @@ def _examples(asked: Asked, rows: Sequence[Question]) -> Examples:
     )
 
 
-def _pool(bench: EvalBench) -> Sequence[Question]:
-    assert bench.pool is not None
-    return load(bench.pool).questions
-
-
 def _rows_of(bench: EvalBench, say: Callable[[str], None]) -> Sequence[Question]:
     found = load(bench.rows)
-    _told(Bench(bench.name, found.questions, [f"{bench.name}: {one}" for one in found.said]), say)
-    return found.questions
-
-
-def _told(bench: Bench, say: Callable[[str], None]) -> Bench:
-    for told in bench.said:
-        say(told)
-    return bench
+    for one in found.said:
+        say(f"{bench.name}: {one}")
+    if bench.of_task is None:
+        return found.questions
+    for one in changes(bench.of_task, found.questions):
+        say(f"{bench.name}: {one}")
+    return task_questions(bench.of_task, found.questions, "benches.source")
 
 
 def _of_run(bench: EvalBench, config: EvalRerunConfig) -> EvalUnit:
