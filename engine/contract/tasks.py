@@ -7,18 +7,18 @@ Limits are ours (1024 to 4096 tokens): only ifeval (1280) and humaneval (1024) b
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from engine.contract.problems import nearest
+from engine.contract.sources.layouts.recognised import wants
 from engine.contract.templates.table import TEMPLATES
 from engine.contract.templates.template import Template
+from engine.contract.verifiers import INSTRUCTIONS, LATEX, Needed, lacking
 
 FEWSHOT_SEED = 1234
 """Of the harness: what worked examples are drawn with."""
 SEED = 42
 """For random, numpy and torch; nothing is drawn from them where decoding is greedy."""
-
-Layout = Literal["gsm8k", "math", "ifeval", "mbpp", "humaneval"]
 
 
 class Filter(NamedTuple):
@@ -39,6 +39,8 @@ class Task(NamedTuple):
     """A task, to the character."""
 
     name: str
+    hub: str
+    """Where the harness fetches its rows, which nobody asks here."""
     filters: Sequence[Filter]
     max_new_tokens: int
     layouts: Sequence[str]
@@ -49,6 +51,8 @@ class Task(NamedTuple):
     """None where they are drawn, as many as are wanted."""
     ignores_shots: bool = False
     """The harness stays at 0 shots, whatever is asked."""
+    needs: Sequence[Needed] = ()
+    """What the harness wants for it, beside lm_eval."""
     subject: Sequence[str] = ()
     """Columns, the first that is there, that divide the rows into the harness's subtasks: worked
     examples are drawn inside of each, each from a stream of its own."""
@@ -77,10 +81,19 @@ _SUBJECTS = ("type", "subject")
 TASKS: Mapping[str, Task] = {
     task.name: task
     for task in (
-        Task("gsm8k", (_HASHES, _FLEXIBLE), 1024, ("gsm8k", "verl", "plain"), 5),
-        Task("gsm8k_cot", (_ANSWER_IS, _FLEXIBLE), 1024, ("gsm8k", "verl", "plain"), 8, 8),
+        Task("gsm8k", "openai/gsm8k", (_HASHES, _FLEXIBLE), 1024, ("gsm8k", "verl", "plain"), 5),
+        Task(
+            "gsm8k_cot",
+            "openai/gsm8k",
+            (_ANSWER_IS, _FLEXIBLE),
+            1024,
+            ("gsm8k", "verl", "plain"),
+            8,
+            8,
+        ),
         Task(
             "gsm8k_cot_zeroshot",
+            "openai/gsm8k",
             (_ANSWER_IS, _FLEXIBLE),
             1024,
             ("gsm8k", "verl", "plain"),
@@ -88,6 +101,7 @@ TASKS: Mapping[str, Task] = {
         ),
         Task(
             "minerva_math",
+            "EleutherAI/hendrycks_math",
             (
                 Filter("exact_match", "minerva_final_answer"),
                 Filter("math_verify", "math_verify", "math_verify"),
@@ -96,10 +110,12 @@ TASKS: Mapping[str, Task] = {
             ("math", "verl", "plain"),
             4,
             4,
+            needs=(LATEX,),
             subject=_SUBJECTS,
         ),
         Task(
             "hendrycks_math",
+            "EleutherAI/hendrycks_math",
             (Filter("exact_match", "hendrycks_math"),),
             2048,
             ("math", "verl", "plain"),
@@ -108,6 +124,7 @@ TASKS: Mapping[str, Task] = {
         ),
         Task(
             "ifeval",
+            "google/IFEval",
             (
                 Filter(
                     "prompt_level_strict_acc", "ifeval_prompt_strict", "prompt_level_strict_acc"
@@ -122,10 +139,20 @@ TASKS: Mapping[str, Task] = {
             4096,
             ("ifeval",),
             ignores_shots=True,
+            needs=(*INSTRUCTIONS, Needed("immutabledict", "", "eval")),
         ),
-        Task("mbpp", (Filter("pass_at_1", "mbpp_pass_at_1", "pass_at_1"),), 1024, ("mbpp",), 3, 3),
+        Task(
+            "mbpp",
+            "google-research-datasets/mbpp",
+            (Filter("pass_at_1", "mbpp_pass_at_1", "pass_at_1"),),
+            1024,
+            ("mbpp",),
+            3,
+            3,
+        ),
         Task(
             "humaneval",
+            "openai/openai_humaneval",
             (Filter("pass@1", "humaneval_pass_at_1", "pass@1", "create_test"),),
             1024,
             ("humaneval",),
@@ -144,6 +171,22 @@ def task_named(name: str) -> Task | tuple[str, str]:
     if name in TASKS:
         return TASKS[name]
     return "is no task of lm-evaluation-harness that runs here", nearest(name, list(TASKS))
+
+
+def without_rows(task: Task) -> tuple[str, str]:
+    """(problem, remedy) of a bench that names the task and no file.
+
+    >>> without_rows(TASKS["humaneval"])[1]
+    'name a file of them with source: rows with prompt, test, entry_point'
+    """
+    problem = f"has its rows on a hub ({task.hub}), and no hub is asked"
+    return problem, f"name a file of them with source: rows with {wants(task.layouts[0])}"
+
+
+def harness_problem(task: Task) -> tuple[str, str] | None:
+    """(problem, remedy) where the harness itself cannot run the task on this machine."""
+    needs = (Needed("lm-eval", "0.4.", "eval"), *task.needs)
+    return lacking(needs, "set runner: own, which scores the same item by item")
 
 
 def task_shots_problem(task: Task, shots: int, shots_from: str | None) -> tuple[str, str] | None:

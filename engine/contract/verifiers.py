@@ -73,13 +73,13 @@ class Needed(NamedTuple):
     """Of Nightlane: what installs it."""
 
 
-_LATEX = Needed("antlr4-python3-runtime", "4.11", "minerva")
+LATEX = Needed("antlr4-python3-runtime", "4.11", "minerva")
 """sympy's LaTeX parser refuses others; omegaconf, beside verl and hydra, needs 4.9."""
-_IFEVAL = tuple(Needed(name, "", "ifeval") for name in ("langdetect", "nltk"))
+INSTRUCTIONS = tuple(Needed(name, "", "ifeval") for name in ("langdetect", "nltk"))
 NEEDS: Mapping[str, Sequence[Needed]] = {
-    "minerva_math": (_LATEX,),
-    "allenai_math": (_LATEX,),
-    **dict.fromkeys(("ifeval", "ifeval_prompt_strict", "ifeval_inst_strict"), _IFEVAL),
+    "minerva_math": (LATEX,),
+    "allenai_math": (LATEX,),
+    **dict.fromkeys(("ifeval", "ifeval_prompt_strict", "ifeval_inst_strict"), INSTRUCTIONS),
     "reasoning_gym": (Needed("reasoning-gym", "", "gym"),),
 }
 """What a verifier needs beside the training libraries."""
@@ -87,7 +87,12 @@ NEEDS: Mapping[str, Sequence[Needed]] = {
 
 def library_problem(name: str) -> tuple[str, str] | None:
     """(problem, remedy) of a verifier whose library is not here or of another version."""
-    for needed in NEEDS.get(name, ()):
+    return lacking(NEEDS.get(name, ()), "choose another verifier")
+
+
+def lacking(needs: Sequence[Needed], otherwise: str) -> tuple[str, str] | None:
+    """(problem, remedy) of the first that is not here or of another version."""
+    for needed in needs:
         try:
             here = version(needed.distribution)
         except PackageNotFoundError:
@@ -98,7 +103,7 @@ def library_problem(name: str) -> tuple[str, str] | None:
         found = f"version {here} is installed" if here else "it is not installed"
         return (
             f"needs {wanted}, and {found}",
-            f"pip install 'nightlane[{needed.extra}]', or choose another verifier",
+            f"pip install 'nightlane[{needed.extra}]', or {otherwise}",
         )
     return None
 
