@@ -1,6 +1,6 @@
-"""From events to what people see: a fold into the live result, and metric rows.
+"""From events to what people see: a fold into the live result, metric rows and scores.
 
-The supervisor is the only writer. Result, metric rows and how far the file was read change in one
+The supervisor is the only writer. Result, rows and how far the file was read change in one
 fenced transaction, so a crash at any point neither loses nor doubles an event, and whoever goes
 on from the job's row (a rescue, the next attempt) finishes the same fold.
 Knows no process and no verdict.
@@ -24,6 +24,7 @@ from engine.contract.errors import NightlaneError
 from engine.contract.events import Event, EventReader, Progress, fault, usable
 from engine.contract.known import LARGEST
 from engine.contract.run_dir import RunDir
+from worker.attempt.scores import drop_scores, read_score, write_scores
 from worker.db.changes import announce
 from worker.db.metrics import LONGEST_NAME, roll_up, take_back
 from worker.db.tables import job, metric
@@ -61,7 +62,7 @@ _MOST_BROKEN = 50
 _MAX_STEP = 2**31 - 1
 """The largest number of a column on every database."""
 
-_URGENT = frozenset({"started", "gate", "finished"})
+_URGENT = frozenset({"started", "gate", "score", "finished"})
 
 
 class UnreadableEventsError(NightlaneError):
@@ -100,7 +101,7 @@ def fold(result: Mapping[str, Any], event: Event) -> dict[str, Any]:
             fields = {key: value for key, value in event.items() if key in Progress.__annotations__}
             said = {"eta_at": event.get("t")} if "eta_s" in fields else {}
             return {**result, **fields, **said}
-        case "gate" | "metric":
+        case "gate" | "metric" | "score":
             return _counted(_gated(result, event), event)
         case "finished":
             return {**result, **(event.get("result") or {}), "status": event.get("status")}
@@ -150,13 +151,15 @@ def last_finished(run: RunDir, attempt: int) -> Event | None:
 
 
 def _counted(result: Mapping[str, Any], event: Event) -> dict[str, Any]:
-    """The result, with what the event measured and no chart can show."""
+    """The result, with what the event measured and no chart or table can show."""
     step, values = _measured(event)
     wrong = [
         f"{series[:100].replace(chr(0), '␀')} at step {step} {why}"
         for series, value in values.items()
         if (why := _unfit(series, step, value)) is not None
     ]
+    if event["type"] == "score" and read_score(event) is None:
+        wrong.append(f"a score at step {event.get('step')} is none")
     if not wrong:
         return dict(result)
     before = result.get(VALUES_LEFT_OUT) or {"n": 0, "first": wrong[0]}
@@ -338,7 +341,9 @@ class Ingest:
             raise self._lease.lost()
         if self._from_scratch:
             drop_metrics(conn, self._job_id)
+            drop_scores(conn, self._job_id)
         write_metrics(conn, self._job_id, self._pending)
+        write_scores(conn, self._job_id, self._pending)
         announce(conn, "job", self._job_id)
 
 

@@ -1,4 +1,4 @@
-"""Reindex: result and metrics of a job, rebuilt from its files.
+"""Reindex: result, metrics and scores of a job, rebuilt from its files.
 
 The same fold that the supervisor writes live. Knows no state but that a running job has a writer.
 """
@@ -13,6 +13,7 @@ from engine.contract.errors import NightlaneError
 from engine.contract.events import EventReader
 from engine.contract.run_dir import RunDir
 from worker.attempt.ingest import drop_metrics, fold, with_mem_trace, write_metrics
+from worker.attempt.scores import drop_scores, write_scores
 from worker.db.changes import announce
 from worker.db.connection import Database
 from worker.db.tables import job, metric
@@ -42,7 +43,7 @@ class Reindexed(NamedTuple):
 
 
 def reindex(db: Database, job_id: int) -> Reindexed:
-    """Rebuild result and metrics of one job from its run directory, in one transaction.
+    """Rebuild result, metrics and scores of one job from its run directory, in one transaction.
 
     Raises JobNotFoundError, JobRunningError, and NoEventsError where the files of a job that ran
     are gone: its row is then all that is left of them.
@@ -72,6 +73,8 @@ def reindex(db: Database, job_id: int) -> Reindexed:
             raise JobRunningError(job_id)
         drop_metrics(conn, job_id)
         write_metrics(conn, job_id, events)
+        drop_scores(conn, job_id)
+        write_scores(conn, job_id, events)
         rows = conn.execute(
             select(func.count()).select_from(metric).where(metric.c.job_id == job_id)
         ).scalar_one()

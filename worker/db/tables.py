@@ -260,6 +260,59 @@ class MetricRollup(SQLModel, table=True):
     last_at: float | None = None
 
 
+class EvalScore(SQLModel, table=True):
+    """What a checkpoint scored on a bench, as a job measured it (engine.contract.scores)."""
+
+    __tablename__ = "eval_score"
+    __table_args__ = (
+        # One bench in its own order, and the best of each base.
+        Index("ix_eval_score_measure", "measure", "score", "job_id"),
+        Index("ix_eval_score_base", "measure", "base", "score"),
+        # The columns there are; what else the same checkpoint scored; what a run's scored.
+        Index("ix_eval_score_bench", "bench", "measure"),
+        Index("ix_eval_score_model", "model", "measure", "job_id"),
+        Index("ix_eval_score_run", "run", "step"),
+    )
+
+    job_id: int = Field(primary_key=True, foreign_key="job.id")
+    key: str = Field(primary_key=True)
+    """Of what was measured: split, step, path, bench, shots, filter, metric, k and runner."""
+    job_step: int
+    """Of the job that measured it."""
+    at: float | None = None
+    """When; null where the event did not say."""
+    measure: str
+    """Bench, shots, filter, metric and k on these rows: scores of one measure compare."""
+    model: str
+    """Which weights, whoever measured them."""
+    checkpoint: str
+    path: str | None = Field(default=None, sa_type=Text)
+    base: str
+    run: int | None = None
+    """The job that trained it."""
+    step: int
+    """Of that run."""
+    bench: str
+    split: str
+    shots: int
+    filter: str
+    metric: str
+    k: int
+    runner: str
+    n: int
+    score: float
+    low: float
+    high: float
+    truncated: float | None = None
+    unparsed: float | None = None
+    picked: bool
+    """These rows picked the checkpoint."""
+    bench_hash: str | None = None
+    data_hash: str | None = None
+    body: dict[str, Any] = Field(sa_type=JSON)
+    """All of it."""
+
+
 class Change(SQLModel, table=True):
     """What the live stream replays from an id on. The newest row is never dropped, so that ids only
     grow.
@@ -426,6 +479,7 @@ idempotency: Table = _tables["idempotency"]
 queue_pause: Table = _tables["queue_pause"]
 metric: Table = _tables["metric"]
 metric_rollup: Table = _tables["metric_rollup"]
+eval_score: Table = _tables["eval_score"]
 change: Table = _tables["change"]
 lane: Table = _tables["lane"]
 state_count: Table = _tables["state_count"]
