@@ -22,6 +22,7 @@ from app.api import (
     jobs,
     kinds,
     lane,
+    leaderboard,
     queue,
     report,
     samples,
@@ -34,6 +35,7 @@ from app.pages import budget as budget_page
 from app.pages import compare as compare_page
 from app.pages import help as help_page
 from app.pages import jobs as jobs_page
+from app.pages import leaderboard as leaderboard_page
 from app.pages import queue as queue_page
 from app.pages import report as report_page
 from app.pages import samples as samples_page
@@ -94,6 +96,7 @@ def create_app(
         run_charts,
         samples_page,
         compare_page,
+        leaderboard_page,
         machine,
         strip,
         audit,
@@ -104,6 +107,7 @@ def create_app(
         jobs,
         samples,
         compare,
+        leaderboard,
         sweeps,
         queue,
         autonomy,

@@ -20,6 +20,7 @@ NAVIGATION = (
     PageLink("/queue", "Queue", "q", "What runs tonight, in which order, and who decided?"),
     PageLink("/report", "Report", "r", "What happened last night, can I trust it, what next?"),
     PageLink("/compare", "Compare", "c", "Is the difference real, and what caused it?"),
+    PageLink("/leaderboard", "Scores", "l", "What did each checkpoint score, on which bench?"),
     PageLink("/machine", "Machine", "m", "How near is memory to its floor?"),
     PageLink("/budget", "Budget", "u", "What did it cost, and what is left?"),
     PageLink("/audit", "Audit", "a", "Who did what, when and why?"),

@@ -35,8 +35,7 @@ _WORDS = (
 )
 _INDEXES = {
     "measure": ["measure", "score", "job_id"],
-    "base": ["measure", "base", "score"],
-    "bench": ["bench", "measure"],
+    "bench": ["bench", "measure", "shots", "filter", "job_id"],
     "model": ["model", "measure", "job_id"],
     "run": ["run", "step"],
 }

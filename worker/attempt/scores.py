@@ -172,13 +172,20 @@ def measure_of(score: BenchScore, job_id: int) -> str:
     compare inside one job.
     """
     rows = score.bench_hash or f"job {job_id}"
-    return _digest(score.bench, score.shots, score.filter, score.metric, score.k, rows)
+    what = (score.bench, score.shots, score.filter, score.metric, score.k, score.runner)
+    return _digest(*what, rows)
 
 
 def model_of(score: BenchScore) -> str:
     """Which weights: a step of a run, else what was loaded."""
-    of_run = score.run is not None
-    return _digest(score.run, score.step) if of_run else _digest(score.path or score.base)
+    if score.run is not None:
+        return model_of_step(score.run, score.step)
+    return _digest(score.path or score.base)
+
+
+def model_of_step(run: int, step: int) -> str:
+    """The weights of a run's checkpoint."""
+    return _digest(run, step)
 
 
 def write_scores(conn: Connection, job_id: int, events: Sequence[Event]) -> None:

@@ -265,11 +265,10 @@ class EvalScore(SQLModel, table=True):
 
     __tablename__ = "eval_score"
     __table_args__ = (
-        # One bench in its own order, and the best of each base.
+        # One measure in its own order.
         Index("ix_eval_score_measure", "measure", "score", "job_id"),
-        Index("ix_eval_score_base", "measure", "base", "score"),
-        # The columns there are; what else the same checkpoint scored; what a run's scored.
-        Index("ix_eval_score_bench", "bench", "measure"),
+        # Which measures there are; what else a checkpoint scored; what a run's checkpoints did.
+        Index("ix_eval_score_bench", "bench", "measure", "shots", "filter", "job_id"),
         Index("ix_eval_score_model", "model", "measure", "job_id"),
         Index("ix_eval_score_run", "run", "step"),
     )
@@ -282,7 +281,7 @@ class EvalScore(SQLModel, table=True):
     at: float | None = None
     """When; null where the event did not say."""
     measure: str
-    """Bench, shots, filter, metric and k on these rows: scores of one measure compare."""
+    """Bench, shots, filter, metric, k and runner on these rows: scores of one measure compare."""
     model: str
     """Which weights, whoever measured them."""
     checkpoint: str

@@ -233,14 +233,17 @@ _GATES = (
 
 @cache
 def _bare_rows(dialect: str) -> Select[Any]:
-    """The columns, and the figures as one JSON list: read apart they cost a parser's call each."""
-    if dialect == "sqlite":
-        figures: ColumnElement[Any] = func.json_extract(
-            job.c.result, *(f"$.{name}" for name in FIGURES)
-        )
-    else:
-        figures = cast(func.json_build_array(*(job.c.result[name] for name in FIGURES)), Text)
+    figures = figures_in_result(dialect, FIGURES)
     return select(*_COLUMNS, figures.label("figures")).where(job.c.id.in_(_IDS))
+
+
+def figures_in_result(dialect: str, names: Sequence[str]) -> ColumnElement[Any]:
+    """Two or more fields of a result as one JSON list: read apart they cost a parser's call each,
+    and the whole of a result may be large.
+    """
+    if dialect == "sqlite":
+        return func.json_extract(job.c.result, *(f"$.{name}" for name in names))
+    return cast(func.json_build_array(*(job.c.result[name] for name in names)), Text)
 
 
 def gates_of(db: Database, job_id: int, series: str) -> list[tuple[int, float]]:

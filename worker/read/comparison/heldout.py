@@ -28,9 +28,9 @@ class Scored(NamedTuple):
 
 
 class Heldout(NamedTuple):
-    """One gate of a run."""
+    """One gate of a run, or one score on a bench."""
 
-    split: Split
+    split: str
     step: int
     measure: Measure
     rows: Mapping[str, Scored]
@@ -52,7 +52,7 @@ def picked_step(job: JobView, steps: Mapping[int, Path]) -> int:
     return selected if isinstance(selected, int) and selected in steps else max(steps)
 
 
-def read_gate(path: Path, split: Split, step: int, shelf: Shelf = SHELF) -> Heldout | None:
+def read_gate(path: Path, split: str, step: int, shelf: Shelf = SHELF) -> Heldout | None:
     """The rows of one gate; None when they carry no success to compare."""
     index = shelf.index(path, split, step)
     index.look(4 * BYTES_A_LOOK)

@@ -1,0 +1,167 @@
+"""Scores of checkpoints in words: for the leaderboard, the run page and the command line.
+
+Knows no page.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from app.text import wording
+from engine.contract.scores import BenchScore
+from engine.contract.sources.benches import label_of
+from worker.read.scores.leaderboard import Cell, Change, Column, Leaderboard, Line
+from worker.read.scores.pairs import Pair, Pairs
+
+PICKED = "these rows picked it"
+"""Beside a score that is too good."""
+_HASH = 8
+"""Characters of a hash that are shown."""
+
+
+def bench(column: Column) -> str:
+    """Its name with its shots; of a gate's own rows which half of them."""
+    name = label_of(column.bench, column.shots)
+    return f"{name}, {column.split}" if column.split in {"select", "report"} else name
+
+
+def how(column: Column) -> str:
+    """How answers were read and counted, and by whom."""
+    metric = "" if column.metric == "exact_match" else column.metric
+    k = f"pass@{column.k}" if column.k > 1 else ""
+    runner = {"harness": "lm-eval", "gate": "gate"}.get(column.runner, "")
+    return ", ".join(filter(None, (column.filter, metric, k, runner)))
+
+
+def named(column: Column) -> str:
+    """In one line."""
+    return f"{bench(column)}, {how(column)}"
+
+
+def compares(column: Column) -> str:
+    """With which scores its own compare."""
+    if column.bench_hash is None:
+        return f"rows of job {column.job_id} alone"
+    rows = f"rows {column.bench_hash[:_HASH]}"
+    return f"{rows}: others than in the column of the same name" if column.other_rows else rows
+
+
+def order(board: Leaderboard, *, sort: str, best: bool) -> str:
+    """By what the lines are ordered, and what that does not mean."""
+    column = next((one for one in board.columns if one.measure == board.column), None)
+    if column is None:
+        return "Those scored last come first: no order of merit."
+    which = {"score": "the score", "truncated": "truncated answers", "unparsed": "unread answers"}
+    by = f"By {which[sort]} on {named(column)}, and on that alone: benches are never added up."
+    if best:
+        by += (
+            " Of each base the best one: of many scores the highest is too high by chance, so look"
+            " at its interval and test it against the base."
+        )
+    return by
+
+
+def within(cell: Cell) -> str:
+    """The 95 % interval of a score.
+
+    >>> within(Cell.model_construct(low=0.5, high=0.625))
+    '50.0 to 62.5'
+    """
+    return f"{wording.percent(cell.low)} to {wording.percent(cell.high)}".replace(" % to", " to")[
+        :-2
+    ]
+
+
+def change(found: Change | None) -> str:
+    """Against step 0, with its interval."""
+    if found is None:
+        return wording.UNKNOWN
+    return f"{wording.points(found.lift)} ({wording.interval(found.low, found.high)})"
+
+
+def lost(cell: Cell) -> str:
+    """Answers that were cut off, and those in which none was found, where there were any."""
+    shares = (("truncated", cell.truncated), ("unparsed", cell.unparsed))
+    return ", ".join(f"{name} {wording.percent(share)}" for name, share in shares if share)
+
+
+def decoded(said: BenchScore) -> str:
+    """How the completions were drawn."""
+    length = "" if said.max_new_tokens is None else f"{said.max_new_tokens} tokens"
+    many = f"{said.samples} samples" if said.samples > 1 else ""
+    chat = "chat template" if said.chat_template else ""
+    version = f"lm-eval {said.version}" if said.version else ""
+    temp = f"temp {said.temp:g}"
+    return ", ".join(filter(None, (temp, length, many, chat, version)))
+
+
+def short(hashed: str | None) -> str:
+    """The beginning of a hash."""
+    return wording.UNKNOWN if hashed is None else hashed[:_HASH]
+
+
+def checkpoint(line: Line) -> str:
+    """`#7 sums, step 20`; a model that nobody here trained by its name."""
+    if line.run is None:
+        return line.checkpoint
+    name = line.run_name or "run"
+    return f"#{line.run} {name}, {line.checkpoint}"
+
+
+def marks(line: Line) -> list[str]:
+    """What became of it."""
+    said = (("chosen", line.chosen), ("published", line.published))
+    return [word for word, holds in said if holds]
+
+
+def side(pair: Pair, which: str) -> str:
+    """One of two scores: whose it is."""
+    found = pair.before if which == "before" else pair.after
+    said = found.said
+    of = "" if said.run is None else f"#{said.run} "
+    return f"{of}{said.checkpoint}"
+
+
+def on(pair: Pair) -> str:
+    """On what the two were held against each other."""
+    said = pair.after.said
+    return f"{label_of(said.bench, said.shots)}, {said.filter}"
+
+
+def looked_at(pairs: Pairs) -> str:
+    """How many chances there were.
+
+    >>> looked_at(Pairs(pairs=[], tested=1))
+    '1 pair was tested.'
+    """
+    if pairs.tested == 1:
+        return "1 pair was tested."
+    if not pairs.tested:
+        return "No pair was tested."
+    return (
+        f"{pairs.tested} pairs were tested: p is corrected for all of them (Holm), and pairs that "
+        "somebody looked at before and took away again are not among them."
+    )
+
+
+def text_table(board: Leaderboard) -> tuple[Sequence[str], list[Sequence[str]]]:
+    """Head and rows, for a terminal."""
+    head = ("checkpoint", "base", *(named(column) for column in board.columns), "")
+    rows: list[Sequence[str]] = [
+        (
+            checkpoint(line),
+            line.base,
+            *(_text_cell(line.cells.get(column.measure)) for column in board.columns),
+            ", ".join(marks(line)),
+        )
+        for line in board.lines
+    ]
+    return head, rows
+
+
+def _text_cell(cell: Cell | None) -> str:
+    if cell is None:
+        return wording.UNKNOWN
+    said = f"{wording.percent(cell.score)} ({within(cell)}), n {cell.n}"
+    moved = f", {wording.points(cell.change.lift)}" if cell.change else ""
+    return f"{said}{moved}{' [picked]' if cell.picked else ''}"
