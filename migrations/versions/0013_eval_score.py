@@ -34,7 +34,7 @@ _WORDS = (
     *("bench", "split", "filter", "metric", "runner"),
 )
 _INDEXES = {
-    "measure": ["measure", "score", "job_id"],
+    "measure": ["measure", "score", "job_id", "model"],
     "bench": ["bench", "measure", "shots", "filter", "job_id"],
     "model": ["model", "measure", "job_id"],
     "run": ["run", "step"],

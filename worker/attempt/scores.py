@@ -218,7 +218,7 @@ def drop_scores(conn: Connection, job_id: int, *, behind: int | None = None) -> 
 
 def _row(score: BenchScore, event: Event, job_id: int) -> dict[str, Any]:
     columns = {name: getattr(score, name) for name in _COLUMNS}
-    what = [score.split, score.step, score.path, score.runner]
+    what = [score.split, score.run, score.step, score.path, score.runner]
     what += [score.bench, score.shots, score.filter, score.metric, score.k]
     return columns | {
         "job_id": job_id,

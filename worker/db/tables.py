@@ -266,7 +266,7 @@ class EvalScore(SQLModel, table=True):
     __tablename__ = "eval_score"
     __table_args__ = (
         # One measure in its own order.
-        Index("ix_eval_score_measure", "measure", "score", "job_id"),
+        Index("ix_eval_score_measure", "measure", "score", "job_id", "model"),
         # Which measures there are; what else a checkpoint scored; what a run's checkpoints did.
         Index("ix_eval_score_bench", "bench", "measure", "shots", "filter", "job_id"),
         Index("ix_eval_score_model", "model", "measure", "job_id"),
@@ -275,7 +275,7 @@ class EvalScore(SQLModel, table=True):
 
     job_id: int = Field(primary_key=True, foreign_key="job.id")
     key: str = Field(primary_key=True)
-    """Of what was measured: split, step, path, bench, shots, filter, metric, k and runner."""
+    """Of what was measured: split, run, step, path, bench, shots, filter, metric, k and runner."""
     job_step: int
     """Of the job that measured it."""
     at: float | None = None

@@ -350,7 +350,7 @@ def _by_column(wanted: Wanted, column: str, last: tuple[float, int, str] | None)
     )
     if wanted.best:
         place = func.row_number().over(
-            partition_by=c.base, order_by=(c.score.desc(), c.job_id.desc(), c.model)
+            partition_by=c.base, order_by=(c.score.desc(), c.job_id.desc(), c.model.desc())
         )
         inner = found.add_columns(place.label("place")).subquery()
         found = select(inner.c.value, inner.c.job_id, inner.c.model).where(inner.c.place == 1)
@@ -382,9 +382,9 @@ def _behind(
 ) -> Select[Any]:
     """In order, and behind the last line of the page before."""
     if last is not None:
-        tied = or_(job_id < last[1], and_(job_id == last[1], model > last[2]))
+        tied = or_(job_id < last[1], and_(job_id == last[1], model < last[2]))
         found = found.where(or_(value < last[0], and_(value == last[0], tied)))
-    return found.order_by(value.desc(), job_id.desc(), model)
+    return found.order_by(value.desc(), job_id.desc(), model.desc())
 
 
 def _is_newest() -> ColumnElement[bool]:
@@ -537,7 +537,8 @@ def _flat(wanted: Conditions, last: tuple[int, str]) -> Select[Any]:
         found = found.where(c.bench.in_(wanted.bench))
     if wanted.best:
         place = func.row_number().over(
-            partition_by=(c.measure, c.base), order_by=(c.score.desc(), c.job_id.desc(), c.model)
+            partition_by=(c.measure, c.base),
+            order_by=(c.score.desc(), c.job_id.desc(), c.model.desc()),
         )
         ranked = found.add_columns(place.label("place")).subquery()
         found = select(ranked).where(ranked.c.place == 1)
