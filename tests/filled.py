@@ -25,7 +25,7 @@ import yaml
 
 from engine.contract.run_dir import Abort, AbortReason, ExitCode, RunDir
 from tests.app.night import CONFIG, Attempt, Night, night
-from tests.app.rollouts import fill_boxes, fill_run
+from tests.app.rollouts import bench_scores, fill_bench, fill_boxes, fill_run
 from worker.attempt.settlement import Ending, settle
 from worker.budget import ledger
 from worker.clock.night import night_at
@@ -296,6 +296,8 @@ def _write_rollouts(made: Filled) -> None:
     runs = made.db.settings.runs_dir
     for name, right in (("gain", 0.8), ("loss", 0.44)):
         fill_run(RunDir(runs / str(made.ids[name])), right)
+        for step in (0, STEPS // 2, STEPS):
+            fill_bench(RunDir(runs / str(made.ids[name])), step, (right - 0.58) * step / STEPS)
     fill_boxes(RunDir(runs / str(made.ids["stage2"])))
     for name, least in (("gain", 11.0), ("memory", 3.1)):
         _trace(RunDir(runs / str(made.ids[name])).attempt(1).root, time.time() - DAY, least)
@@ -340,6 +342,9 @@ def _learn_and_finish(
     made: Filled, attempt: Attempt, clock: _Clock, lift: float, verdict: str | None = None
 ) -> None:
     _learn(made, attempt, clock, lift)
+    for step in (0, STEPS // 2, STEPS):
+        for one in bench_scores(attempt.job_id, step, lift * step / STEPS):
+            attempt.add("score", step=step, score=one)
     said = verdict or ("gain" if lift > 0.04 else "loss" if lift < -0.04 else "no gain proven")
     attempt.log(f"step {STEPS} of {STEPS}\nheld-out {0.58 + lift:.3f}\nverdict: {said}\n")
     attempt.write("finished", status="done", result=_result(lift, said))

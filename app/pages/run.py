@@ -25,7 +25,7 @@ from app.charts.panels import HELDOUT
 from app.forms.schema import flattened, sections
 from app.pages import run_charts
 from app.pages.machine import attempts_of, calm_of, decisions_of, summary_of, table_of
-from app.text import benches
+from app.text import benches, scores
 from app.text.findings import Findings, trace_of
 from app.text.headline import Headline, title
 from app.text.passk import PassK
@@ -48,6 +48,7 @@ from worker.read import feed, jobs, series
 from worker.read.benches import benches_of, parts
 from worker.read.jobs import JobView
 from worker.read.machine import machine_now
+from worker.read.scores.leaderboard import scores_of_job
 from worker.settings import WorkerSettings
 
 router = APIRouter(prefix="/jobs", include_in_schema=False)
@@ -185,6 +186,8 @@ def _charts(asked: Asked) -> dict[str, Any]:
         "benches": lines,
         "bench_panels": run_charts.of_benches(lines, known),
         "bench_words": benches,
+        "scores": scores_of_job(asked.database, asked.job.id),
+        "score_words": scores,
     }
 
 

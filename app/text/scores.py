@@ -82,7 +82,8 @@ def change(found: Change | None) -> str:
 def lost(cell: Cell) -> str:
     """Answers that were cut off, and those in which none was found, where there were any."""
     shares = (("truncated", cell.truncated), ("unparsed", cell.unparsed))
-    return ", ".join(f"{name} {wording.percent(share)}" for name, share in shares if share)
+    said = (f"{name} {wording.percent(share)}" for name, share in shares if share)
+    return ", ".join(said).replace(" %", "\u00a0%")
 
 
 def decoded(said: BenchScore) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 
 from PIL import Image, ImageDraw
 
+from engine.contract.intervals import wilson
 from engine.contract.run_dir import RunDir
 
 
@@ -106,6 +107,53 @@ def _summed(a: int, b: int, k: int, right: float, draw: random.Random) -> dict[s
     ok = draw.random() < right
     text = f"{a} + {b} = {a + b if ok else a + b + 10}\n"
     return row(f"{a}+{b}", k, text, float(ok), answer=str(a + b if ok else a + b + 10))
+
+
+BENCHES = {"gsm8k": (0.41, 1319), "ifeval": (0.55, 541), "math_qwen": (0.28, 40)}
+"""Share of its rows that the base solves, and how many rows; of the last the completions stay."""
+
+
+def bench_scores(run: int, step: int, above: float) -> list[dict[str, Any]]:
+    """What a checkpoint scores on three benches, one of them with another filter too."""
+    asked = (
+        ("gsm8k", "strict-match", above / 2),
+        ("gsm8k", "flexible-extract", above / 2 + 0.06),
+        ("math_qwen", "strict-match", above / 2),
+        ("ifeval", "prompt_level", -above / 4),
+    )
+    return [_bench_score(bench, name, run, step, more) for bench, name, more in asked]
+
+
+def _bench_score(bench: str, filter_: str, run: int, step: int, above: float) -> dict[str, Any]:
+    share, n = BENCHES[bench]
+    solved = round((share + above) * n)
+    low, high = wilson(solved, n)
+    return {
+        "checkpoint": "base" if step == 0 else f"step {step}",
+        "base": "embedded:qwen3-tiny",
+        "run": run,
+        "step": step,
+        "bench": bench,
+        "split": bench,
+        "shots": 8 if bench == "gsm8k" else 0,
+        "filter": filter_,
+        "n": n,
+        "score": solved / n,
+        "low": low,
+        "high": high,
+        "truncated": 0.03,
+        "unparsed": 0.11 if filter_ == "strict-match" else 0.0,
+        "max_new_tokens": 1024,
+        "bench_hash": hashlib.sha256(f"{bench} {filter_}".encode()).hexdigest(),
+        "parts": [{"by": "level", "name": f"Level {i}", "n": 8, "score": i / 8} for i in (1, 2)],
+    }
+
+
+def fill_bench(run: RunDir, step: int, above: float) -> None:
+    """The completions behind the score on the smallest of the benches."""
+    share, n = BENCHES["math_qwen"]
+    solved = round((share + above / 2) * n)
+    write(run, f"heldout-math_qwen-{step:06d}", heldout([i < solved for i in range(n)]))
 
 
 SHAPES = ("red square", "blue square", "green square", "yellow square")

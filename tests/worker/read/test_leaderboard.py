@@ -22,6 +22,7 @@ from worker.read.scores.leaderboard import (
     Wanted,
     every_score,
     leaderboard,
+    scores_of_job,
 )
 
 
@@ -122,7 +123,7 @@ def test_the_best_of_each_base_is_that_of_the_column_that_orders(db: Database) -
     for run, (base, gsm8k, ifeval) in enumerate(
         (("a", 30, 1), ("a", 20, 30), ("b", 10, 2), ("b", 5, 9)), 1
     ):
-        told = {"run": run, "base": base}
+        told: dict[str, Any] = {"run": run, "base": base}
         put(db, job(db), score("gsm8k", gsm8k, **told), score("ifeval", ifeval, **told))
     both = page(db)
 
@@ -284,3 +285,20 @@ def test_the_order_of_a_bench_comes_from_an_index(db: Database) -> None:
     assert any("USING INDEX ix_eval_score_measure" in step for step in plan), plan
     assert any("USING INDEX ix_eval_score_model" in step for step in plan), plan
     assert not any("SCAN" in step or "TEMP B-TREE" in step for step in plan), plan
+
+
+def test_a_job_shows_what_its_checkpoints_scored_and_what_it_scored_itself(db: Database) -> None:
+    """The baseline first, step by step; gates have a table of their own."""
+    run, evaluation = job(db), job(db)
+    put(db, run, score("own", run=run, step=0, runner="gate"))
+    assert scores_of_job(db, run) is None
+
+    steps = [score(run=run, step=step) for step in (20, 0, 10)]
+    put(db, evaluation, *steps, score("ifeval", run=9, step=5))
+    mine, its = scores_of_job(db, run), scores_of_job(db, evaluation)
+    assert mine is not None
+    assert its is not None
+    assert [line.step for line in mine.lines] == [0, 10, 20]
+    assert [one.bench for one in mine.columns] == ["gsm8k"]
+    assert [(line.run, line.step) for line in its.lines] == [(run, 0), (run, 10), (run, 20), (9, 5)]
+    assert [one.bench for one in its.columns] == ["gsm8k", "ifeval"]

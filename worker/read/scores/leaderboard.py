@@ -325,7 +325,7 @@ def _models(
         ordered = _by_column(wanted, column, last)
     rows = conn.execute(ordered.limit(wanted.limit + 1)).all()
     more = rows[wanted.limit - 1] if len(rows) > wanted.limit else None
-    after = None if more is None else json.dumps([more.value, more.job_id, more.model])
+    after = None if more is None else json.dumps([more.value, more.tie, more.model])
     return [row.model for row in rows[: wanted.limit]], after
 
 
@@ -333,19 +333,21 @@ def _after(wanted: Wanted) -> tuple[float, int, str] | None:
     if wanted.after is None:
         return None
     try:
-        value, job_id, model = json.loads(wanted.after)
-        return float(value), int(job_id), str(model)
+        value, tie, model = json.loads(wanted.after)
+        return float(value), int(tie), str(model)
     except (ValueError, TypeError):
         problem, remedy = "is not where a page ends", "use next_after as it was given"
         raise ConfigError([ConfigProblem("after", wanted.after, problem, remedy)]) from None
 
 
 def _by_column(wanted: Wanted, column: str, last: tuple[float, int, str] | None) -> Select[Any]:
-    """(value, job, model) of one measure, highest value first; of each checkpoint the newest."""
+    """(value, tie, model) of one measure, highest value first, ties by the newest job; of each
+    checkpoint the newest score.
+    """
     of = "score" if wanted.sort == "newest" else wanted.sort
     value = func.coalesce(eval_score.c[of], -1.0) if of != "score" else eval_score.c.score
     c = eval_score.c
-    found = select(value.label("value"), c.job_id, c.model).where(
+    found = select(value.label("value"), c.job_id.label("tie"), c.model).where(
         c.measure == column, _is_newest(), *_conditions(wanted)
     )
     if wanted.best:
@@ -353,38 +355,40 @@ def _by_column(wanted: Wanted, column: str, last: tuple[float, int, str] | None)
             partition_by=c.base, order_by=(c.score.desc(), c.job_id.desc(), c.model.desc())
         )
         inner = found.add_columns(place.label("place")).subquery()
-        found = select(inner.c.value, inner.c.job_id, inner.c.model).where(inner.c.place == 1)
-        return _behind(found, inner.c.value, inner.c.job_id, inner.c.model, last)
+        found = select(inner.c.value, inner.c.tie, inner.c.model).where(inner.c.place == 1)
+        return _behind(found, inner.c.value, inner.c.tie, inner.c.model, last)
     return _behind(found, value, c.job_id, c.model, last)
 
 
 def _by_time(
     wanted: Wanted, measures: Sequence[str], last: tuple[float, int, str] | None
 ) -> Select[Any]:
-    """Of every checkpoint in any of the columns, by the newest job that scored it."""
+    """The same of every checkpoint in any of the columns, by the newest job that scored it, ties
+    by the step.
+    """
     c = eval_score.c
     inner = (
-        select(func.max(c.job_id).label("job_id"), c.model)
+        select(func.max(c.job_id).label("value"), func.max(c.step).label("tie"), c.model)
         .where(c.measure.in_(measures), *_conditions(wanted))
         .group_by(c.model)
         .subquery()
     )
-    found = select(inner.c.job_id.label("value"), inner.c.job_id, inner.c.model)
-    return _behind(found, inner.c.job_id, inner.c.job_id, inner.c.model, last)
+    found = select(inner.c.value, inner.c.tie, inner.c.model)
+    return _behind(found, inner.c.value, inner.c.tie, inner.c.model, last)
 
 
 def _behind(
     found: Select[Any],
     value: ColumnElement[Any],
-    job_id: ColumnElement[Any],
+    tie: ColumnElement[Any],
     model: ColumnElement[Any],
     last: tuple[float, int, str] | None,
 ) -> Select[Any]:
     """In order, and behind the last line of the page before."""
     if last is not None:
-        tied = or_(job_id < last[1], and_(job_id == last[1], model < last[2]))
+        tied = or_(tie < last[1], and_(tie == last[1], model < last[2]))
         found = found.where(or_(value < last[0], and_(value == last[0], tied)))
-    return found.order_by(value.desc(), job_id.desc(), model.desc())
+    return found.order_by(value.desc(), tie.desc(), model.desc())
 
 
 def _is_newest() -> ColumnElement[bool]:
@@ -393,6 +397,34 @@ def _is_newest() -> ColumnElement[bool]:
     after = or_(later.job_id > one.job_id, and_(later.job_id == one.job_id, later.key > one.key))
     again = select(1).where(later.model == one.model, later.measure == one.measure, after)
     return not_(again.correlate(eval_score).exists())
+
+
+def scores_of_job(db: Database, job_id: int) -> Leaderboard | None:
+    """What the checkpoints of a job scored, and what it scored itself, gates aside; the baseline
+    first, step by step. None where there is no such score.
+    """
+    c = eval_score.c
+    mine = (or_(c.run == job_id, c.job_id == job_id), c.runner != "gate")
+    by_model = select(c.model, func.min(c.run), func.min(c.step)).where(*mine).group_by(c.model)
+    newest = func.max(c.job_id)
+    by_measure = select(c.bench, c.measure, func.count(), newest).where(*mine)
+    with db.read() as conn:
+        models = conn.execute(by_model).all()
+        if not models:
+            return None
+        found = [_Measure(*row) for row in conn.execute(by_measure.group_by(c.bench, c.measure))]
+        shown = sorted(found, key=lambda one: -one.newest)[:MOST_COLUMNS]
+        columns = _columns(conn, shown)
+        measures = [one.measure for one in columns]
+        lines = _lines(conn, [row.model for row in models], measures)
+    return Leaderboard(
+        benches=sorted({one.bench for one in found}),
+        columns=columns,
+        more_columns=len(found) - len(shown),
+        column=None,
+        lines=sorted(lines, key=lambda one: (one.run is None, one.run or 0, one.step)),
+        next_after=None,
+    )
 
 
 # --- what stands in the lines ---
@@ -415,7 +447,7 @@ def _lines(conn: Connection, models: Sequence[str], measures: Sequence[str]) -> 
     for row in rows:
         base = before.get((starts.get(row.model, ""), row.measure))
         cells[row.model][row.measure] = _cell(row, jobs, base)
-    return [_line(told[model], cells[model], jobs) for model in models]
+    return [_line(told[model], cells[model], jobs) for model in models if model in told]
 
 
 def _newest_scores(
