@@ -8,16 +8,15 @@ kill, ends with the same files.
 from __future__ import annotations
 
 import os
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 
 from engine.contract.evaluate.checkpoints import EvalCheckpoint
 from engine.contract.kinds.eval_rerun import EvalRerunConfig
-from engine.data.rows import Question
-from engine.eval_rerun import parts, proof
+from engine.eval_rerun import by_harness, by_sampler, parts, proof
+from engine.eval_rerun.by_sampler import Asking
 from engine.eval_rerun.journal import Journal, Line
 from engine.eval_rerun.recorder import EvalRecorder
 from engine.eval_rerun.rows import Sampled, alerts, tables, write_files
@@ -29,7 +28,7 @@ from engine.run.proof import prove
 from engine.run.recorder import Recorder
 from engine.run.report import ended, result_fields
 from engine.run.session import Attempt
-from engine.run.stop import Aborted, check_abort
+from engine.run.stop import Aborted
 
 
 def run(attempt: Attempt) -> dict[str, Any]:
@@ -50,19 +49,19 @@ class _Run:
         said: list[str] = []
         self.units = parts.build_units(config, said.append)
         self.benches = ", ".join(dict.fromkeys(unit.name for unit in self.units))
-        self.journal = Journal(attempt.run.rollouts)
+        journal = Journal(attempt.run.rollouts)
         store = CheckpointStore(attempt.run, attempt.warn)
         resumed = store.newest()
         attempt.begin(resumed, base=config.base, domain=self.benches)
         for told in said:
             attempt.note("DATA", told)
         if resumed is None:
-            self.journal.forget()
+            journal.forget()
         rows = len(config.scored) * sum(len(unit.rows) for unit in self.units)
         self.proofs = Recorder(attempt, store, resumed=resumed, keep=config.keep_checkpoints)
         self.recorder = EvalRecorder(attempt, self.proofs, resumed, rows)
+        self.how = Asking(config, journal, self.recorder, attempt.warn)
         self.stops = [*attempt.stopped_before(resumed)]
-        self.sampled: list[Sampled] = []
         self.rates: dict[str, Mapping[str, float]] = {}
         """Of the first checkpoint, by the split of each bench."""
 
@@ -77,65 +76,43 @@ class _Run:
             stop.result = self._result() | {"aborted": True}
             raise
         if not self.config.benches:
-            for code, text in alerts(self.sampled, self.config):
+            for code, text in alerts(self._sampled(), self.config):
                 self.attempt.warn(code, text)
-            write_files(self.attempt.run.root, self.sampled, self.config)
+            write_files(self.attempt.run.root, self._sampled(), self.config)
         return ended(self.attempt, self.recorder.done, self._result(), None)
 
     def _score(self, one: EvalCheckpoint) -> None:
         """One checkpoint on every bench, loaded anew: nothing of the one before stays."""
         policy = parts.open_policy(self.config, one, self.attempt.now)
         self.attempt.peaks.end("lane-bringup")
+        if not self.rates:
+            first = self.units[0]
+            few = proof.checks(first, policy, first.prompts(policy), first.rows)
+            prove(self.proofs, few)
         for unit in self.units:
-            lines = self._answered(unit, one, policy)
+            lines, facts = self._answered(unit, one, policy)
             baseline = self.rates.get(unit.split)
             self.rates.setdefault(unit.split, pass_rates(lines, unit.worth[0][0]))
-            facts = parts.facts(unit, one, self.config)
-            found = scores(
-                facts, lines, unit.worth, unit.samples, rates=baseline, bands=self.config.bands
-            )
+            bands = self.config.bands
+            found = scores(facts, lines, unit.worth, unit.samples, rates=baseline, bands=bands)
             self.recorder.scored([*found])
 
-    def _answered(self, unit: EvalUnit, one: EvalCheckpoint, policy: Policy) -> list[Line]:
-        """Every row, as the journal has it or asked now."""
-        prompts = unit.prompts(policy)
-        rows = parts.rows_that_fit(unit, self.config, policy, prompts, self.attempt.warn)
-        if not self.rates:
-            prove(self.proofs, proof.checks(unit, policy, prompts, rows))
-        known = self.journal.recall(unit.split, one.step, unit.samples)
-        sampler = unit.sampler(policy, prompts)
-        size = max(1, self.config.rollout_batch // unit.samples)
-        before = self.recorder.done
-        for start in range(0, len(rows), size):
-            check_abort()
-            some, began = rows[start : start + size], time.monotonic()
-            missing = [row for row in some if row.id not in known]
-            if missing:
-                now = f"{one.label} on {unit.split}" if self.config.benches else unit.name
-                self.recorder.asking(now)
-                groups = sampler(missing, unit.samples)
-                fresh = {r.id: unit.judged(r, g) for r, g in zip(missing, groups, strict=True)}
-                self.journal.add(unit.split, one.step, [x for mine in fresh.values() for x in mine])
-                known |= fresh
-            self._count(some, known, time.monotonic() - began, is_last=start + size >= len(rows))
-        self.recorder.done = before + len(unit.rows)
-        return self.journal.finish(unit.split, one.step, rows, known)
+    def _answered(
+        self, unit: EvalUnit, one: EvalCheckpoint, policy: Policy
+    ) -> tuple[list[Line], dict[str, Any]]:
+        """All completions of a bench, and what its scores share."""
+        facts = parts.facts(unit, one, self.config)
+        if unit.runner != "harness":
+            return by_sampler.answered(self.how, unit, one, policy), facts
+        found = by_harness.answered(self.how, unit, one, policy)
+        return found.lines, facts | {"version": found.version, "seeds": by_harness.seeds(unit)}
 
-    def _count(
-        self,
-        rows: Sequence[Question],
-        known: Mapping[str, Sequence[Line]],
-        took: float,
-        *,
-        is_last: bool,
-    ) -> None:
-        told = [Sampled.of(row, known[row.id]) for row in rows]
-        if not self.config.benches:
-            self.sampled += told
-        self.recorder.answered(told, took, is_last=is_last)
+    def _sampled(self) -> list[Sampled]:
+        """Of the rows of `data`, as far as they are answered."""
+        return by_sampler.sampled(self.how, self.units[0], self.units[0].rows)
 
     def _result(self) -> dict[str, Any]:
-        passk = {} if self.config.benches else {"passk": tables(self.sampled, self.config)}
+        passk = {} if self.config.benches else {"passk": tables(self._sampled(), self.config)}
         return {
             **result_fields(self.attempt, self.recorder.done, self.recorder.seconds),
             "base": self.config.base,

@@ -90,6 +90,7 @@ def _of_bench(
         asked.split,
         rows[bench.name],
         [_judge(config, one) for one in bench.filters],
+        pool=_pool(bench) if bench.runner == "harness" else (),
         prompting=config.prompting.under(bench.form),
         examples=_examples(asked, rows[bench.name]),
         task=bench.task,
@@ -115,9 +116,8 @@ def _examples(asked: Asked, rows: Sequence[Question]) -> Examples:
     bench = asked.bench
     if bench.pool is None or not asked.shots:
         return fixed_examples(bench.form, asked.shots)
-    pool = load(bench.pool).questions
+    pool = _pool(bench)
     if bench.of_task is not None:
-        pool = task_questions(bench.of_task, pool, "benches.shots_from")
         return drawn_by_subject(bench.of_task, rows, pool, asked.shots, bench.fewshot_seed)
     return drawn_examples(
         rows,
@@ -127,6 +127,16 @@ def _examples(asked: Asked, rows: Sequence[Question]) -> Examples:
         config=FormatConfig(),
         seed=bench.fewshot_seed,
     )
+
+
+def _pool(bench: EvalBench) -> Sequence[Question]:
+    """Training rows that examples are drawn from."""
+    if bench.pool is None:
+        return ()
+    rows = load(bench.pool).questions
+    if bench.of_task is None:
+        return rows
+    return task_questions(bench.of_task, rows, "benches.shots_from")
 
 
 def _rows_of(bench: EvalBench, say: Callable[[str], None]) -> Sequence[Question]:

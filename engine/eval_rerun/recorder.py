@@ -5,13 +5,11 @@ What an earlier attempt wrote down, as far as it counts, is not written again.
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from engine.contract.scores import BenchScore
-from engine.eval_rerun.rows import Sampled
 from engine.run.checkpoint import Checkpoint
 from engine.run.recorder import Recorder
 from engine.run.session import Attempt
@@ -35,33 +33,25 @@ class EvalRecorder:
             phase="sampling", step=self.done, max_steps=self._rows, domain=domain
         )
 
-    def answered(self, rows: Sequence[Sampled], took: float, *, is_last: bool) -> None:
-        """One batch is done, in `took` seconds.
+    def answered(
+        self, rows: int, values: Mapping[str, float], took: float, *, is_last: bool
+    ) -> None:
+        """One batch of so many rows is done, in `took` seconds. `values`: series of `passk/`.
 
         The last one of a bench is marked once its scores are told, or a kill between would lose
         them.
         """
-        self.done += len(rows)
+        self.done += rows
         if self._is_told():
             return
         self.seconds += took
-        rates = [row.pass_rate for row in rows if row.pass_rate is not None]
-        solved = {"passk/pass_at_1": statistics.fmean(rates)} if rates else {}
-        self._attempt.metric(
-            self.done,
-            {
-                **solved,
-                "passk/parsed": statistics.fmean(row.parsed for row in rows),
-                "passk/truncated": statistics.fmean(row.truncated for row in rows),
-                "passk/rows": self.done,
-                "time/step_s": took,
-            },
-        )
+        told = {f"passk/{name}": value for name, value in values.items()}
+        self._attempt.metric(self.done, {**told, "passk/rows": self.done, "time/step_s": took})
         if not is_last:
             self.mark()
-        left = took * (self._rows - self.done) / len(rows)
-        told = {"step": self.done, "max_steps": self._rows, "eta_s": round(left, 1)}
-        self._attempt.progress_with_memory(told)
+        left = took * (self._rows - self.done) / rows
+        where = {"step": self.done, "max_steps": self._rows, "eta_s": round(left, 1)}
+        self._attempt.progress_with_memory(where)
 
     def scored(self, scores: Sequence[BenchScore]) -> None:
         """A bench is done by a checkpoint."""

@@ -78,6 +78,17 @@ class Sampled:
         }
 
 
+def series(rows: Sequence[Sampled]) -> dict[str, float]:
+    """What is worth a curve of some rows."""
+    rates = [row.pass_rate for row in rows if row.pass_rate is not None]
+    solved = {"pass_at_1": statistics.fmean(rates)} if rates else {}
+    return {
+        **solved,
+        "parsed": statistics.fmean(row.parsed for row in rows),
+        "truncated": statistics.fmean(row.truncated for row in rows),
+    }
+
+
 def _rounded(share: float | None) -> float | None:
     return None if share is None else round(share, 6)
 

@@ -52,6 +52,8 @@ class EvalUnit:
     """Names its files."""
     rows: Sequence[Question]
     judges: Sequence[Judge]
+    pool: Sequence[Question] = ()
+    """Training rows that the harness draws its worked examples from; `examples` are ours."""
     prompting: PromptingConfig = field(default_factory=PromptingConfig)
     examples: Examples = no_examples
     task: str | None = None
@@ -175,7 +177,7 @@ def line_of(
     columns: Mapping[str, Any],
 ) -> dict[str, Any]:
     """One completion as it is stored; the first filter's judgement is the bench's own."""
-    first = next(iter(judged.values()))
+    first = next(iter(judged.values()), {})
     return {
         "id": question.id,
         "sample": rollout.sample,

@@ -25,7 +25,15 @@ from engine.contract.sources import benches as held
 from engine.contract.sources.config import NO_FILE, SourceConfig
 from engine.contract.sources.mixture import JudgedSource, Name
 from engine.contract.sources.questions import EMBEDDED_TASKS, source_cautions, survey
-from engine.contract.tasks import TASKS, Filter, Task, task_named, task_shots_problem
+from engine.contract.tasks import (
+    TASKS,
+    Filter,
+    Task,
+    harness_problem,
+    task_named,
+    task_shots_problem,
+    without_rows,
+)
 from engine.contract.templates.table import TEMPLATES
 from engine.contract.verifiers import VerifierName, library_problem
 
@@ -110,9 +118,7 @@ class EvalBench(JudgedSource):
     @model_validator(mode="after")
     def _fits(self) -> Self:
         if (self.run is None) == (not self.source):
-            what = "names a run and a source" if self.run else f"bench {self.name} has no rows"
-            remedy = "keep one of them" if self.run else "name its file with source"
-            raise refusal(["source"], self.source or None, f"{what}; {remedy}")
+            raise refusal(["source"], self.source or None, "; ".join(self._of_rows()))
         if self.runner == "harness" and self.task is None:
             raise refusal(["task"], None, "is missing: the harness runs tasks; name one")
         if self.temp == 0 and self.samples > 1:
@@ -126,6 +132,13 @@ class EvalBench(JudgedSource):
             )
         self._check_shots()
         return self
+
+    def _of_rows(self) -> tuple[str, str]:
+        if self.run is not None:
+            return "is named beside a run", "keep one of them"
+        if self.of_task is not None:
+            return without_rows(self.of_task)
+        return f"is missing: bench {self.name} has no rows", "name its file with source"
 
     def _check_shots(self) -> None:
         for shots in self.numbers_of_shots:
@@ -287,6 +300,9 @@ def benches_problems(benches: Sequence[EvalBench]) -> Iterator[ConfigProblem]:
         if bench.run is not None:
             yield from _run_problems(bench, where)
             continue
+        task = bench.of_task
+        if bench.runner == "harness" and task is not None and (lacks := harness_problem(task)):
+            yield ConfigProblem(f"{where}.runner", bench.runner, *lacks)
         yield from _rows_problems(bench.rows, bench, where)
         if bench.pool is not None:
             yield from _rows_problems(bench.pool, bench, where, of="shots_from")
