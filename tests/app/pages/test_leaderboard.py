@@ -5,8 +5,9 @@ from __future__ import annotations
 import csv
 import io
 import json
+import shutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from tests.app.conftest import Said
 from tests.app.pages.test_pages import words
 from tests.app.scored_by_jobs import SCORER
 from tests.worker.read.scored import put, score
-from worker.db.connection import Database
+from worker.db.connection import Database, open_database
 from worker.drain import drain
 from worker.queue.submit import enqueue
 from worker.read.scores.leaderboard import Conditions, every_score
@@ -30,31 +31,37 @@ Cockpit = Callable[..., Said]
 API = "/api/v1/leaderboard"
 
 
-@pytest.fixture
-def scorer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A kind whose jobs score their own checkpoints."""
-    folder = tmp_path / "kinds"
-    folder.mkdir()
-    (folder / "scorer.py").write_text(SCORER)
-    monkeypatch.setenv("NIGHTLANE_KINDS_PATH", str(folder))
-    monkeypatch.setattr(kinds, "__path__", [*kinds.__path__, str(folder)])
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, int, int]:
+    """The data directory of two jobs that ran, of a kind that scores its own checkpoints: the first
+    is better on gsm8k, the second one by far on ifeval.
+    """
+    place = tmp_path_factory.mktemp("ran")
+    (place / "kinds").mkdir()
+    (place / "kinds/scorer.py").write_text(SCORER)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("NIGHTLANE_KINDS_PATH", str(place / "kinds"))
+        patch.setattr(kinds, "__path__", [*kinds.__path__, str(place / "kinds")])
+        registry.kinds.cache_clear()
+        settings = WorkerSettings(data_dir=place / "data", lock_dir=place / "locks")
+        with open_database(settings) as db:
+            first, second = (
+                enqueue(db, "scorer", {"solved": solved, "base": base}, actor="test", name=name)
+                for name, base, solved in (
+                    ("first", "tiny", {"gsm8k": [10, 24], "ifeval": [2, 3]}),
+                    ("=second", "small", {"gsm8k": [10, 20], "ifeval": [20, 39]}),
+                )
+            )
+        drain(settings)
     registry.kinds.cache_clear()
-    yield
-    registry.kinds.cache_clear()
+    return settings.data_dir, first, second
 
 
 @pytest.fixture
-def scored(scorer: None, db: Database, settings: WorkerSettings) -> tuple[int, int]:
-    """Two jobs that ran: the first is better on gsm8k, the second one by far on ifeval."""
-    found = [
-        enqueue(db, "scorer", {"solved": solved, "base": base}, actor="test", name=name)
-        for name, base, solved in (
-            ("first", "tiny", {"gsm8k": [10, 24], "ifeval": [2, 3]}),
-            ("=second", "small", {"gsm8k": [10, 20], "ifeval": [20, 39]}),
-        )
-    ]
-    drain(settings)
-    return found[0], found[1]
+def scored(ran: tuple[Path, int, int], settings: WorkerSettings) -> tuple[int, int]:
+    """A copy of it; to be asked for before the database is opened."""
+    shutil.copytree(ran[0], settings.data_dir)
+    return ran[1], ran[2]
 
 
 def board(client: TestClient, **wanted: Any) -> dict[str, Any]:
@@ -81,7 +88,7 @@ def ref(client: TestClient, bench: str, run: int, step: int) -> str:
 
 @pytest.mark.requirement("UI-09")
 def test_jobs_that_score_fill_one_column_a_bench_each_in_its_own_order(
-    client: TestClient, cockpit: Cockpit, scored: tuple[int, int]
+    scored: tuple[int, int], client: TestClient, cockpit: Cockpit
 ) -> None:
     """From the engine's events to page, REST and terminal. By the sum, or the mean, of both benches
     the second job would come first in both orders.
@@ -108,7 +115,7 @@ def test_jobs_that_score_fill_one_column_a_bench_each_in_its_own_order(
 
 
 @pytest.mark.requirement("UI-09")
-def test_a_line_says_what_a_score_is_worth(client: TestClient, scored: tuple[int, int]) -> None:
+def test_a_line_says_what_a_score_is_worth(scored: tuple[int, int], client: TestClient) -> None:
     """n, interval, what was lost, the change, the job, its hashes, and what became of it."""
     column = measure(client, "gsm8k")
     lines = {(one["run"], one["step"]): one for one in board(client)["lines"]}
@@ -132,7 +139,7 @@ def test_a_line_says_what_a_score_is_worth(client: TestClient, scored: tuple[int
 
 @pytest.mark.requirement("UI-09")
 def test_gates_are_scores_and_the_rows_that_picked_say_so(
-    client: TestClient, scored: tuple[int, int]
+    scored: tuple[int, int], client: TestClient
 ) -> None:
     """They are the runs' own rows: asked for by name, each run by itself."""
     found = board(client, bench="own", run=scored[0])
@@ -145,7 +152,7 @@ def test_gates_are_scores_and_the_rows_that_picked_say_so(
 
 @pytest.mark.requirement("UI-09")
 def test_two_presses_test_two_scores(
-    client: TestClient, cockpit: Cockpit, scored: tuple[int, int]
+    scored: tuple[int, int], client: TestClient, cockpit: Cockpit
 ) -> None:
     """Without script: the first button picks, the second one is a pair in the address."""
     before, after = (ref(client, "gsm8k", scored[0], step) for step in (0, 10))
@@ -169,7 +176,7 @@ def test_two_presses_test_two_scores(
 
 
 def test_two_scores_of_different_benches_are_refused_at_every_door(
-    client: TestClient, cockpit: Cockpit, scored: tuple[int, int]
+    scored: tuple[int, int], client: TestClient, cockpit: Cockpit
 ) -> None:
     """The page says it in its place, and keeps the rest."""
     pair = "~".join(ref(client, bench, scored[0], 10) for bench in ("gsm8k", "ifeval"))
@@ -184,7 +191,7 @@ def test_two_scores_of_different_benches_are_refused_at_every_door(
 
 
 def test_the_run_page_has_its_scores_step_by_step(
-    client: TestClient, scored: tuple[int, int]
+    scored: tuple[int, int], client: TestClient
 ) -> None:
     """With a link into the leaderboard."""
     page = client.get(f"/jobs/{scored[0]}").text
@@ -197,7 +204,7 @@ def test_the_run_page_has_its_scores_step_by_step(
 
 
 def test_csv_parquet_and_json_hold_the_same_rows(
-    client: TestClient, cockpit: Cockpit, scored: tuple[int, int], tmp_path: Path
+    scored: tuple[int, int], client: TestClient, cockpit: Cockpit, tmp_path: Path
 ) -> None:
     """Every score that meets the conditions, a line each; by REST and by the command."""
     asked = {"bench": "gsm8k"}
