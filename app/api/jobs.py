@@ -31,10 +31,15 @@ router = APIRouter(prefix="/api/v1/jobs", tags=["jobs"])
 
 
 class NewJob(Submission):
-    """The body of a POST: a kind, its config as JSON or as a YAML text, its place in the queue."""
+    """The body of a POST: a kind, its config as JSON or as a YAML text, its place in the queue.
+
+    `seeds` may stand in the config too, and makes a sweep of it.
+    """
 
     yaml: str | None = None
     """The settings as a YAML text, instead of `config`."""
+    seeds: list[int] | None = None
+    """Short for a sweep over the kind's seed with one held-out split: a run of each."""
 
 
 class JobPage(BaseModel):

@@ -32,7 +32,11 @@ def enqueue(
     file: Annotated[str, typer.Argument(help="A YAML config, or - for standard input.")],
     assignments: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Set one setting, e.g. warmup.lr=1e-3."),
+        typer.Option(
+            "--set",
+            metavar="KEY=VALUE",
+            help="Set one setting, e.g. warmup.lr=1e-3; seeds=[0,1,2] makes a run of each.",
+        ),
     ] = None,
     axes: Annotated[
         list[str] | None,
@@ -94,12 +98,11 @@ def enqueue(
     raw = parse_yaml(_read(file))
     for assignment in assignments or ():
         assign(raw, assignment)
-    sweep = _axes(raw, axes)
     wanted = submission(
         {
             "kind": kind,
             "config": raw,
-            "sweep": sweep,
+            "sweep": _axes(raw, axes),
             "name": name,
             "priority": priority,
             "not_before": not_before,
@@ -113,7 +116,7 @@ def enqueue(
     with opened(context, data_dir) as database:
         if dry_run:
             try_out(database, wanted, as_json=as_json)
-        elif sweep is None:
+        elif wanted.sweep is None:
             enqueue_one(database, wanted, key, as_json=as_json)
         else:
             _enqueue_sweep(database, wanted, key, as_json=as_json)

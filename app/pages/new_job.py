@@ -42,7 +42,7 @@ from worker.report.standup import Report
 router = APIRouter(prefix="/new", include_in_schema=False)
 
 DEFAULT_KIND = "rl_run"
-PLACE = ("name", "priority", "not_before", "tags")
+PLACE = ("name", "priority", "not_before", "tags", "seeds")
 """What is asked besides the config."""
 YAML_EDITOR, FORM_EDITOR = "yaml", "form"
 
@@ -199,6 +199,8 @@ def _wanted(
         place["priority"] = _whole(place["priority"])
     if "tags" in place:
         place["tags"] = [tag.strip() for tag in place["tags"].split(",") if tag.strip()]
+    if "seeds" in place:
+        place["seeds"] = parse_yaml(f"seeds: [{place['seeds'].strip('[] ')}]")["seeds"]
     sweep = raw.pop("sweep") if "yaml" in typed and "sweep" in raw else None
     if original is not None and original.kind == kind.name:
         place["clone_of"] = original.id

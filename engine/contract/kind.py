@@ -60,6 +60,12 @@ class Kind:
     indifferent: frozenset[str] = frozenset()
     """Settings, by dotted name, that cannot change the result: two jobs that differ in nothing
     else are the same experiment."""
+    seed: str | None = None
+    """The setting, by dotted name, that makes a run another one of the same config: runs that
+    differ in it alone are a seed group. None where runs have none."""
+    split_seed: str | None = None
+    """The setting, by dotted name, that says which rows are held out; where it is null, `seed`
+    does. None where the seed has no part in that."""
     model: str | None = None
     """The setting, by dotted name, that says which model is run: how long a run took says nothing
     about one of another model. None where any two runs of the kind compare."""

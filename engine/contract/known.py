@@ -5,6 +5,7 @@ A value that is not what its reader takes it for is not known, and no error.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 LARGEST = 1e300
@@ -44,3 +45,15 @@ def pair(value: Any) -> tuple[float | None, float | None]:
     if isinstance(value, list | tuple) and len(value) == 2:
         return real(value[0]), real(value[1])
     return None, None
+
+
+def setting_of(settings: Mapping[str, Any], dotted: str) -> Any:
+    """The value of a setting by its dotted name; None where there is none.
+
+    >>> setting_of({"data": {"split_seed": 3}}, "data.split_seed")
+    3
+    """
+    found: Any = settings
+    for name in dotted.split("."):
+        found = found.get(name) if isinstance(found, Mapping) else None
+    return found

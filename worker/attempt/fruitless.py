@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from sqlalchemy import Connection, Row, select
 
 from engine.contract.events import Event, usable
-from engine.contract.known import real, whole
+from engine.contract.known import real, setting_of, whole
 from engine.contract.registry import kinds
 from engine.contract.run_dir import RunDir, complete_checkpoints
 from worker.amounts import dollars, exact
@@ -118,7 +118,7 @@ def _needed(run: RunDir, row: Row[Any], number: int, longest_s: float) -> str:
     """How long the first new checkpoint takes, as far as it is known."""
     kind = kinds().get(row.kind)
     setting = None if kind is None else kind.saves
-    every = None if setting is None else _setting(row.config, setting)
+    every = None if setting is None else whole(setting_of(row.config, setting))
     pace = _pace(_events(run, number))
     if setting is None or every is None or pace is None:
         return f"the first one takes more than {_span(longest_s)} in one go"
@@ -149,13 +149,6 @@ def _pace(events: Sequence[Event]) -> _Pace | None:
     first, last = min(seen), max(seen)
     step_s = (seen[last] - seen[first]) / (last - first)
     return _Pace(max(0.0, seen[first] - began), step_s) if step_s > 0 else None
-
-
-def _setting(config: Mapping[str, Any], dotted: str) -> int | None:
-    found: Any = config
-    for part in dotted.split("."):
-        found = found.get(part) if isinstance(found, Mapping) else None
-    return whole(found)
 
 
 def _allowed(conn: Connection, db: Database) -> Iterator[str]:

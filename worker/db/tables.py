@@ -19,6 +19,7 @@ TRIED = "state = 'succeeded'"
 NOT_OVER = "state IN ('queued', 'running')"
 """Which rows will have a result."""
 SWEPT = "sweep_id IS NOT NULL"
+GROUPED = "group_hash IS NOT NULL"
 
 
 def _partial(name: str, *columns: Any, where: str) -> Index:
@@ -43,6 +44,7 @@ class Job(SQLModel, table=True):
         _partial("ix_job_kind_done", "kind", "id", where=TRIED),
         _partial("ix_job_same_done", "config_hash", "id", where=TRIED),
         _partial("ix_job_same_waiting", "config_hash", "id", where=NOT_OVER),
+        _partial("ix_job_group", "group_hash", "id", where=GROUPED),
         {"sqlite_autoincrement": True},
     )
 
@@ -63,6 +65,8 @@ class Job(SQLModel, table=True):
     """Of the kind and all settings that can change the result."""
     data_hash: str | None = None
     """Of the input files, as they were at enqueue."""
+    group_hash: str | None = None
+    """Of both without the seed: runs that have it in common are a seed group."""
 
     priority: int = Field(default=0, sa_column_kwargs={"server_default": "0"})
     """Higher runs first."""

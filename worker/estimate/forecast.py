@@ -18,6 +18,7 @@ from typing import Any, Literal, NamedTuple
 
 from sqlalchemy import RowMapping
 
+from engine.contract.known import setting_of
 from engine.contract.registry import kinds
 from worker.budget.ledger import SECONDS_PER_HOUR
 from worker.estimate.history import Done, History
@@ -107,16 +108,8 @@ def _comparable(history: History, candidate: RowMapping) -> Sequence[Done]:
     known = kinds().get(candidate["kind"])
     if known is None or known.model is None:
         return history.of_kind(candidate["kind"])
-    model = _setting(candidate["config"], known.model)
+    model = setting_of(candidate["config"], known.model)
     return history.of_model(candidate["kind"], known.model, model)
-
-
-def _setting(config: Mapping[str, Any], name: str) -> Any:
-    """What stands under a dotted name; None when nothing does."""
-    found: Any = config
-    for part in name.split("."):
-        found = found.get(part) if isinstance(found, Mapping) else None
-    return found
 
 
 def _known(done: Sequence[Done]) -> list[float]:
@@ -129,7 +122,7 @@ def _median(taken: Sequence[float], basis: Basis) -> Expected | None:
 
 def _steps(setting: str | None, config: Mapping[str, Any], result: Mapping[str, Any]) -> int | None:
     """How many steps a job's config asks for, or else its run said that it makes."""
-    asked = None if setting is None else _setting(config, setting)
+    asked = None if setting is None else setting_of(config, setting)
     for value in (asked, result.get("max_steps")):
         if isinstance(value, int) and not isinstance(value, bool) and value > 0:
             return value

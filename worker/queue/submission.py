@@ -15,6 +15,7 @@ from engine.contract.documents import MAX_CONFIG_BYTES
 from engine.contract.errors import ConfigError, ConfigProblem
 from engine.contract.problems import problems_of, text_problems
 from worker.queue.dependencies import IfParentFails
+from worker.queue.seeds import without_seeds
 from worker.queue.tried import canonical_hash
 
 MAX_NAME = 120
@@ -107,11 +108,13 @@ class Submission(BaseModel):
 
 
 def submission(raw: dict[str, Any]) -> Submission:
-    """Raises ConfigError with every field that is wrong."""
+    """`seeds` beside or inside of the config become a sweep. Raises ConfigError with every field
+    that is wrong.
+    """
     if unwritable := text_problems(raw):
         raise ConfigError(unwritable)
     try:
-        wanted = Submission.model_validate(raw)
+        wanted = Submission.model_validate(without_seeds(raw))
     except ValidationError as error:
         raise ConfigError(problems_of(error, Submission)) from error
     size = len(to_json(wanted.config, fallback=str, bytes_mode="base64"))

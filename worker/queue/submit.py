@@ -184,6 +184,7 @@ def insert_job(
         "sweep_point": found.sweep_point,
         "config_hash": found.same.config,
         "data_hash": found.same.data,
+        "group_hash": found.same.group,
         "priority": wanted.priority,
         "not_before": terms.not_before,
         **columns_of(deferral_of(terms.parents, terms.not_before, now)),

@@ -21,6 +21,7 @@ from sqlalchemy import Connection, bindparam, select, text, union_all
 
 from engine.contract.documents import opened
 from engine.contract.kind import Kind
+from engine.contract.known import setting_of
 from worker.db.tables import NOT_OVER, TRIED, job
 
 WHOLE_BYTES = 64 * 2**20
@@ -35,6 +36,9 @@ class Fingerprint(NamedTuple):
 
     config: str
     data: str
+    group: str | None = None
+    """Of runs that differ in their seed alone and hold out the same rows; None where they have no
+    seed."""
 
 
 _SAME = (
@@ -65,7 +69,23 @@ def fingerprint(
     settings = config.model_dump(mode="json") if plain is None else plain
     if kind.indifferent:
         settings = _without(settings, kind.indifferent)
-    return Fingerprint(canonical_hash([kind.name, settings]), _data(kind.inputs(config)))
+    data = _data(kind.inputs(config))
+    return Fingerprint(canonical_hash([kind.name, settings]), data, _group(kind, settings, data))
+
+
+def _group(kind: Kind, settings: Mapping[str, Any], data: str) -> str | None:
+    if kind.seed is None:
+        return None
+    rest = _without(settings, frozenset(name for name in (kind.seed, kind.split_seed) if name))
+    return canonical_hash([kind.name, rest, data, split_seed_of(kind, settings)])
+
+
+def split_seed_of(kind: Kind, settings: Mapping[str, Any]) -> Any:
+    """The seed of the held-out rows that is in force; None where none has a part in them."""
+    if kind.split_seed is None:
+        return None
+    given = setting_of(settings, kind.split_seed)
+    return setting_of(settings, kind.seed or "") if given is None else given
 
 
 _NO_DATA = hashlib.sha256().hexdigest()

@@ -16,6 +16,7 @@ from pydantic import BaseModel
 from engine.contract.envelope import Checkpoints
 from engine.contract.errors import ConfigProblem
 from engine.contract.kind import Kind
+from engine.contract.known import setting_of
 from engine.contract.registry import cautions, get_kind
 from worker.db.connection import Database
 from worker.queue.submission import Submission
@@ -112,7 +113,4 @@ def free_gb(place: Path) -> float | None:
 
 
 def _value(config: BaseModel, setting: str) -> Any:
-    value: Any = config.model_dump(mode="json")
-    for name in setting.split("."):
-        value = value.get(name) if isinstance(value, Mapping) else None
-    return value
+    return setting_of(config.model_dump(mode="json"), setting)

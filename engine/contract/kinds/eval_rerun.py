@@ -329,6 +329,7 @@ KIND = Kind(
     config=EvalRerunConfig,
     entry="engine.eval_rerun.eval_rerun:run",
     inputs=_inputs,
+    seed="seed",
     model="base",
     indifferent=frozenset({"keep_checkpoints", "threads"}),
     check=_check,

@@ -303,6 +303,7 @@ KIND = Kind(
     config=Stage2Config,
     entry="engine.stage2.stage2_ab:run",
     inputs=_inputs,
+    seed="training.seed",
     model="model.path",
     steps="training.max_steps",
     saves="training.save_steps",
