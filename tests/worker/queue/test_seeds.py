@@ -92,7 +92,7 @@ def test_what_is_no_list_of_seeds_is_refused_by_name(
 def test_a_seed_that_a_run_refuses_and_more_than_a_sweep_has_are_refused(db: Database) -> None:
     """By the sweep's own rules: nothing is written."""
     with pytest.raises(
-        ConfigError, match="greater than or equal to 0 at data.split_seed=0 seed=-1"
+        ConfigError, match=r"greater than or equal to 0 at data.split_seed=0 seed=-1"
     ):
         submit_sweep(db, submission(asked(seeds=[0, -1])), actor="test")
     with pytest.raises(ConfigError, match="has more than 500 combinations"):
