@@ -29,7 +29,7 @@ from app.api import (
     stream,
     sweeps,
 )
-from app.pages import audit, board, machine, new_job, run, run_charts, strip
+from app.pages import audit, board, compare_groups, machine, new_job, run, run_charts, strip
 from app.pages import autonomy as autonomy_page
 from app.pages import budget as budget_page
 from app.pages import compare as compare_page
@@ -97,6 +97,7 @@ def create_app(
         samples_page,
         compare_page,
         leaderboard_page,
+        compare_groups,
         machine,
         strip,
         audit,

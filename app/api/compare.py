@@ -15,6 +15,7 @@ from worker.read.comparison.compare import (
     compare_jobs,
     find_rows,
 )
+from worker.read.comparison.groups import GroupComparison, compare_groups
 
 router = APIRouter(prefix="/api/v1/compare", tags=["compare"])
 
@@ -28,6 +29,12 @@ def compare(
 ) -> Comparison:
     """`?job=1&job=2`: two to six jobs; each is held against the first one."""
     return compare_jobs(database, job)
+
+
+@router.get("/groups")
+def groups(database: DatabaseDep, a: JobNumber, b: JobNumber) -> GroupComparison:
+    """Two seed groups, each named by any of its runs: tested between runs, not over their rows."""
+    return compare_groups(database, a, b)
 
 
 @router.get("/rows")

@@ -23,6 +23,7 @@ from worker.queue.states import State
 from worker.queue.submission import Submission
 from worker.queue.submit import submit
 from worker.read import jobs
+from worker.read.groups import Group, group_of
 from worker.read.jobs import AttemptView, AuditView, JobView
 from worker.read.room import cautions_here
 from worker.read.series import MOST_POINTS, Steps, gaps_of, values, with_gaps
@@ -204,6 +205,14 @@ def get_events(job_id: JobId, database: DatabaseDep) -> list[AuditView]:
     """The audit: who moved the job, when and why."""
     jobs.get_job(database, job_id)
     return jobs.audit(database, job_id)
+
+
+@router.get("/{job_id}/group")
+def get_group(job_id: JobId, database: DatabaseDep) -> Group | None:
+    """The runs that differ from it in their seed alone, and how far their scores spread; null where
+    its kind has no seed.
+    """
+    return group_of(database, job_id)
 
 
 @router.get("/{job_id}/attempts")

@@ -1,4 +1,6 @@
-"""`cockpit compare A B`: is the difference real, and what was set apart?"""
+"""`cockpit compare A B`: is the difference real, and what was set apart? With `--groups` of two
+configs over their seeds.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +15,7 @@ from app.cli.place import AsJson, DataDir, opened
 if TYPE_CHECKING:
     from worker.read.comparison.compare import Against, Comparison, Score, Side
     from worker.read.comparison.difference import Difference
+    from worker.read.comparison.groups import GroupComparison
 
 JobIds = Annotated[
     list[int],
@@ -28,17 +31,62 @@ def register(cli: typer.Typer) -> None:
 
 
 def compare(
-    context: typer.Context, *, job_ids: JobIds, as_json: AsJson = False, data_dir: DataDir = None
+    context: typer.Context,
+    *,
+    job_ids: JobIds,
+    groups: Annotated[
+        bool,
+        typer.Option("--groups", help="Two jobs: their seed groups, tested between runs."),
+    ] = False,
+    as_json: AsJson = False,
+    data_dir: DataDir = None,
 ) -> None:
     """Compare runs on their held-out rows, pair by pair, and their settings."""
     from worker.read.comparison.compare import compare_jobs  # noqa: PLC0415 - keeps --help light
 
+    if groups:
+        _groups(context, job_ids, data_dir, as_json=as_json)
+        return
     with opened(context, data_dir) as database:
         found = compare_jobs(database, job_ids)
     if as_json:
         print_json(found.model_dump(mode="json"))
     else:
         _print(found)
+
+
+def _groups(
+    context: typer.Context, job_ids: list[int], data_dir: DataDir, *, as_json: bool
+) -> None:
+    from worker.read.comparison.compare import CompareError  # noqa: PLC0415 - keeps --help light
+    from worker.read.comparison.groups import compare_groups  # noqa: PLC0415 - keeps --help light
+
+    if len(job_ids) != 2:
+        raise CompareError(f"two groups are compared, and {len(job_ids)} jobs are named; name two")
+    with opened(context, data_dir) as database:
+        found = compare_groups(database, *job_ids)
+    if as_json:
+        print_json(found.model_dump(mode="json"))
+    else:
+        _print_groups(found)
+
+
+def _print_groups(found: GroupComparison) -> None:
+    from app.text import seeds, wording  # noqa: PLC0415 - keeps --help light
+
+    for caution in found.cautions:
+        note(f"caution: {plain(caution)}")
+    typer.echo(f"first: {seeds.members(found.a)}\nsecond: {seeds.members(found.b)}\n")
+    for one in found.benches:
+        typer.echo(f"{plain(one.a.label)}: {'; '.join(seeds.versus(one))}")
+        for which, side in (("first", one.a), ("second", one.b)):
+            typer.echo(f"    {which}: {seeds.score(side.after)}, gain {seeds.gain(side.lift)}")
+    rows = [(row.name, *map(wording.setting, row.values)) for row in found.settings]
+    typer.echo("")
+    if rows:
+        print_table(("setting", "first", "second"), rows)
+    else:
+        typer.echo("every setting but the seed is the same")
 
 
 def _print(found: Comparison) -> None:

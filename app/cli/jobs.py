@@ -15,6 +15,7 @@ from app.cli.place import AsJson, DataDir, opened
 if TYPE_CHECKING:
     from app.text.headline import Headline
     from worker.queue.states import State
+    from worker.read.groups import Group
     from worker.read.jobs import AuditView, JobView
 
 JobId = Annotated[int, typer.Argument(parser=job_number, metavar="JOB", help="Number of the job.")]
@@ -76,16 +77,18 @@ def show(
     """Show one job in full."""
     from app.text.headline import Headline  # noqa: PLC0415 - keeps --help light
     from worker.read import jobs  # noqa: PLC0415 - keeps --help light
+    from worker.read.groups import group_of  # noqa: PLC0415 - keeps --help light
 
     with opened(context, data_dir) as database:
         job = jobs.get_job(database, job_id)
         audit = jobs.audit(database, job_id)
+        group = group_of(database, job_id)
         lease_s = database.settings.lease_s
     if as_json:
         entries = [entry.model_dump(mode="json") for entry in audit]
         print_json(job.model_dump(mode="json") | {"audit": entries})
         return
-    _print_job(job, Headline.of(job), audit, lease_s)
+    _print_job(job, Headline.of(job), audit, group, lease_s)
 
 
 def logs(
@@ -204,8 +207,14 @@ def _row(job: JobView, headline: Headline, lease_s: float) -> tuple[str, ...]:
     return (str(job.id), state, job.kind, job.name, headline.progress or "–", heldout, ending)
 
 
-def _print_job(job: JobView, headline: Headline, audit: list[AuditView], lease_s: float) -> None:
-    from app.text import benches, wording  # noqa: PLC0415 - keeps --help light
+def _print_job(
+    job: JobView,
+    headline: Headline,
+    audit: list[AuditView],
+    group: Group | None,
+    lease_s: float,
+) -> None:
+    from app.text import benches, seeds, wording  # noqa: PLC0415 - keeps --help light
     from app.text.findings import alerts_of, in_words  # noqa: PLC0415 - keeps --help light
     from app.text.passk import PassK  # noqa: PLC0415 - keeps --help light
     from worker.read.benches import benches_of  # noqa: PLC0415 - keeps --help light
@@ -233,6 +242,7 @@ def _print_job(job: JobView, headline: Headline, audit: list[AuditView], lease_s
         ("held-out", _heldout(headline)),
         ("verdict", "; ".join(filter(None, (headline.verdict, headline.reason)))),
         ("held-out is", headline.average_of),
+        *(("seeds", said) for said in seeds.on_run(group, job.id)),
         *(("look at", said) for said in benches.to_read(lines)),
         *(found.lines if (found := PassK.of(job)) else ()),
         *(("alert", in_words(alert)) for alert in alerts_of(job.result)),

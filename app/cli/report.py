@@ -87,11 +87,14 @@ def _write(database: Database, found: Report, now: float, target: Path) -> None:
 
 
 def _print_details(found: Report) -> None:
+    from app.text import seeds  # noqa: PLC0415 - keeps --help light
+
     if found.runs:
         typer.echo("")
         head = ("job", "name", "state", "verdict", "held-out", "n", "time", "cost", "peak")
         print_table(head, [_row(run) for run in found.runs])
     _benches(found.runs)
+    _section("over seeds", map(seeds.group_line, found.groups))
     _section("still running" if found.over else "running", map(_going, found.going))
     for run in found.runs:
         if run.failed:

@@ -15,9 +15,10 @@ from app.charts import charts, overlay
 from app.charts.boxes import Drawing
 from app.charts.overlay import OVERLAYS, Overlay
 from app.pages.samples import Shown, shown_of
+from app.text import seeds
 from app.text.headline import Headline, label
 from app.web.dependencies import DatabaseDep
-from app.web.sweep_table import OWN_COLUMNS, sweep_rows
+from app.web.sweep_table import OWN_COLUMNS, group_axes, group_rows, sweep_rows
 from app.web.templating import page
 from worker.db.connection import Database
 from worker.queue.states import State
@@ -30,6 +31,7 @@ from worker.read.comparison.compare import (
     compare_jobs,
     find_rows,
 )
+from worker.read.groups import groups_among
 from worker.read.jobs import JobView
 from worker.read.series import Curve
 
@@ -131,6 +133,7 @@ def _jobs(
         "chosen": list(numbers),
         "suggested": [],
         "found": found,
+        "of_groups": len(groups_among(database, [numbers[0], other])) > 1,
         "jobs": compared,
         "headlines": [Headline.of(one) for one in compared],
         "charts": _charts(database, compared),
@@ -153,12 +156,16 @@ def _sweep(
 ) -> HTMLResponse:
     found = jobs.get_sweep(database, sweep_id)
     compared = jobs.list_jobs(database, sweep_id=sweep_id, limit=jobs.MAX_PAGE)
+    groups = groups_among(database, found.job_ids)
     context = {
         **_empty(database),
         "title": f"sweep {found.name}",
         "sweep": found,
         "sweep_rows": sweep_rows(found, compared, order),
         "columns": [*found.axes, *OWN_COLUMNS],
+        "groups": group_rows(found, compared, groups),
+        "group_axes": group_axes(found, groups),
+        "words": seeds,
         "order": order,
         "chosen": chosen,
     }

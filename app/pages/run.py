@@ -25,7 +25,7 @@ from app.charts.panels import HELDOUT
 from app.forms.schema import flattened, sections
 from app.pages import run_charts
 from app.pages.machine import attempts_of, calm_of, decisions_of, summary_of, table_of
-from app.text import benches, scores
+from app.text import benches, scores, seeds
 from app.text.findings import Findings, trace_of
 from app.text.headline import Headline, title
 from app.text.passk import PassK
@@ -46,6 +46,7 @@ from worker.queue.pruning import pruned_by
 from worker.queue.states import State
 from worker.read import feed, jobs, series
 from worker.read.benches import benches_of, parts
+from worker.read.groups import group_of
 from worker.read.jobs import JobView
 from worker.read.machine import machine_now
 from worker.read.scores.leaderboard import scores_of_job
@@ -173,6 +174,7 @@ def _charts(asked: Asked) -> dict[str, Any]:
         "found": Findings.of(asked.job),
         "passk": PassK.of(asked.job),
         "cautions": _cautions(asked.job),
+        "seeds": seeds.on_run(group_of(asked.database, asked.job.id), asked.job.id),
         "panels": panels,
         # Called by a whole page: who asks for a live part runs scripts.
         "outline": partial(run_charts.outline, asked.database, asked.job, steps),

@@ -9,6 +9,7 @@ from typing import Any
 from app.text.headline import Headline
 from engine.contract.embedded import is_demo
 from engine.contract.known import real
+from worker.read.groups import Group
 from worker.read.jobs import JobView, SweepView
 
 _RANKS = ("heldout", "lift", "verdict")
@@ -28,6 +29,36 @@ class SweepRow:
     def score(self) -> float | None:
         """On the report rows where it is done, else the newest gate."""
         return self.headline.heldout if self.headline.after is None else self.headline.after
+
+
+@dataclass(frozen=True)
+class GroupRow:
+    """One config of a sweep over all of its seeds."""
+
+    job_id: int
+    """One of its jobs: it names the group."""
+    group: Group
+    values: Sequence[Any]
+    """Of the axes but the seed, in their order."""
+
+
+def group_axes(sweep: SweepView, groups: Sequence[Group]) -> list[str]:
+    """The swept settings that tell its seed groups apart."""
+    seeds = {group.seed_setting for group in groups}
+    return [name for name, values in sweep.axes.items() if name not in seeds and len(values) > 1]
+
+
+def group_rows(
+    sweep: SweepView, jobs: Sequence[JobView], groups: Sequence[Group]
+) -> list[GroupRow]:
+    """A row for each seed group, in the order of its first job in the sweep."""
+    of_sweep = {job.id: job.sweep_point or {} for job in sorted(jobs, key=lambda one: -one.id)}
+    axes = group_axes(sweep, groups)
+    rows = []
+    for group in groups:
+        first = min(run.job_id for run in group.runs if run.job_id in of_sweep)
+        rows.append(GroupRow(first, group, [of_sweep[first].get(name) for name in axes]))
+    return sorted(rows, key=lambda row: row.job_id)
 
 
 def sweep_rows(sweep: SweepView, jobs: Sequence[JobView], order: str) -> list[SweepRow]:

@@ -26,6 +26,7 @@ from worker.db.connection import Database
 from worker.db.decisions import DEFER, DecisionView
 from worker.db.tables import job
 from worker.read.benches import losses
+from worker.read.groups import Group, groups_among
 from worker.report.gains import asked, doubtful, standing
 from worker.report.gaps import Gap, Known, busy_in, gaps_of
 from worker.report.going import GoingLine, going_on
@@ -64,6 +65,8 @@ class Report(BaseModel):
     """Whether nothing can be added to it."""
     sentence: str
     runs: list[RunLine]
+    groups: list[Group] = []
+    """Seed groups of which a run stands here and none is still to come."""
     going: list[GoingLine] = []
     """What ran on when the night ended, or runs on now; nights kept long ago did not tell."""
     ran: int
@@ -114,6 +117,7 @@ def build(db: Database, night: Night, now: float | None = None) -> Report:
         over=night.over(now),
         sentence=sentence(runs, going, spent, _of_cap(spent, cap, days)),
         runs=runs,
+        groups=[one for one in groups_among(db, [run.job_id for run in runs]) if one.over],
         going=going,
         ran=len(runs),
         failed=sum(run.failed for run in runs),

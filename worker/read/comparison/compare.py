@@ -316,10 +316,7 @@ def _cautions(
             "Compared on the select rows, for not every run has scored its report rows: the same "
             "rows picked the checkpoints, so each score is a little too good."
         )
-    for row in settings:
-        if row.name in _MUST_BE_SAME and row.differs:
-            values = " and ".join(dict.fromkeys(map(str, row.values)))
-            yield f"{_MUST_BE_SAME[row.name]}: {values}."
+    yield from unlike_measures(settings)
     real = any(not job.demo for job in compared)
     for one in found:
         if one.job.demo and real:
@@ -334,10 +331,17 @@ def _cautions(
                 )
 
 
+def unlike_measures(settings: Sequence[SettingRow]) -> Iterator[str]:
+    """Settings that change what a held-out score means, where they differ."""
+    for row in settings:
+        if row.name in _MUST_BE_SAME and row.differs:
+            values = " and ".join(dict.fromkeys(map(str, row.values)))
+            yield f"{_MUST_BE_SAME[row.name]}: {values}."
+
+
 _MUST_BE_SAME = {
     "verifier": "The runs were judged by different verifiers",
     "success_threshold": "The runs count different rewards as a success",
     "heldout_temp": "Held-out was sampled at different temperatures",
     "custom.extra.rollout_matching.iou_gate": "A box counts from different overlaps on (IoU)",
 }
-"""Settings that change what a held-out score means."""
