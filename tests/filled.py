@@ -196,7 +196,11 @@ def _second_night(made: Filled, lane: Night, clock: _Clock) -> None:
 
 def _third_night(made: Filled, lane: Night, clock: _Clock) -> None:
     """The base and one change at a time, over seeds; and a stage-2 run."""
-    for arm, lift in (("base", 0.16), ("KL 0.1", 0.13), ("dr. GRPO", 0.19)):
+    for arm, lift, changed in (
+        ("base", 0.16, {"kl_coef": 0.01}),
+        ("KL 0.1", 0.13, {"kl_coef": 0.1}),
+        ("dr. GRPO", 0.19, {"kl_coef": 0.01, "objective": {"loss": "dr_grpo"}}),
+    ):
         for seed in range(5):
             name = f"{arm}, seed {seed}"
             made.ids[name] = _finished(
@@ -206,8 +210,14 @@ def _third_night(made: Filled, lane: Night, clock: _Clock) -> None:
                 name,
                 lift + made._rng.gauss(0, 0.02),
                 seed=seed,
+                data={"split_seed": 0},
                 tags=["seeds", arm],
+                **changed,
             )
+    made.ids["seeds"], made.ids["other_seeds"] = (
+        made.ids["base, seed 0"],
+        made.ids["KL 0.1, seed 0"],
+    )
     made.ids["stage2"] = _stage2(made, lane, clock)
     made.ids["crash again"] = _ended(
         made, lane, clock, "new verifier, second try", Ending(-11, None, None, "")

@@ -78,7 +78,8 @@ def _print_groups(found: GroupComparison) -> None:
         note(f"caution: {plain(caution)}")
     typer.echo(f"first: {seeds.members(found.a)}\nsecond: {seeds.members(found.b)}\n")
     for one in found.benches:
-        typer.echo(f"{plain(one.a.label)}: {'; '.join(seeds.versus(one))}")
+        size = f"{one.word}; {wording.points(one.lift)}; {seeds.tested(one)}"
+        typer.echo(f"{plain(one.a.label)}: {size}")
         for which, side in (("first", one.a), ("second", one.b)):
             typer.echo(f"    {which}: {seeds.score(side.after)}, gain {seeds.gain(side.lift)}")
     rows = [(row.name, *map(wording.setting, row.values)) for row in found.settings]

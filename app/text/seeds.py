@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from app.text import wording
 from worker.read.comparison.groups import BenchOfTwo, without_score
@@ -30,25 +30,25 @@ def members(group: Group) -> str:
 
 def score(found: Between) -> str:
     """A mean of scores with its interval between runs."""
-    mean = wording.percent(found.mean)
+    return f"{wording.percent(found.mean)} ({score_interval(found)})"
+
+
+def score_interval(found: Between) -> str:
+    """Of a mean of scores, or why it has none."""
     if found.low is None or found.high is None:
-        return f"{mean} (no interval: {_no_interval(found)})"
+        return _no_interval(found)
     ends = f"{wording.percent(found.low)} to {wording.percent(found.high)}"
-    return f"{mean} (95 % interval between {found.n} runs {ends})"
+    return f"95 % interval between {found.n} runs {ends}"
 
 
 def gain(found: Between) -> str:
     """A mean of gains with its interval between runs."""
-    mean = wording.points(found.mean)
-    if found.low is None or found.high is None:
-        return f"{mean} (no interval: {_no_interval(found)})"
-    return (
-        f"{mean} (95 % interval between {found.n} runs {wording.interval(found.low, found.high)})"
-    )
+    ends = f"95 % interval {wording.interval(found.low, found.high)}"
+    return f"{wording.points(found.mean)} ({_no_interval(found) if found.low is None else ends})"
 
 
 def _no_interval(found: Between) -> str:
-    return "one run has no spread" if found.n == 1 else "the runs do not differ"
+    return f"no interval: {'one run has no spread' if found.n == 1 else 'the runs do not differ'}"
 
 
 def on_run(group: Group | None, job_id: int) -> list[str]:
@@ -104,17 +104,15 @@ def group_line(group: Group) -> str:
     return " ".join([f"{told}.", *without_score(group)])
 
 
-def versus(found: BenchOfTwo) -> Iterator[str]:
-    """The difference of two groups on one bench: word, size, and the test or why there is none."""
-    yield found.word
-    yield wording.points(found.lift)
+def tested(found: BenchOfTwo) -> str:
+    """How the difference of two groups was tested, or why it was not."""
     if found.tested is None:
-        yield f"not tested: {NOT_TESTED[found.word]}"
-        return
+        return f"not tested: {NOT_TESTED[found.word]}"
     one = found.tested
-    yield f"95 % interval {wording.interval(one.low, one.high)}"
-    yield f"p {wording.number(one.p_holm)} between runs"
-    yield f"so many runs with this spread can show {wording.points(one.shows).lstrip('+')}"
+    return (
+        f"95 % interval {wording.interval(one.low, one.high)}, p {wording.number(one.p_holm)} "
+        f"between runs; so many runs with this spread can show {_size(one.shows)}"
+    )
 
 
 NOT_TESTED = {

@@ -123,6 +123,12 @@ class Group(BaseModel):
         return [run for run in self.runs if run.seed not in scored]
 
     @property
+    def again(self) -> list[GroupRun]:
+        """Runs whose seed counts by another one."""
+        scored = {run.seed for run in self.counted}
+        return [run for run in self.runs if run.seed in scored and not run.counts]
+
+    @property
     def over(self) -> bool:
         """Whether no run of it waits or goes on."""
         return all(run.state.final for run in self.runs)

@@ -194,8 +194,8 @@ def _cautions(
     unchecked = [one.label for (one, _), rows in zip(pairs, same, strict=True) if rows is None]
     if unchecked:
         yield (
-            f"Whether both groups answered the same rows of {', '.join(unchecked)} cannot be told: "
-            "their completions are gone, or very many."
+            f"Whether both groups answered the same rows ({', '.join(unchecked)}) cannot be told: "
+            "their completions are not there, or too many to read at once."
         )
     for side in (a, b):
         yield from without_score(side.group)
