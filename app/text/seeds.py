@@ -53,7 +53,7 @@ def _no_interval(found: Between) -> str:
 
 def on_run(group: Group | None, job_id: int) -> list[str]:
     """What a page of one run says of its group; nothing where no other seed was queued."""
-    if group is None or len(group.seeds) < 2:
+    if group is None or len(group.seeds) < 2 or (group.over and not group.benches):
         return []
     mine = next((run for run in group.counted if run.job_id == job_id), None)
     return [*filter(None, (_spread(group, mine), _gains(group))), *without_score(group)]

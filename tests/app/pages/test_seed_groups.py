@@ -6,9 +6,11 @@ import json
 import time
 from collections.abc import Callable, Sequence
 from itertools import chain
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from scipy import stats
 from sqlalchemy import update
 from starlette.testclient import TestClient
@@ -26,6 +28,7 @@ from worker.db.tables import job
 from worker.queue.states import State
 from worker.queue.submission import submission
 from worker.queue.sweeps import submit_sweep
+from worker.read import jobs
 from worker.read.comparison.compare import CompareError
 from worker.read.comparison.groups import GroupComparison, compare_groups
 from worker.read.groups import MEMBERS, Group, group_of, groups_among
@@ -322,3 +325,42 @@ def test_a_group_among_very_many_jobs_is_found_by_its_index(db: Database) -> Non
     assert "ix_job_group" in plan
     assert "SCAN" not in plan
     assert len(groups_among(db, [1, 2, 3])) == 1
+
+
+def test_every_door_takes_seeds(
+    db: Database, client: TestClient, cockpit: Cockpit, tmp_path: Path
+) -> None:
+    """A field of the form, a YAML of the form, REST beside and inside of the config, a file."""
+    as_file = tmp_path / "run.yaml"
+    as_file.write_text(yaml.safe_dump(CONFIG | {"lr": 5e-4}))
+    rest = {"kind": "rl_run", "config": CONFIG}
+
+    typed = {"kind": "rl_run", "yaml": yaml.safe_dump(CONFIG | {"lr": 1e-4}), "seeds": "0, 1"}
+    client.post("/new", data=typed)
+    written = yaml.safe_dump(CONFIG | {"lr": 2e-4, "seeds": [0, 1]})
+    client.post("/new", data={"kind": "rl_run", "yaml": written})
+    client.post("/api/v1/sweeps", json=rest | {"seeds": [0, 1]})
+    client.post("/api/v1/sweeps", json=rest | {"config": CONFIG | {"lr": 4e-4, "seeds": [0, 1]}})
+    cockpit("enqueue", "rl_run", str(as_file), "--set", "seeds=[0,1]")
+
+    made = jobs.list_jobs(db)
+    assert [one.config["seed"] for one in made] == [1, 0] * 5
+    assert {one.config["data"]["split_seed"] for one in made} == {0}
+
+
+def test_every_door_refuses_what_is_no_list_alike(
+    db: Database, client: TestClient, cockpit: Cockpit, tmp_path: Path
+) -> None:
+    """One validation: field, value, what to write; and nothing is queued."""
+    as_file = tmp_path / "run.yaml"
+    as_file.write_text(yaml.safe_dump(CONFIG | {"seeds": 3}))
+    said = "is no list of whole numbers"
+
+    form = client.post("/new", data={"kind": "rl_run", "yaml": as_file.read_text()})
+    field = client.post("/new", data={"kind": "rl_run", "seeds": "0, one"})
+    rest = client.post("/api/v1/jobs", json={"kind": "rl_run", "config": CONFIG, "seeds": 3})
+    file = cockpit("enqueue", "rl_run", str(as_file))
+
+    assert [said in answer for answer in (form.text, field.text, rest.text, file.err)] == [True] * 4
+    assert (form.status_code, rest.status_code, file.code) == (422, 422, 2)
+    assert jobs.list_jobs(db) == []
