@@ -10,6 +10,7 @@ from typing import NamedTuple
 from urllib.parse import urlencode
 
 from app.text import wording
+from engine.contract.power import CHANGED, paired_lift, unpaired_lift
 from worker.read.benches import BenchLine, Kind, parts
 
 FORMS: Mapping[str, str] = {
@@ -79,6 +80,29 @@ def verdict(line: BenchLine) -> str:
     return ": ".join(filter(None, (line.verdict, line.reason))) or wording.UNKNOWN
 
 
+def can_show(line: BenchLine, lines: Sequence[BenchLine]) -> str:
+    """The smallest change that its rows find with 80 % power, of as many lines as are looked at."""
+    if not line.n:
+        return wording.UNKNOWN
+    looked = max(1, sum(one.kind == line.kind for one in lines))
+    changed = ((line.gained or 0) + (line.lost or 0)) / line.n
+    return shown_by(line.different or line.n, changed or CHANGED, line.before, 0.05 / looked)
+
+
+def shown_by(n: float, changed: float, before: float | None, alpha: float = 0.05) -> str:
+    """
+    >>> shown_by(200, 0.16, 0.5)
+    '200 rows can show +8.1 points, paired; +13.8 points unpaired'
+    """
+    told = wording.rows(round(n))
+    paired = paired_lift(n, changed, alpha)
+    if paired is None:
+        return f"{told} can show nothing"
+    apart = unpaired_lift(n, n, 0.5 if before is None else before, alpha)
+    unpaired = "nothing" if apart is None else wording.points(apart)
+    return f"{told} can show {wording.points(paired)}, paired; {unpaired} unpaired"
+
+
 def shares(line: BenchLine) -> list[Share]:
     """Truncated, unparsed, and the forms that some completion had."""
     names = [name for name in line.shares if not name.endswith(("/right", "/wrong"))]
@@ -130,7 +154,10 @@ def looked_at(lines: Sequence[BenchLine]) -> str:
 
 def text_table(lines: Sequence[BenchLine]) -> tuple[Sequence[str], list[Sequence[str]]]:
     """Head and rows, for a terminal."""
-    head = ("held-out", "what", "rows", "before → after", "change, 95 %", "verdict", "answers")
+    head = (
+        *("held-out", "what", "rows", "before → after", "change, 95 %", "verdict"),
+        *("can show, at 80 % power", "answers"),
+    )
     rows: list[Sequence[str]] = [
         (
             line.label,
@@ -139,6 +166,7 @@ def text_table(lines: Sequence[BenchLine]) -> tuple[Sequence[str], list[Sequence
             moved(line.before, line.after),
             change(line),
             verdict(line),
+            can_show(line, lines),
             ", ".join(f"{one.name} {one.all}" for one in shares(line)) or wording.UNKNOWN,
         )
         for line in lines

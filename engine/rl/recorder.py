@@ -16,6 +16,7 @@ from engine.contract.documents import read_json_object
 from engine.contract.kinds.rl_run import RLRunConfig
 from engine.contract.trace import TraceWriter
 from engine.data.rows import Question
+from engine.evaluate.completions import asked_and_gold
 from engine.evaluate.gate import GateResult
 from engine.rewards.adapter import Verdict
 from engine.rl.buffer import JudgedGroup
@@ -240,7 +241,9 @@ class LoopRecorder(LoopObserver):
 
         def written() -> list[dict[str, Any]]:
             return [
-                record(i.rollout, i.verdict) | {"prompt": i.question.prompt, "success": i.success}
+                record(i.rollout, i.verdict)
+                | asked_and_gold(i.question, i.rollout)
+                | {"success": i.success}
                 for i in result.items
             ]
 

@@ -11,6 +11,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from app.text import wording
+from engine.contract.power import paired_lift
 from tests.app.judged import Judged, judged
 from tests.app.pages.test_pages import words
 from worker.clock.night import night_at
@@ -75,6 +76,21 @@ def test_a_loss_on_a_bench_stands_in_the_sentence_of_the_gain(
     assert re.search(r"truncated: right 100\.0 %.*, wrong 94\.3 % → \d+\.\d %", nines)
     assert "2 benches and 2 sources were looked at" in words(text)
     assert reason in words(client.get("/").text)
+
+
+@pytest.mark.requirement("EX-18")
+def test_each_verdict_stands_with_what_its_rows_can_show(
+    client: TestClient, cockpit: Callable[..., tuple[int, str, str]], mixed: Judged, job_id: int
+) -> None:
+    """By the rows that changed, at the level of as many benches as were looked at."""
+    text = client.get(f"/jobs/{job_id}").text
+    _, shown, _ = cockpit("show", str(job_id))
+
+    nines = next(one for one in mixed.result["benches"] if one["name"] == "nines")
+    changed = (nines["gained"] + nines["lost"]) / nines["n"]
+    said = f"400 rows can show {wording.points(paired_lift(400, changed, 0.05 / 2))}, paired"
+    assert said in _line(text, "nines")
+    assert said in shown
 
 
 @pytest.mark.requirement("EX-22")

@@ -9,6 +9,7 @@ import pytest
 from engine.evaluate.passk import counted_ks, pass_at, pass_at_over
 
 
+@pytest.mark.requirement("EX-18")
 @pytest.mark.parametrize("solved", range(7))
 @pytest.mark.parametrize("k", [1, 2, 3, 6])
 def test_pass_at_k_is_the_share_of_choices_that_hold_a_solved_sample(k: int, solved: int) -> None:
