@@ -1,4 +1,5 @@
-"""`python -m engine run RUN_DIR`: one attempt of one job here; or `look`, `export`, `selftest`.
+"""`python -m engine run RUN_DIR`: one attempt of one job here; or `look`, `rescore`, `export`,
+`selftest`.
 
 Reads the newest attempt's job.json, calls the entry of the job's kind and turns how it ended
 into an exit code (`engine.contract.run_dir.ExitCode`). SIGTERM and Ctrl-C become the abort
@@ -43,8 +44,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     export.add_argument("checkpoint", metavar="CHECKPOINT", help="a run's `selected`, or another")
     export.add_argument("target", metavar="OUT", help="a folder that does not exist")
     look = commands.add_parser("look", help="try a config: JSON on stdin, JSON on stdout")
-    look.add_argument("limit_s", type=int, metavar="SECONDS")
-    look.add_argument("memory_gb", type=int, metavar="GB")
+    rescore = commands.add_parser("rescore", help="judge completions again: JSON in, JSON out")
+    for child in (look, rescore):
+        child.add_argument("limit_s", type=int, metavar="SECONDS")
+        child.add_argument("memory_gb", type=int, metavar="GB")
     arguments = parser.parse_args(argv)
     if arguments.command == "selftest":
         return _selftest()
@@ -53,6 +56,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     if arguments.command == "look":
         look_from_stdin(arguments.limit_s, arguments.memory_gb)
         return ExitCode.DONE
+    if arguments.command == "rescore":
+        return _rescore(arguments.limit_s, arguments.memory_gb)
     return run_newest_attempt(RunDir(arguments.run_dir.resolve()), by_hand=arguments.by_hand)
 
 
@@ -70,6 +75,14 @@ def _export(checkpoint: str, target: str) -> int:
     from engine.stage2 import export  # noqa: PLC0415
 
     return export.main([checkpoint, target])
+
+
+def _rescore(limit_s: int, memory_gb: int) -> int:
+    """Its verifiers' libraries are imported here, so that `run` can say what is missing."""
+    from engine.evaluate.rescore import rescore_from_stdin  # noqa: PLC0415
+
+    rescore_from_stdin(limit_s, memory_gb)
+    return ExitCode.DONE
 
 
 def run_newest_attempt(run: RunDir, *, by_hand: bool = False) -> int:

@@ -1,41 +1,26 @@
 """`python -m engine look`, the child: kind and config on stdin, the answer on stdout, as JSON.
 
-What the looked-at code prints goes nowhere, so that stdout holds the answer alone. Bounded in time
-and memory by itself too, should whoever asked be gone. Knows no kind.
+Knows no kind.
 """
 
 from __future__ import annotations
 
 import importlib
-import json
-import os
-import resource
-import signal
-import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from engine.contract.look import Looked
 from engine.contract.registry import get_kind
+from engine.run.child import answer_from_stdin
 
 
 def look_from_stdin(limit_s: int, memory_gb: int) -> None:
     """Answer one question and return."""
-    answer = os.dup(1)
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    for stream in (1, 2):
-        os.dup2(nowhere, stream)
-    signal.alarm(limit_s)
-    _limit_memory(memory_gb << 30)
-    question = json.loads(sys.stdin.buffer.read())
-    os.write(answer, _look(question["kind"], question["config"], memory_gb).written())
 
+    def answered(question: Any) -> bytes:
+        return _look(question["kind"], question["config"], memory_gb).written()
 
-def _limit_memory(size: int) -> None:
-    """Of what is written to, not of addresses: torch reserves far more of those than it uses."""
-    _, hard = resource.getrlimit(resource.RLIMIT_DATA)
-    most = size if hard == resource.RLIM_INFINITY else min(size, hard)
-    resource.setrlimit(resource.RLIMIT_DATA, (most, most))
+    answer_from_stdin(limit_s, memory_gb, answered)
 
 
 def _look(kind_name: str, raw: Mapping[str, Any], memory_gb: int) -> Looked:

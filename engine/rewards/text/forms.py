@@ -23,6 +23,20 @@ FORMS: Mapping[str, re.Pattern[str]] = MappingProxyType(
 completion may hold several."""
 
 
+NUMBER, NO_FORM = "number", "none"
+"""Of a text without any of them: with a number, of which verifiers take the last, or without."""
+
+
+def forms_of(text: str) -> list[str]:
+    """The forms in which a text writes its answer.
+
+    >>> forms_of("so 18 of 20"), forms_of("#### 18"), forms_of("nothing")
+    (['number'], ['hashes'], ['none'])
+    """
+    found = [name for name, pattern in FORMS.items() if pattern.search(text)]
+    return found or [NUMBER if any(map(str.isdigit, text)) else NO_FORM]
+
+
 def form_shares(
     texts: Sequence[str], right: Sequence[bool | None], *, seen: bool = False
 ) -> dict[str, float]:

@@ -1,0 +1,142 @@
+"""`python -m engine rescore`, the child: what to judge again on stdin, the tables on stdout.
+
+A gate's or an evaluation's completions, or another harness's sample log, by any verifiers. Bounded
+in time and memory as a look is.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from engine.contract.errors import ConfigError, ConfigProblem, RLLoopError
+from engine.contract.rescored import BenchAsk, BenchRescored, Completions, RescoreAsk, Rescored
+from engine.contract.rescored import RowJudged as Row
+from engine.evaluate.changes import Side, changes_of, pairs_of
+from engine.evaluate.completions import SPLIT_BY, Completion
+from engine.evaluate.golds import with_golds
+from engine.evaluate.judged_tables import pass_rates, sections_of, table_of
+from engine.evaluate.logs.files import read
+from engine.evaluate.rejudge import Judge, Judged, load_judges, stored
+from engine.rewards.text.forms import forms_of
+from engine.run.child import answer_from_stdin
+
+_LONGEST_ANSWER = 120
+
+
+def rescore_from_stdin(limit_s: int, memory_gb: int) -> None:
+    """Answer one question and return."""
+    answer_from_stdin(limit_s, memory_gb, lambda asked: _answered(asked, memory_gb))
+
+
+def _answered(asked: Any, memory_gb: int) -> bytes:
+    try:
+        found: dict[str, Any] = {
+            "found": rescore(RescoreAsk.model_validate(asked)).model_dump(mode="json")
+        }
+    except ConfigError as error:
+        found = {"problems": [problem.as_dict() for problem in error.problems]}
+    except MemoryError:
+        problem = f"judging them needs more than {memory_gb} GB"
+        refused = ConfigProblem("FILE", None, problem, "name one split, or a smaller file")
+        found = {"problems": [refused.as_dict()]}
+    return json.dumps(found).encode() + b"\n"
+
+
+def rescore(ask: RescoreAsk) -> Rescored:
+    """Raises RLLoopError for a file that cannot be read or a verifier that cannot run here."""
+    judges = load_judges(ask.verifiers, ask.threshold)
+    benches = [_bench(one, judges, ask) for one in ask.benches]
+    if ask.by is not None and not any(ask.by in bench.columns for bench in benches):
+        has = ", ".join(dict.fromkeys(name for one in benches for name in one.columns)) or "nothing"
+        problem = "is no column of these rows"
+        raise RLLoopError.of("by", ask.by, problem, f"they can be split by: {has}")
+    changes = [change for bench in benches for change in bench.changes]
+    tested = [c for one in changes for c in (one.whole, *one.parts) if c.p is not None]
+    return Rescored(benches=benches, verifiers=list(ask.verifiers), comparisons=len(tested))
+
+
+def _bench(ask: BenchAsk, judges: Sequence[Judge], config: RescoreAsk) -> BenchRescored:
+    after = _side(ask.after, judges)
+    before = None if ask.before is None else _side(ask.before, judges)
+    columns = [n for n in SPLIT_BY if any(n in one.columns for one in after.completions)]
+    by = config.by or next(iter(columns), None)
+    rates = _rates(before) if before else _rates_of(ask.baseline)
+    sections = sections_of(after.completions, by, rates)
+    found = BenchRescored(
+        name=ask.name,
+        after_name=ask.after.name,
+        judged=[table_of(after.completions, one, _first(after), sections) for one in after.judged],
+        columns=columns,
+        said=[*_said(ask.after, after)],
+        rows=_rows(after) if config.rows else [],
+    )
+    if before is None or ask.before is None:
+        return found
+    pairs = pairs_of(before, after)
+    plain = sections_of(before.completions, by, rates)
+    found.before_name = ask.before.name
+    found.judged_before = [
+        table_of(before.completions, one, _first(before), plain) for one in before.judged
+    ]
+    found.changes = changes_of(before, after, pairs, sections)
+    found.said += [*_said(ask.before, before), *_said_of_pairs(pairs.other_prompts, pairs.places)]
+    return found
+
+
+def _side(asked: Completions, judges: Sequence[Judge]) -> Side:
+    file = read(Path(asked.file))
+    found = with_golds(file.completions, asked.run, asked.file)
+    return Side(found, [*stored(found), *(judge(found) for judge in judges)], file.said)
+
+
+def _first(side: Side) -> Judged:
+    """The verifier that was named first."""
+    return next(one for one in side.judged if not one.stored)
+
+
+def _rates(side: Side) -> dict[str, float]:
+    """Pass rates as they were judged then, else by the first verifier."""
+    return pass_rates(side.completions, side.judged[0])
+
+
+def _rates_of(baseline: Completions | None) -> dict[str, float]:
+    """Of a file that nobody judges again: without a judgement of its own no band is known."""
+    if baseline is None:
+        return {}
+    found = read(Path(baseline.file)).completions
+    judged = stored(found)
+    return pass_rates(found, judged[0]) if judged else {}
+
+
+def _said(asked: Completions, side: Side) -> Sequence[str]:
+    unknown = any(one.truncated is None for one in side.completions)
+    cut = ["the file does not say which completions were cut off"] if unknown else []
+    return [f"{asked.name}: {told}" for told in (*cut, *side.said)]
+
+
+def _said_of_pairs(others: int, places: Sequence[object]) -> Sequence[str]:
+    told = []
+    if others:
+        told.append(f"{others} rows have the same id and ask something else: they are left out")
+    if not places:
+        told.append("no row in common: rates are compared, nothing is paired and nothing is tested")
+    return told
+
+
+def _rows(side: Side) -> list[Row]:
+    return [_row(one, place, side.judged) for place, one in enumerate(side.completions)]
+
+
+def _row(one: Completion, place: int, judged: Sequence[Judged]) -> Row:
+    said = [each.verdicts[place] for each in judged]
+    return Row(
+        id=one.id,
+        sample=one.sample,
+        forms=forms_of(one.text),
+        success=[each.solved[place] for each in judged],
+        reason=[verdict.reason.value for verdict in said],
+        answer=[verdict.answer and verdict.answer[:_LONGEST_ANSWER] for verdict in said],
+    )
