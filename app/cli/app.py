@@ -26,6 +26,7 @@ from app.cli import (
     passk,
     queue,
     report,
+    rescore,
     serve,
     stage2,
 )
@@ -64,6 +65,7 @@ for group in (
     jobs,
     compare,
     leaderboard,
+    rescore,
     actions,
     queue,
     drain,

@@ -10,13 +10,18 @@ from collections.abc import Sequence
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
+from engine.contract.errors import ConfigProblem
 from engine.contract.scores import Part
 from engine.contract.verifiers import VerifierName
 
 MOST_VERIFIERS = 12
 MOST_BENCHES = 40
-AS_JUDGED = "as judged"
-"""The name of what a rollout file says already, by the judge of its run."""
+MOST_ROWS = 20_000
+"""Completions of a file whose judgements are told one by one; of more the tables alone."""
+MOST_KEPT = 50
+"""Answers that a run keeps."""
+AS_JUDGED = "its run's judge"
+"""Whose judgement a rollout file of a run holds already."""
 
 
 class Completions(BaseModel):
@@ -59,6 +64,8 @@ class RescoreAsk(BaseModel):
     """A reward at or above this counts as solved."""
     rows: bool = False
     """Whether each completion's judgements are part of the answer."""
+    keep: str | None = None
+    """A file that the answer is written to as well."""
 
     @field_validator("verifiers")
     @classmethod
@@ -202,7 +209,7 @@ class BenchRescored(BaseModel):
 
 
 class Rescored(BaseModel):
-    """The answer."""
+    """What was found."""
 
     model_config = ConfigDict(use_attribute_docstrings=True)
 
@@ -215,6 +222,32 @@ class Rescored(BaseModel):
     def level(self) -> float:
         """Of each test, so that one of them all is wrong in 5 of 100 times (Bonferroni)."""
         return 0.05 / max(1, self.comparisons)
+
+
+class Problem(BaseModel):
+    """A `ConfigProblem` on its way between processes."""
+
+    field: str
+    value: str | None
+    problem: str
+    remedy: str
+
+    @classmethod
+    def of(cls, one: ConfigProblem) -> Problem:
+        """As text."""
+        value = None if one.value is None else str(one.value)
+        return cls(field=one.field, value=value, problem=one.problem, remedy=one.remedy)
+
+    def read(self) -> ConfigProblem:
+        """As it was."""
+        return ConfigProblem(self.field, self.value, self.problem, self.remedy)
+
+
+class Answer(BaseModel):
+    """What the child says: what it found, or why it found nothing."""
+
+    found: Rescored | None = None
+    problems: list[Problem] = []
 
 
 def verifier_list(text: str) -> Sequence[str]:

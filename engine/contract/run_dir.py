@@ -5,6 +5,7 @@
       attempts/001/         job.json (worker) · engine.log · serving.log · abort (the sentinel)
       inputs.json           hashes of the files that the run began with
       rollouts/*.jsonl      every completion
+      rollouts/rescored/    what they came to when they were judged again
       checkpoints/step-…    complete.json last
       base/                 the warmed-up model that low-rank checkpoints of stage-2 belong to
       selected              symlink to the checkpoint that held-out picked
@@ -137,6 +138,10 @@ class RunDir:
     @property
     def rollouts(self) -> Path:
         return self.root / "rollouts"
+
+    @property
+    def rescored(self) -> Path:
+        return self.rollouts / "rescored"
 
     @property
     def checkpoints(self) -> Path:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from engine.contract.intervals import PairedComparison, compare, evidence, independent
 from engine.contract.power import CHANGED, paired_lift, unpaired_lift
-from engine.contract.rescored import Change, VerifierChange
+from engine.contract.rescored import AS_JUDGED, Change, VerifierChange
 from engine.evaluate.completions import Completion
 from engine.evaluate.judged_tables import BAND, Sections
 from engine.evaluate.rejudge import Judged, asks_of
@@ -54,9 +54,14 @@ def pairs_of(before: Side, after: Side) -> Pairs:
     return Pairs(found, others)
 
 
-def changes_of(before: Side, after: Side, pairs: Pairs, parts: Sections) -> list[VerifierChange]:
-    """Of each judge that both sides have. `parts`: of the completions after."""
-    of = {(one.name, one.stored): one for one in before.judged}
+def changes_of(
+    before: Side, after: Side, pairs: Pairs, parts: Sections, *, one_run: bool
+) -> list[VerifierChange]:
+    """Of each judge that both sides have. `parts`: of the completions after; `one_run`: else the
+    judges of their runs may be two.
+    """
+    same = [one for one in before.judged if one_run or one.name != AS_JUDGED]
+    of = {(one.name, one.stored): one for one in same}
     return [
         VerifierChange(
             verifier=one.name,

@@ -6,14 +6,24 @@ in time and memory as a look is.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from engine.contract.errors import ConfigError, ConfigProblem, RLLoopError
-from engine.contract.rescored import BenchAsk, BenchRescored, Completions, RescoreAsk, Rescored
-from engine.contract.rescored import RowJudged as Row
+from engine.contract.rescored import (
+    MOST_KEPT,
+    MOST_ROWS,
+    Answer,
+    BenchAsk,
+    BenchRescored,
+    Completions,
+    Problem,
+    RescoreAsk,
+    Rescored,
+    RowJudged,
+)
+from engine.contract.run_dir import write_atomic
 from engine.evaluate.changes import Side, changes_of, pairs_of
 from engine.evaluate.completions import SPLIT_BY, Completion
 from engine.evaluate.golds import with_golds
@@ -32,17 +42,30 @@ def rescore_from_stdin(limit_s: int, memory_gb: int) -> None:
 
 
 def _answered(asked: Any, memory_gb: int) -> bytes:
+    answer, keep = Answer(), None
     try:
-        found: dict[str, Any] = {
-            "found": rescore(RescoreAsk.model_validate(asked)).model_dump(mode="json")
-        }
+        ask = RescoreAsk.model_validate(asked)
+        keep = ask.keep
+        answer.found = rescore(ask)
     except ConfigError as error:
-        found = {"problems": [problem.as_dict() for problem in error.problems]}
+        answer.problems = [Problem.of(one) for one in error.problems]
     except MemoryError:
         problem = f"judging them needs more than {memory_gb} GB"
         refused = ConfigProblem("FILE", None, problem, "name one split, or a smaller file")
-        found = {"problems": [refused.as_dict()]}
-    return json.dumps(found).encode() + b"\n"
+        answer.problems = [Problem.of(refused)]
+    text = answer.model_dump_json().encode() + b"\n"
+    if keep is not None and answer.found is not None:
+        _keep(Path(keep), text)
+    return text
+
+
+def _keep(path: Path, text: bytes) -> None:
+    """Older answers beside it make room."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomic(path, text)
+    kept = sorted(path.parent.glob("*.json"), key=lambda one: one.stat().st_mtime_ns)
+    for old in kept[:-MOST_KEPT]:
+        old.unlink(missing_ok=True)
 
 
 def rescore(ask: RescoreAsk) -> Rescored:
@@ -81,7 +104,8 @@ def _bench(ask: BenchAsk, judges: Sequence[Judge], config: RescoreAsk) -> BenchR
     found.judged_before = [
         table_of(before.completions, one, _first(before), plain) for one in before.judged
     ]
-    found.changes = changes_of(before, after, pairs, sections)
+    one_run = ask.before.run == ask.after.run
+    found.changes = changes_of(before, after, pairs, sections, one_run=one_run)
     found.said += [*_said(ask.before, before), *_said_of_pairs(pairs.other_prompts, pairs.places)]
     return found
 
@@ -126,13 +150,15 @@ def _said_of_pairs(others: int, places: Sequence[object]) -> Sequence[str]:
     return told
 
 
-def _rows(side: Side) -> list[Row]:
+def _rows(side: Side) -> list[RowJudged]:
+    if len(side.completions) > MOST_ROWS:
+        return []
     return [_row(one, place, side.judged) for place, one in enumerate(side.completions)]
 
 
-def _row(one: Completion, place: int, judged: Sequence[Judged]) -> Row:
+def _row(one: Completion, place: int, judged: Sequence[Judged]) -> RowJudged:
     said = [each.verdicts[place] for each in judged]
-    return Row(
+    return RowJudged(
         id=one.id,
         sample=one.sample,
         forms=forms_of(one.text),

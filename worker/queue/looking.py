@@ -8,15 +8,9 @@ and starts none. Knows no kind.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import math
-import os
-import selectors
-import signal
-import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections import OrderedDict
@@ -30,6 +24,7 @@ from engine.contract import registry
 from engine.contract.errors import ConfigProblem
 from engine.contract.kind import Kind
 from engine.contract.look import Looked
+from worker.queue.asking import answer_of
 from worker.queue.tried import canonical_hash
 
 LIMIT_S = 60.0
@@ -133,38 +128,4 @@ def _ask(kind: Kind, config: BaseModel) -> tuple[Looked, bool]:
 def _answer(question: bytes) -> bytes | None:
     """What the child wrote, all of it or what there was when it ended; None: it took too long."""
     limits = [str(int(LIMIT_S) + 5), str(MEMORY_GB)]
-    with tempfile.TemporaryFile() as asked:
-        asked.write(question)
-        asked.seek(0)
-        child = subprocess.Popen(
-            [*COMMAND, *limits],
-            stdin=asked,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            # Nothing is downloaded, and the accelerator belongs to the lane's own job.
-            env=os.environ | {"HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": ""},
-            start_new_session=True,
-        )
-    assert child.stdout is not None, "it was asked for"
-    try:
-        return _line(child.stdout.fileno(), time.monotonic() + LIMIT_S)
-    finally:
-        # Before it is waited for: until then the group cannot be anybody else's.
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(child.pid, signal.SIGKILL)
-        child.wait()
-        child.stdout.close()
-
-
-def _line(stream: int, until: float) -> bytes | None:
-    found = bytearray()
-    with selectors.DefaultSelector() as selector:
-        selector.register(stream, selectors.EVENT_READ)
-        while not found.endswith(b"\n") and len(found) < _MOST_BYTES:
-            if not selector.select(max(0.0, until - time.monotonic())):
-                return None
-            part = os.read(stream, 65536)
-            if not part:
-                break
-            found += part
-    return bytes(found)
+    return answer_of([*COMMAND, *limits], question, limit_s=LIMIT_S, most_bytes=_MOST_BYTES)

@@ -14,7 +14,7 @@ import pytest
 
 from engine.contract.errors import RLLoopError
 from engine.contract.kinds.rl_run import RLRunConfig
-from engine.contract.rescored import BenchAsk, Completions, JudgedBy, RescoreAsk
+from engine.contract.rescored import AS_JUDGED, BenchAsk, Completions, JudgedBy, RescoreAsk
 from engine.contract.run_dir import RunDir
 from engine.data.heldout import load_rows
 from engine.data.split import carved, freeze
@@ -57,7 +57,7 @@ def test_the_same_completions_are_scored_by_each_verifier(file: Path) -> None:
     assert (strict.unparsed, strict.truncated) == (5 / 8, 1 / 8)
     assert (strict.ended_n, strict.ended) == (7, 2 / 7)
     assert strict.reasons == {"unparsed": 5, "correct": 2, "truncated": 1}
-    stored = by(found.judged, "as judged")
+    stored = by(found.judged, AS_JUDGED)
     assert (stored.stored, stored.score) == (True, 0.25)
 
 
