@@ -25,6 +25,7 @@ from app.api import (
     leaderboard,
     queue,
     report,
+    rescored,
     samples,
     stream,
     sweeps,
@@ -38,6 +39,7 @@ from app.pages import jobs as jobs_page
 from app.pages import leaderboard as leaderboard_page
 from app.pages import queue as queue_page
 from app.pages import report as report_page
+from app.pages import rescored as rescored_page
 from app.pages import samples as samples_page
 from app.text.zones import Zones
 from app.web import problems
@@ -95,6 +97,7 @@ def create_app(
         run,
         run_charts,
         samples_page,
+        rescored_page,
         compare_page,
         leaderboard_page,
         compare_groups,
@@ -107,6 +110,7 @@ def create_app(
     for module in (
         jobs,
         samples,
+        rescored,
         compare,
         leaderboard,
         sweeps,

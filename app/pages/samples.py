@@ -23,6 +23,7 @@ from app.web.plainly import require_plain
 from app.web.templating import page
 from engine.contract.errors import ConfigError
 from engine.contract.problems import problems_of
+from engine.contract.verifiers import verifier_names
 from worker.read import feed, jobs
 from worker.read.benches import OWN, benches_of, check_split, parts
 from worker.read.jobs import JobView
@@ -127,6 +128,8 @@ def samples(request: Request, job_id: JobId, database: DatabaseDep) -> HTMLRespo
         "detects": any(one.detection or one.detail for one in found.samples),
         "part_names": PART_NAMES,
         "asked": visible(wanted.id or ""),
+        "verifiers": verifier_names(),
+        "own_verifier": job.config.get("verifier"),
     }
     return page(request, "samples.html", context)
 

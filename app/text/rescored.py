@@ -33,6 +33,11 @@ def form(name: str) -> str:
     return _FORMS.get(name, name)
 
 
+def forms_told(names: Sequence[str]) -> str:
+    """The forms of one completion."""
+    return ", ".join(map(form, names))
+
+
 def judge(one: JudgedBy) -> str:
     """Its name; of what the file says itself that it does."""
     return f"{one.verifier} (in the file)" if one.stored else one.verifier

@@ -35,6 +35,8 @@ class Completions(BaseModel):
     """What people call its checkpoint: `step 20`."""
     run: str | None = None
     """Its run directory: of an older file, whose lines do not say what is right, its rows do."""
+    step: int | None = None
+    """Of that run."""
 
 
 class BenchAsk(BaseModel):

@@ -74,7 +74,7 @@ def files_of(target: Target, split: str | None) -> dict[str, Completions]:
     held_out = {name: steps for name, steps in every.items() if name != Split.POOL}
     wanted = held_out if split is None else {split: held_out.get(split, {})}
     found = {
-        name: Completions(file=str(steps[step]), name=_named(target, step), run=str(target.run))
+        name: _completions(target, steps[step], step)
         for name, steps in wanted.items()
         if (step := _step_of(target, steps)) is not None
     }
@@ -90,8 +90,9 @@ def _step_of(target: Target, steps: Mapping[int, Path]) -> int | None:
     return target.picked if target.picked in steps else nearest(steps, None)
 
 
-def _named(target: Target, step: int) -> str:
-    return f"{target.label}, step {step}"
+def _completions(target: Target, path: Path, step: int) -> Completions:
+    name = f"{target.label}, step {step}"
+    return Completions(file=str(path), name=name, run=str(target.run), step=step)
 
 
 def _nothing(
@@ -160,7 +161,7 @@ def _baseline(target: Target, split: str, one: Completions) -> Completions | Non
     first = {} if target.run is None else rollout_files(target.run).get(split, {})
     if 0 not in first or str(first[0]) == one.file:
         return None
-    return Completions(file=str(first[0]), name=_named(target, 0), run=str(target.run))
+    return _completions(target, first[0], 0)
 
 
 def rescored(ask: RescoreAsk) -> Rescored:
@@ -228,8 +229,13 @@ def kept(ask: RescoreAsk, run: Path) -> Rescored | None:
 def look(ask: RescoreAsk, run: Path, *, patience_s: float = 0.0) -> Looked:
     """What is kept; else it is judged beside this process, at most `patience_s` are waited.
 
-    Raises ConfigError with why it could not be judged; asked again, it is tried again.
+    Raises ConfigError with why it could not be judged; asked again, it is tried again. Refuses
+    reward functions: nobody here knows whether their module changed since.
     """
+    for name in ask.verifiers:
+        if ":" in name:
+            problem, remedy = "is a reward function, whose answers are not kept", "cockpit rescore"
+            raise ConfigError([ConfigProblem("verifier", name, problem, f"ask it by: {remedy}")])
     path = _place(ask, run)
     if (found := kept(ask, run)) is not None:
         with _turn:

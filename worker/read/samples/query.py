@@ -7,7 +7,7 @@ came. Writes nothing and knows no page.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -179,6 +179,15 @@ def find_history(
         looked=looked,
         next_before=oldest if looked < len(behind) else None,
     )
+
+
+def samples_at(path: Path, split: str, step: int, places: Sequence[int]) -> list[Sample]:
+    """Rows of a file by their places, which rise; fewer where it does not hold them all."""
+    index = SHELF.index(path, split, step)
+    while places and len(index.facts) <= places[-1] and index.look(BYTES_A_LOOK):
+        pass
+    known = [place for place in places if place < len(index.facts)]
+    return [index.as_sample(place, row) for place, row in index.rows(known)]
 
 
 def _before(
