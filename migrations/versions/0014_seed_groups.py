@@ -4,7 +4,7 @@ import sqlalchemy as sa
 from alembic import op
 
 revision = "0014_seed_groups"
-down_revision = "0012_same_waiting"
+down_revision = "0013_eval_score"
 branch_labels = None
 depends_on = None
 
