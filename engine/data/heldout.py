@@ -27,8 +27,8 @@ class RunRows(NamedTuple):
 
 def load_rows(config: RLRunConfig) -> RunRows:
     """Raises RLLoopError for what cannot be read."""
-    benches = [_judged(bench, f"heldout.{i}") for i, bench in enumerate(config.heldout)]
-    mix = [_judged(part, f"data.mix.{i}") for i, part in enumerate(config.data.mix)]
+    benches = [judged_rows(bench, f"heldout.{i}") for i, bench in enumerate(config.heldout)]
+    mix = [judged_rows(part, f"data.mix.{i}") for i, part in enumerate(config.data.mix)]
     corpus = _joined(mix) if mix else load(config.data)
     said = [*corpus.said, *(told for bench in benches for told in bench.said)]
     return RunRows(corpus, {bench.name: bench.questions for bench in benches}, said)
@@ -44,11 +44,13 @@ def _joined(parts: Sequence[Bench]) -> Bench:
 
 def bench_rows(config: RLRunConfig, bench: BenchConfig) -> list[Question]:
     """All rows of a bench, in the order of their file, whatever part of them is scored."""
-    return [*_judged(bench, f"heldout.{config.heldout.index(bench)}").questions]
+    return [*judged_rows(bench, f"heldout.{config.heldout.index(bench)}").questions]
 
 
-def _judged(source: JudgedSource, where: str) -> Bench:
-    """Its rows, with ids that no other source has."""
+def judged_rows(source: JudgedSource, where: str) -> Bench:
+    """The rows of a named source, with ids that no other source has; `where`: its section of the
+    config. Raises RLLoopError for what cannot be read.
+    """
     known = {name.casefold(): name for name in verifier_names()}
     read = load(source)
     rows = [

@@ -86,6 +86,18 @@ def eval_recipe(base_folder: Path, sevens_file: Path) -> dict[str, Any]:
     }
 
 
+@pytest.fixture(scope="session")
+def requant_recipe(base_folder: Path, sevens_file: Path) -> dict[str, Any]:
+    """One format, scored on 120 rows."""
+    return {
+        "base": str(base_folder),
+        "formats": ["int8"],
+        "bench": {"name": "sevens", "source": str(sevens_file), "verifier": "exact"},
+        "max_new_tokens": 1,
+        "threads": 1,
+    }
+
+
 @pytest.fixture
 def new_attempt(tmp_path: Path) -> Callable[..., RunDir]:
     """`new_attempt(raw, name="a")` under the test's own directory."""

@@ -38,6 +38,7 @@ NewAttempt = Callable[[], RunDir]
 _RECIPES = {
     "counting": "counting_recipe",
     "eval_rerun": "eval_recipe",
+    "requant": "requant_recipe",
     "rl_run": "recipe",
     "stage2_ab": "ab_recipe",
 }
@@ -70,6 +71,10 @@ def own(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> Own:
         model, rows = Path(recipe["base"]), Path(recipe["data"]["source"])
         recipe["base"] = str(tmp_path / "model")
         recipe["data"]["source"] = str(tmp_path / "data" / rows.name)
+    elif kind == "requant":
+        model, rows = Path(recipe["base"]), Path(recipe["bench"]["source"])
+        recipe["base"] = str(tmp_path / "model")
+        recipe["bench"]["source"] = str(tmp_path / "data" / rows.name)
     else:
         model, rows = Path(recipe["model"]["path"]), Path(recipe["data"]["train_jsonl"])
         recipe["model"]["path"] = str(tmp_path / "model")
@@ -192,8 +197,12 @@ def test_a_stopped_run_says_so_and_goes_on_where_it_was(
 def test_no_more_checkpoints_stand_than_are_kept(
     kind: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
-    """The last ones, the first and the best; `selected` never points at one that went."""
-    recipe: dict[str, Any] = request.getfixturevalue(_RECIPES[kind]) | {"keep_checkpoints": 1}
+    """The last ones, the first and the best; `selected` never points at one that went. Those of a
+    `requant` are what it is for: all of them are kept.
+    """
+    recipe: dict[str, Any] = request.getfixturevalue(_RECIPES[kind])
+    if kind != "requant":
+        recipe = recipe | {"keep_checkpoints": 1}
     run = add_attempt(tmp_path, recipe, kind=kind)
 
     assert start(run) == ExitCode.DONE
@@ -317,6 +326,7 @@ def test_an_empty_file_of_a_checkpoint_is_passed_over_for_an_older_one(
 _PHASES = {
     "counting": {"training"},
     "eval_rerun": {"sampling"},
+    "requant": {"sampling"},
     "rl_run": {"warmup", "sampling", "training", "heldout-gate"},
     "stage2_ab": {"warmup", "training", "heldout-gate"},
 }
@@ -372,8 +382,8 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> Callable[[Measured], None]:
             def __init__(self, name: str, says: str, remedy: str, _: object) -> None:
                 super().__init__(name, says, remedy, lambda: found)
 
-        for module in ("engine.rl.proof", "engine.stage2.proof", "engine.eval_rerun.proof"):
-            monkeypatch.setattr(f"{module}.Check", Changed)
+        for folder in ("rl", "stage2", "eval_rerun", "requant"):
+            monkeypatch.setattr(f"engine.{folder}.proof.Check", Changed)
         monkeypatch.setattr("engine.contract.kinds.counting.Check", Changed)
 
     return come_to

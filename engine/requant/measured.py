@@ -1,0 +1,165 @@
+"""What one format came to: read back, asked every row, and compared with the 16-bit model."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from engine.contract.asked import asked as question_of
+from engine.contract.intervals import compare
+from engine.contract.kinds.requant import RequantConfig
+from engine.contract.rl.sampling import SamplingConfig
+from engine.contract.scores import BenchScore
+from engine.data.rows import Question
+from engine.evaluate.gate import Gate, GateResult, Scored
+from engine.models.policy import Policy
+from engine.requant.rows import Asked
+from engine.sampling.base import Groups, OwnWeights, Sampler
+from engine.sampling.hf import HFSampler
+from engine.sampling.prompts import PromptBuilder
+from engine.sampling.rollouts import Rollouts
+
+
+@dataclass
+class _Timed:
+    """A sampler, with the seconds that it took and the tokens that it drew."""
+
+    sampler: Sampler
+    seconds: float = 0.0
+    tokens: int = field(default=0)
+
+    def __call__(self, tasks: Sequence[Question], k: int) -> Groups:
+        began = time.monotonic()
+        groups = self.sampler(tasks, k)
+        self.seconds += time.monotonic() - began
+        self.tokens += sum(len(one.completion_ids) for group in groups for one in group)
+        return groups
+
+
+@dataclass(frozen=True)
+class Answered:
+    """The rows as one model answered them."""
+
+    result: GateResult
+    tokens_per_s: float
+
+
+def answer(
+    policy: Policy, rows: Asked, prompts: PromptBuilder, batch: int, sampling: SamplingConfig
+) -> Answered:
+    """Greedily, one completion a row. Raises Aborted while sampling or judging."""
+    own = HFSampler(
+        policy=policy,
+        seed=0,  # no completion depends on it
+        purpose="eval",
+        temp=0.0,
+        max_new_tokens=rows.max_new_tokens,
+        batch_size=batch,
+        sampling=sampling,
+        encode=prompts,
+    )
+    timed = _Timed(Rollouts(own, OwnWeights(), prompts.begins))
+    result = Gate(timed, rows.reward, temp=0.0)(policy.version, rows.questions)
+    return Answered(result, timed.tokens / timed.seconds)
+
+
+def lines(result: GateResult, verifiers: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """The completions as they are stored."""
+    name = "+".join(verifiers)
+    for item in result.items:
+        judged = {
+            "reward": item.verdict.reward,
+            "success": item.success,
+            "answer": item.verdict.answer,
+            "reason": item.verdict.reason.value,
+        }
+        yield {**_asked_and_said(item), **judged, "judged": {name: judged}}
+
+
+def _asked_and_said(item: Scored) -> dict[str, Any]:
+    rollout, row = item.rollout, item.question
+    return {
+        "id": row.id,
+        "sample": rollout.sample,
+        "version": rollout.version,
+        "prompt": row.prompt,
+        "text": rollout.text,
+        "truncated": rollout.truncated,
+        "finish_reason": "length" if rollout.truncated else "stop",
+        "prompt_ids": list(rollout.prompt_ids),
+        "completion_ids": list(rollout.completion_ids),
+        "gold": row.answer,
+        "columns": {},
+    }
+
+
+def beside(before: Mapping[str, Any], after: Mapping[str, Any], rows: Asked) -> dict[str, Any]:
+    """Row by row: how a format's score differs from that of the 16-bit model."""
+    questions = [question_of(row.prompt) for row in rows.questions]
+    found = compare(before["outcomes"], after["outcomes"], questions)
+    return {
+        "lift": found.lift,
+        "ci95": list(found.ci95),
+        "p_value": found.p_value,
+        "gained": found.gained,
+        "lost": found.lost,
+        "paired": found.n,
+    }
+
+
+def score_of(
+    result: GateResult,
+    rows: Asked,
+    config: RequantConfig,
+    *,
+    label: str,
+    path: str,
+    bench_hash: str,
+) -> BenchScore:
+    """For the leaderboard; `label`: what the weights are stored as."""
+    run = config.run
+    low, high = result.ci95
+    ended = [item.success for item in result.items if not item.rollout.truncated]
+    judged = [one for one in ended if one is not None]
+    return BenchScore(
+        checkpoint=f"{_called(config)} {label}",
+        path=path,
+        base=config.base,
+        run=int(run.root.name) if run is not None and run.root.name.isdecimal() else None,
+        step=config.step,
+        bench=rows.name,
+        split=split_of(rows, label),
+        shots=rows.shots,
+        filter="+".join(rows.verifiers),
+        n=len(result.counted),
+        score=float(result),
+        low=low,
+        high=high,
+        truncated=result.truncated,
+        unparsed=result.unparsed,
+        ended_n=len(judged),
+        ended=sum(judged) / len(judged) if judged else None,
+        formats={k: v for k, v in result.shares().items() if k.startswith("format/")},
+        max_new_tokens=rows.max_new_tokens,
+        chat_template=not rows.prompting.skip_chat_template,
+        bench_hash=bench_hash,
+        data_hash=rows.data_hash,
+    )
+
+
+def split_of(rows: Asked, label: str) -> str:
+    """Under which a format's completions are stored.
+
+    >>> split_of(Asked("run:7", *[None] * 8), "int8")
+    'run-7-int8'
+    """
+    return f"{rows.name}-{label}".replace(":", "-")
+
+
+def _called(config: RequantConfig) -> str:
+    """What people call the checkpoint: its step in its run, else its own name."""
+    if config.checkpoint is not None:
+        return f"step {config.step}"
+    return (config.adapter_init or config.base).rpartition("/")[2]
