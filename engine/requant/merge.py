@@ -75,10 +75,7 @@ def sixteen_bit(base: str) -> torch.dtype:
     return torch.float16 if told == torch.float16 else torch.bfloat16
 
 
-def short(dtype: Any) -> str:
-    """As people call it.
-
-    >>> short(torch.bfloat16)
-    'bf16'
-    """
-    return {torch.float16: "fp16", torch.bfloat16: "bf16"}.get(dtype, str(dtype))
+def short(folder: Path) -> str:
+    """What people call the type of a model's weights: `bf16`."""
+    told: Any = AutoConfig.from_pretrained(folder).dtype
+    return "fp16" if told == torch.float16 else "bf16"

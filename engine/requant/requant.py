@@ -8,7 +8,6 @@ the format that was not finished.
 from __future__ import annotations
 
 import os
-import shutil
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -16,20 +15,18 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from transformers.utils import logging as transformers_logging
 
 from engine.contract.documents import read_json_object
-from engine.contract.envelope import gigabytes
-from engine.contract.errors import RLLoopError
-from engine.contract.jsonl import write_rows
-from engine.contract.kinds.requant import RequantConfig, requant_checkpoints
+from engine.contract.kinds.requant import RequantConfig
 from engine.contract.quantized import FORMATS
 from engine.contract.run_dir import write_json
 from engine.models.alike import release
 from engine.models.policy import Policy
 from engine.requant import formats, merge, proof, rows
-from engine.requant.gguf_file import FILE
-from engine.requant.measured import answer, beside, lines, score_of, split_of
-from engine.run.checkpoint import Checkpoint, CheckpointStore
+from engine.requant.measured import beside, measure, table_of
+from engine.requant.standing import last_whole, require_room
+from engine.run.checkpoint import CheckpointStore
 from engine.run.proof import prove
 from engine.run.recorder import Recorder
 from engine.run.report import ended, result_fields
@@ -47,6 +44,7 @@ def run(attempt: Attempt) -> dict[str, Any]:
     """
     assert isinstance(attempt.config, RequantConfig)
     torch.set_num_threads(attempt.config.threads or os.cpu_count() or 1)
+    transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     return _Run(attempt, attempt.config).execute()
 
 
@@ -55,21 +53,15 @@ class _Run:
 
     def __init__(self, attempt: Attempt, config: RequantConfig) -> None:
         self.attempt, self.config = attempt, config
-        self.began = time.monotonic()
+        self.began, self.last = time.monotonic(), 1 + len(config.formats)
         self.store = CheckpointStore(attempt.run, attempt.warn)
-        self.resumed = self.store.newest()
+        self.resumed = last_whole(self.store)
         self.asked = rows.asked(config)
         attempt.begin(self.resumed, base=config.base, domain=self.asked.name)
         self.done = -1 if self.resumed is None else self.resumed.step
-        _require_room(attempt.run.root, config, self.done)
+        require_room(attempt.run.root, config, written=max(self.done, 0))
         self.recorder = Recorder(attempt, self.store, resumed=self.resumed, keep=self.last + 1)
         self.stops = [*attempt.stopped_before(self.resumed)]
-        self.label = merge.short(merge.sixteen_bit(config.base))
-
-    @property
-    def last(self) -> int:
-        """The step of the last format."""
-        return 1 + len(self.config.formats)
 
     @property
     def merged(self) -> Path:
@@ -100,11 +92,10 @@ class _Run:
 
     # --- the steps ---
 
-    def _step(self, step: int, write: Callable[[Path], None]) -> Checkpoint:
-        made = self.recorder.checkpoint(step, {}, write)
+    def _step(self, step: int, write: Callable[[Path], None]) -> None:
+        self.recorder.checkpoint(step, {}, write)
         self.done = step
         release()
-        return made
 
     def _write_merged(self, folder: Path) -> None:
         gap = merge.write_merged(self.config, folder / "model", self._prompt_ids, self.attempt.now)
@@ -116,49 +107,26 @@ class _Run:
         return [prompts(row) for row in self.asked.questions[:8]]
 
     def _original(self, step: int, folder: Path) -> None:
-        found = self._measure(self.merged, self.merged, self.label, step)
+        found = self._measured(step, self.merged, self.merged, merge.short(self.merged))
         write_json(folder / _MEASURED, found | {"left": [], "tokens_per_s": found["speed"]})
 
     def _format(self, name: str, step: int, folder: Path) -> None:
         target = folder / ("gguf" if FORMATS[name].library == "gguf" else "model")
         known = formats.write(name, self.merged, target, self.config.group_size)
         release()
-        place = self.store.folder(step) / target.name
-        found = self._measure(target, place, name, step)
+        found = self._measured(step, target, self.store.folder(step) / target.name, name)
         device = "cuda" if torch.cuda.is_available() else "cpu"
         speed = found["speed"] if device in FORMATS[name].runs_on else None
         compared = beside(self._found(1), found, self.asked)
         write_json(folder / _MEASURED, found | compared | known | {"tokens_per_s": speed})
 
-    def _measure(self, folder: Path, place: Path, label: str, step: int) -> dict[str, Any]:
-        """Read a model from `folder`, ask it every row, and tell what came of it; `place`: where it
-        will stand.
-        """
-        policy, seconds = formats.read(folder, self.merged, self.config, self.attempt.now)
-        prompts = self.asked.prompts(policy)
-        found = answer(policy, self.asked, prompts, self.config.rollout_batch, self.config.sampling)
-        score = score_of(
-            found.result,
-            self.asked,
-            self.config,
-            label=label,
-            path=str(place),
-            bench_hash=self.asked.hash(prompts),
+    def _measured(self, step: int, folder: Path, place: Path, label: str) -> dict[str, Any]:
+        """Of the model in `folder`, which will stand at `place`."""
+        back = formats.read(folder, self.merged, self.config, self.attempt.now)
+        known = {"bytes": formats.size_of(folder), "load_s": round(back.seconds, 3)}
+        return known | measure(
+            self.attempt, back.policy, self.asked, label=label, place=place, step=step
         )
-        file = f"heldout-{split_of(self.asked, label)}-{score.step:06d}.jsonl"
-        write_rows(self.attempt.run.rollouts / file, [*lines(found.result, self.asked.verifiers)])
-        self.attempt.events.write("score", step=step, score=score.model_dump(mode="json"))
-        self.attempt.metric(step, {"requant/score": score.score})
-        return {
-            "format": label,
-            "checkpoint": score.checkpoint,
-            "path": str(place / FILE if place.name == "gguf" else place),
-            "bytes": formats.size_of(folder),
-            "load_s": round(seconds, 3),
-            "speed": round(found.tokens_per_s, 1),
-            "outcomes": found.result.outcomes,
-            **{name: getattr(score, name) for name in ("score", "low", "high", "n", "truncated")},
-        }
 
     # --- what it came to ---
 
@@ -166,39 +134,16 @@ class _Run:
         return read_json_object(self.store.folder(step) / _MEASURED)
 
     def _result(self) -> dict[str, Any]:
-        measured = [self._found(step) for step in range(1, self.done + 1)]
-        shown = [{k: v for k, v in one.items() if k not in _INSIDE} for one in measured]
-        scores = {step: one["score"] for step, one in enumerate(measured, 1)}
-        self.recorder.tell(requant=shown)
-        card = self.recorder.card({0: scores.get(1, 0.0), **scores}, {}, self.stops)
-        run_dir = self.config.run
+        found = {step: self._found(step) for step in range(1, self.done + 1)}
+        scores = {step: one["score"] for step, one in found.items()}
+        table = table_of(self.config, self.asked, list(found.values()))
+        self.recorder.tell(requant=table)
         return {
             **result_fields(self.attempt, max(self.done, 0), time.monotonic() - self.began),
             "base": self.config.base,
             "adapter": self.config.adapter_init,
             "upstream": {"bench": self.asked.name},
-            "requant": {
-                "of": None if run_dir is None else str(run_dir.root),
-                "bench": self.asked.name,
-                "formats": shown,
-            },
-            "lineage_card": card,
+            "requant": table,
+            "lineage_card": self.recorder.card(scores, {}, self.stops),
             "aborted": False,
         }
-
-
-_INSIDE = frozenset({"outcomes", "speed"})
-"""What is compared, and not shown."""
-
-
-def _require_room(place: Path, config: RequantConfig, done: int) -> None:
-    """Raises RLLoopError where the disk cannot take the models that are not written yet."""
-    forecast = requant_checkpoints(config)
-    missing = len(config.formats) + 1 - max(done, 0)
-    if forecast is None or missing <= 0:
-        return
-    needed, left = forecast.each * missing, gigabytes(shutil.disk_usage(place).free)
-    if needed > left:
-        problem = f"may need {needed:.1f} GB on the disk of {place}, which has {left:.1f} GB left"
-        remedy = "make room, or name fewer formats"
-        raise RLLoopError.of("formats", ", ".join(config.formats), problem, remedy)

@@ -1,0 +1,104 @@
+"""Each format, written of several families and read back from the disk."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+
+from engine.contract.errors import RLLoopError
+from engine.requant import formats, gguf_file
+from engine.requant.tensors import stored
+from tests.engine.requant.families import FAMILIES, save_family, save_gpt2
+
+IDS = torch.arange(2, 26)[None]
+
+
+def logits(model: Any) -> torch.Tensor:
+    with torch.inference_mode():
+        read: torch.Tensor = model(input_ids=IDS).logits.float()
+    return read.log_softmax(-1)
+
+
+def apart(one: Any, other: Any) -> float:
+    """Nats, in the mean over what is expected."""
+    first, second = logits(one), logits(other)
+    return float((first.exp() * (second - first).abs()).sum(-1).mean())
+
+
+def read(folder: Path, merged: Path) -> Any:
+    return formats._model(folder, merged)
+
+
+@pytest.mark.parametrize(("family", "tied"), FAMILIES)
+@pytest.mark.parametrize(
+    ("name", "nats"),
+    [("int8", 0.03), ("fp8", 0.1), ("int4", 0.3), ("gguf_q8_0", 0.03), ("gguf_q4_0", 0.3)],
+)
+def test_what_is_read_back_says_nearly_what_the_16_bit_model_says(
+    name: str, nats: float, family: str, tied: bool, tmp_path: Path
+) -> None:
+    """So names, orders of rows and scales are right: one wrong tensor is nats apart."""
+    merged, target = save_family(tmp_path / "merged", family, tied=tied), tmp_path / "made"
+
+    found = formats.write(name, merged, target, None)
+
+    model = AutoModelForCausalLM.from_pretrained(merged, dtype="auto")
+    gap = apart(model, read(target, merged))
+    assert 0 < gap < nats
+    assert found["left_share"] < 0.6
+    assert formats.size_of(target) < formats.size_of(merged)
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_layers_that_stay_in_16_bit_are_listed(tied: bool, tmp_path: Path) -> None:
+    """torchao keeps head and embeddings; a GGUF file has them in eight bits."""
+    merged = save_family(tmp_path / "merged", "llama", tied=tied)
+
+    of_torchao = formats.write("int8", merged, tmp_path / "int8", None)
+    of_gguf = formats.write("gguf_q4_0", merged, tmp_path / "gguf", None)
+
+    ends = {"model.embed_tokens.weight"} | (set() if tied else {"lm_head.weight"})
+    assert set(of_torchao["left"]) == ends
+    assert of_gguf["left"] == []
+    types = gguf_file.stored(tmp_path / "gguf", stored(merged), layers=2)
+    assert {types[name].dtype for name in ends} == {"Q8_0"}
+    assert types["model.layers.0.mlp.up_proj.weight"].dtype == "Q4_0"
+
+
+def test_a_group_is_chosen_that_the_widths_allow(tmp_path: Path) -> None:
+    """Rows of 96 and 192 are no whole number of groups of 128 or 64; a group that is asked for and
+    fits some layers leaves out the others by name.
+    """
+    merged = save_family(tmp_path / "merged", "llama", tied=True, width=96)
+
+    chosen = formats.write("int4", merged, tmp_path / "chosen", None)
+    asked = formats.write("int4", merged, tmp_path / "asked", 64)
+
+    assert chosen["group_size"] == 32
+    assert chosen["left"] == ["model.embed_tokens.weight"]
+    assert {name.split(".")[-2] for name in asked["left"]} == {
+        "embed_tokens", "gate_proj", "up_proj", "q_proj", "k_proj", "v_proj", "o_proj",
+    }  # fmt: skip
+    assert apart(read(tmp_path / "chosen", merged), read(tmp_path / "asked", merged)) < 0.5
+
+
+def test_a_format_that_changes_nothing_is_refused_by_name(tmp_path: Path) -> None:
+    """No row of 96 or 192 weights is a whole number of groups of 128."""
+    merged = save_family(tmp_path / "merged", "llama", tied=True, width=96)
+
+    with pytest.raises(RLLoopError, match=r"quantized nothing.*widths \[96, 192\].*'int4'"):
+        formats.write("int4", merged, tmp_path / "made", 128)
+
+
+def test_an_architecture_that_gguf_is_not_written_of_is_refused_by_name(tmp_path: Path) -> None:
+    """Nothing is written."""
+    merged = save_gpt2(tmp_path / "merged")
+
+    with pytest.raises(RLLoopError, match="GPT2LMHeadModel is none of LlamaForCausalLM"):
+        formats.write("gguf_q8_0", merged, tmp_path / "made", None)
+
+    assert not (tmp_path / "made").exists()
