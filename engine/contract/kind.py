@@ -17,6 +17,17 @@ from engine.contract.example import Example
 from engine.contract.look import Look
 
 
+@dataclass(frozen=True)
+class FollowUp:
+    """A job that is to come after another one."""
+
+    kind: str
+    config: Mapping[str, Any]
+    """As a person would write it."""
+    why: str
+    """In a few words, for the audit of both."""
+
+
 def _no_inputs(_: Any) -> Sequence[Path]:
     return ()
 
@@ -39,6 +50,10 @@ def _no_checkpoints(_: Any) -> Checkpoints | None:
 
 def _serves_nothing(_: Any) -> bool:
     return False
+
+
+def _nothing_follows(_: Any, __: Mapping[str, Any], ___: Path) -> FollowUp | None:
+    return None
 
 
 def _no_examples(_: Any) -> Sequence[Example]:
@@ -97,3 +112,6 @@ class Kind:
     """The disk that it will take; None when that cannot be told beforehand."""
     serves: Callable[[Any], bool] = _serves_nothing
     """Whether it starts the program that serves models (`NIGHTLANE_VLLM_BIN`)."""
+    follows: Callable[[Any, Mapping[str, Any], Path], FollowUp | None] = _nothing_follows
+    """The job that comes after the success of one, by its config, its result and its run directory;
+    None where none does."""

@@ -85,7 +85,7 @@ class QuantizeConfig(Section):
     that leaves the fewest weights in 16 bit."""
 
 
-def format_problems(field: str, formats: Sequence[str]) -> list[ConfigProblem]:
+def quantize_problems(field: str, formats: Sequence[str]) -> list[ConfigProblem]:
     """Formats named twice, and libraries that are not here."""
     twice = next((name for name in formats if formats.count(name) > 1), None)
     found = []

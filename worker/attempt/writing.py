@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from sqlalchemy import Connection, Row, bindparam, insert, null, select
 
 from engine.contract.run_dir import AbortReason
+from worker.attempt import follow_up
 from worker.attempt.fruitless import NO_PROGRESS, judged
 from worker.attempt.settlement import Verdict
 from worker.budget import ledger
@@ -50,6 +51,7 @@ def write_verdict(
     heartbeat. Raises LeaseLostError, and nothing is written, when the lane was taken over.
     """
     verdict = judged(lease.db, job_id, number, verdict)
+    next_job = follow_up.prepared(lease.db, job_id) if verdict.to is State.SUCCEEDED else None
     with lease.db.write_tx() as conn:
         told, who = verdict, actor()
         given_up = verdict.cause == NO_PROGRESS
@@ -73,6 +75,8 @@ def write_verdict(
         _charge(conn, moved, lease, told, last_sign)
         if told.to.final:
             conclude(conn, moved, actor=who)
+        if next_job is not None:
+            follow_up.make(conn, job_id, next_job, actor=who)
         lease.clear_job(conn)
         return Settled(job_id, number, told.to, told.cause, told.error, told.later)
 

@@ -35,7 +35,7 @@ from engine.contract.quantized import (
     FORMATS,
     GGUF_ARCHITECTURES,
     QuantizeConfig,
-    format_problems,
+    quantize_problems,
 )
 from engine.contract.rl.envelope import PROMPT_TOKENS
 from engine.contract.rl.prompting import PromptingConfig, template_cautions, template_problems
@@ -161,7 +161,7 @@ def _inputs(config: RequantConfig) -> Sequence[Path]:
 
 def _check(config: RequantConfig) -> Sequence[ConfigProblem]:
     found = [*base_problems("base", config.base), *_check_adapter(config), *_check_whole(config)]
-    found += format_problems("formats", config.formats)
+    found += quantize_problems("formats", config.formats)
     if found:
         return found
     found += template_problems(config.prompting, config.base)

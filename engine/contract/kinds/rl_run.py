@@ -26,12 +26,13 @@ from engine.contract.documents import number_of
 from engine.contract.errors import ConfigProblem, RLLoopError
 from engine.contract.golds.survey import unfit_for
 from engine.contract.hub import hub_cautions, in_hub_cache
-from engine.contract.kind import Kind
+from engine.contract.kind import FollowUp, Kind
 from engine.contract.look import Look
 from engine.contract.model_folder import counts_fewer_layers, folder_problems
 from engine.contract.paths import located
 from engine.contract.problems import problems_of
 from engine.contract.provenance import BEGINS, earlier_runs
+from engine.contract.quantized import QuantizeConfig, quantize_problems
 from engine.contract.rl.buffer import BufferConfig
 from engine.contract.rl.cautions import cautions
 from engine.contract.rl.envelope import Rows, rl_checkpoints, rl_envelope
@@ -293,6 +294,9 @@ class RLRunConfig(GRPOConfig):
     until the report while the disk has room for them."""
     warmup: WarmupConfig | None = None
     """Supervised warm-up before step 0; none by default."""
+    requant: QuantizeConfig | None = None
+    """Formats of few bits: where the verdict is a gain, a `requant` of what was published is queued
+    behind the run, and scores each of them on its report rows. After any other verdict none is."""
     threads: int | None = Field(None, ge=1)
     """CPU threads for torch; all cores by default."""
 
@@ -481,6 +485,8 @@ def _check(config: RLRunConfig) -> Sequence[ConfigProblem]:
             found.append(ConfigProblem(field, verifier, *lacks))
     found += _check_overlong(config)
     found += shots_problems(config)
+    if config.requant is not None:
+        found += quantize_problems("requant.formats", config.requant.formats)
     found += _check_corpus(config)
     return found
 
@@ -830,6 +836,14 @@ def alike_problem(rows: int) -> ConfigProblem:
     return ConfigProblem("data", None, problem, "add rows with other questions")
 
 
+def _follows(config: RLRunConfig, result: Mapping[str, Any], run: Path) -> FollowUp | None:
+    """What the bench that decides calls a gain is quantized; a pool that rose is none."""
+    if config.requant is None or result.get("verdict") != "gain":
+        return None
+    raw = {"base": str(run), **config.requant.model_dump(mode="json")}
+    return FollowUp("requant", raw, "its verdict is a gain")
+
+
 _LOWERS = {
     "weights": "base",
     "gradients": "tuning",
@@ -854,7 +868,7 @@ KIND = Kind(
     model="base",
     steps="max_steps",
     saves="save_every",
-    indifferent=frozenset({"save_every", "keep_checkpoints", "threads"}),
+    indifferent=frozenset({"save_every", "keep_checkpoints", "threads", "requant"}),
     check=_check,
     look=Look("engine.rl.look:look", _asks),
     cautions=_cautions,
@@ -865,4 +879,5 @@ KIND = Kind(
     lowers=_LOWERS,
     checkpoints=rl_checkpoints,
     serves=lambda config: config.serves,
+    follows=_follows,
 )
