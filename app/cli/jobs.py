@@ -15,6 +15,7 @@ from app.cli.place import AsJson, DataDir, opened
 if TYPE_CHECKING:
     from app.text.headline import Headline
     from worker.queue.states import State
+    from worker.read.follow_ups import FollowUpView
     from worker.read.groups import Group
     from worker.read.jobs import AuditView, JobView
 
@@ -77,18 +78,20 @@ def show(
     """Show one job in full."""
     from app.text.headline import Headline  # noqa: PLC0415 - keeps --help light
     from worker.read import jobs  # noqa: PLC0415 - keeps --help light
+    from worker.read.follow_ups import requant_of_job  # noqa: PLC0415 - keeps --help light
     from worker.read.groups import group_of  # noqa: PLC0415 - keeps --help light
 
     with opened(context, data_dir) as database:
         job = jobs.get_job(database, job_id)
         audit = jobs.audit(database, job_id)
         group = group_of(database, job_id)
+        requant = requant_of_job(database, job)
         lease_s = database.settings.lease_s
     if as_json:
         entries = [entry.model_dump(mode="json") for entry in audit]
         print_json(job.model_dump(mode="json") | {"audit": entries})
         return
-    _print_job(job, Headline.of(job), audit, group, lease_s)
+    _print_job(job, Headline.of(job), audit, group, requant, lease_s)
 
 
 def logs(
@@ -212,11 +215,13 @@ def _print_job(
     headline: Headline,
     audit: list[AuditView],
     group: Group | None,
+    requant: FollowUpView | None,
     lease_s: float,
 ) -> None:
     from app.text import benches, seeds, wording  # noqa: PLC0415 - keeps --help light
     from app.text.findings import alerts_of, in_words  # noqa: PLC0415 - keeps --help light
     from app.text.passk import PassK  # noqa: PLC0415 - keeps --help light
+    from app.text.requant import Quantized  # noqa: PLC0415 - keeps --help light
     from worker.read.benches import benches_of  # noqa: PLC0415 - keeps --help light
 
     lines = benches_of(job.result, job.config)
@@ -245,6 +250,8 @@ def _print_job(
         *(("seeds", said) for said in seeds.on_run(group, job.id)),
         *(("look at", said) for said in benches.to_read(lines)),
         *(found.lines if (found := PassK.of(job)) else ()),
+        ("requant", None if requant is None else requant.words),
+        *(made.lines if (made := Quantized.of(job)) else ()),
         *(("alert", in_words(alert)) for alert in alerts_of(job.result)),
         *_checkpoint(job, headline),
         ("time", wording.duration(headline.seconds) if headline.seconds is not None else None),

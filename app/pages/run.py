@@ -29,6 +29,7 @@ from app.text import benches, scores, seeds
 from app.text.findings import Findings, trace_of
 from app.text.headline import Headline, title
 from app.text.passk import PassK
+from app.text.requant import Quantized
 from app.web.dependencies import NO_NUL, DatabaseDep, JobId, SettingsDep, StepRange
 from app.web.event_log import TYPES, read_events
 from app.web.log_reader import may_hold_an_error, read_log
@@ -46,6 +47,7 @@ from worker.queue.pruning import pruned_by
 from worker.queue.states import State
 from worker.read import feed, jobs, series
 from worker.read.benches import benches_of, parts
+from worker.read.follow_ups import requant_of_job
 from worker.read.groups import group_of
 from worker.read.jobs import JobView
 from worker.read.machine import machine_now
@@ -173,6 +175,8 @@ def _charts(asked: Asked) -> dict[str, Any]:
     return {
         "found": Findings.of(asked.job),
         "passk": PassK.of(asked.job),
+        "quantized": Quantized.of(asked.job),
+        "requant": requant_of_job(asked.database, asked.job),
         "cautions": _cautions(asked.job),
         "seeds": seeds.on_run(group_of(asked.database, asked.job.id), asked.job.id),
         "panels": panels,

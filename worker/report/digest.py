@@ -117,7 +117,8 @@ def body_of(report: Report) -> str:
     for run in report.runs:
         demo = " (demo)" if run.demo else ""
         ending = ", ".join(filter(None, (run.cause, run.verdict, run.reason))) or run.state
-        lines.append(f"job {run.job_id} {run.name}: {run.state}, {ending}{demo}")
+        then = f"; requant: {run.requant}" if run.requant else ""
+        lines.append(f"job {run.job_id} {run.name}: {run.state}, {ending}{then}{demo}")
     lines += ["", *(f"- {proposal.text}" for proposal in report.proposals)]
     return "\n".join(lines).strip()
 

@@ -23,6 +23,7 @@ from worker.db.tables import attempt, job, ledger, metric
 from worker.queue.states import State
 from worker.read.alerts import Alert, said_in
 from worker.read.benches import BenchLine, benches_of
+from worker.read.follow_ups import requant_of
 from worker.read.series import evenly, gaps_of
 from worker.screen import lines_on_screen
 
@@ -85,6 +86,8 @@ class RunLine(BaseModel):
     collapsed may have one. Nights kept long ago have other words."""
     reason: str | None = None
     """What belongs behind the verdict: a loss on a bench, no transfer, why there is none."""
+    requant: str | None = None
+    """Where its config asks for one: the job that quantizes what it published, or why none does."""
     benches: list[BenchLine] = []
     """What it was judged on beside: a line for each source of its mixture and each bench."""
     lift: float | None
@@ -161,6 +164,7 @@ def runs_of(db: Database, lane: str, night: Night) -> list[RunLine]:
             row["id"]: row
             for row in conn.execute(select(job).where(job.c.id.in_(numbers))).mappings()
         }
+        quantized = {number: _requant(conn, row) for number, row in jobs.items()}
         charges = _charges(conn, numbers, night)
         gates = _gates(conn, numbers)
     lines = []
@@ -168,8 +172,14 @@ def runs_of(db: Database, lane: str, night: Night) -> list[RunLine]:
         mine = [row for row in ended if row["job_id"] == number]
         attempts = [_attempt(row, night, charges.get((number, row["n"]))) for row in mine]
         line = _line(jobs[number], attempts, db.settings.runs_dir / str(number))
-        lines.append(line.model_copy(update={"heldout": gates.get(number, [])}))
+        more = {"heldout": gates.get(number, []), "requant": quantized[number]}
+        lines.append(line.model_copy(update=more))
     return lines
+
+
+def _requant(conn: Connection, row: RowMapping) -> str | None:
+    found = requant_of(conn, row["id"], State(row["state"]), row["config"], row["result"])
+    return None if found is None else found.words
 
 
 def configs_of(db: Database, numbers: Sequence[int]) -> dict[int, dict[str, Any]]:
