@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from pydantic import BaseModel, ConfigDict
-from sqlalchemy import Connection, RowMapping, bindparam, select, text
+from sqlalchemy import Connection, RowMapping, bindparam, func, select, text
 
 from engine.contract.between_runs import FEWEST_RUNS, Spread, spread
 from engine.contract.errors import ConfigError
@@ -170,11 +170,19 @@ def groups_among(db: Database, job_ids: Sequence[int]) -> list[Group]:
     with db.read() as conn:
         rows = {row.id: row.group_hash for row in conn.execute(_HASH, {"ids": list(job_ids)})}
         hashes = dict.fromkeys(rows.get(job_id) for job_id in job_ids)
-        found = [_read(conn, one) for one in hashes if one is not None]
+        known = [one for one in hashes if one is not None]
+        several = set(conn.execute(_SEVERAL, {"hashes": known}).scalars())
+        found = [_read(conn, one) for one in known if one in several]
     return [group for group in found if group is not None and len(group.seeds) >= FEWEST_RUNS]
 
 
 _HASH = select(job.c.id, job.c.group_hash).where(job.c.id.in_(bindparam("ids", expanding=True)))
+_SEVERAL = (
+    select(job.c.group_hash)
+    .where(text(GROUPED), job.c.group_hash.in_(bindparam("hashes", expanding=True)))
+    .group_by(job.c.group_hash)
+    .having(func.count() >= FEWEST_RUNS)
+)
 MEMBERS = (
     select(
         job.c.id, job.c.name, job.c.kind, job.c.state, job.c.finished_at, job.c.config, job.c.result

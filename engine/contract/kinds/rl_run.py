@@ -529,7 +529,8 @@ def _sweep_cautions(config: RLRunConfig, axes: Collection[str]) -> Sequence[Conf
     if "seed" not in axes or config.data.split_seed is not None:
         return []
     problem = "holds out other rows at each value: these runs cannot be compared row by row"
-    return [ConfigProblem("sweep.seed", None, problem, "set data.split_seed to one number")]
+    remedy = "set data.split_seed to one number, or write seeds: [0, 1]"
+    return [ConfigProblem("sweep.seed", None, problem, remedy)]
 
 
 def _download_caution(base: str) -> Sequence[ConfigProblem]:
