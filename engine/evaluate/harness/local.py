@@ -21,7 +21,7 @@ from engine.contract.golds.instructions import INSTRUCTIONS
 from engine.contract.task_rows import Document, asked_by, subject_of
 from engine.contract.tasks import Task
 from engine.data.rows import Question
-from engine.evaluate.harness.offline import no_downloads, own_sentences
+from engine.evaluate.harness.offline import no_downloads, settle_ifeval
 
 _FILES = {
     "gsm8k": "gsm8k/gsm8k.yaml",
@@ -61,7 +61,7 @@ def parts_of(
     Raises TaskRowError for a row that the task cannot be made of.
     """
     if task.name == "ifeval":
-        own_sentences()
+        settle_ifeval()
     by_subject: dict[str, list[Question]] = {}
     for row in rows:
         by_subject.setdefault(subject_of(task, row), []).append(row)

@@ -71,9 +71,14 @@ def _instead(owner: Any, name: str, value: Any) -> Iterator[None]:
         setattr(owner, name, kept)
 
 
-def own_sentences() -> None:
-    """Give ifeval's checkers the sentence model that NLTK would have downloaded."""
+def settle_ifeval() -> None:
+    """Give ifeval's checkers the sentence model that NLTK would have downloaded, and langdetect a
+    seed: without one a short text has another language at every look.
+    """
+    import langdetect  # noqa: PLC0415 - an extra
     import nltk  # noqa: PLC0415 - an extra
+
+    langdetect.DetectorFactory.seed = 0
 
     with _instead(nltk.data, "find", lambda *_: True):  # the file that it would download
         from lm_eval.tasks.ifeval import instructions_util  # noqa: PLC0415
