@@ -15,6 +15,15 @@ FEWSHOT_SEED = 1234
 """Of the harness, where nobody says another."""
 
 
+def never_asked(rows: Sequence[Question], pool: Sequence[Question]) -> list[Question]:
+    """The rows of a pool that ask nothing that one of the bench's `rows` asks.
+
+    A task draws from these alone, whoever runs it: a test row is never a worked example.
+    """
+    asked_there = {asked(row.prompt) for row in rows}
+    return [row for row in pool if asked(row.prompt) not in asked_there]
+
+
 def shots_for(
     rows: Sequence[Question], pool: Sequence[Question], n: int, seed: int = FEWSHOT_SEED
 ) -> list[Sequence[Question]]:

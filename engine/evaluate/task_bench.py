@@ -9,6 +9,7 @@ from engine.contract.rl.format import FormatConfig
 from engine.contract.task_rows import TaskRowError, asked_by, subject_of
 from engine.contract.tasks import Task
 from engine.data.rows import Question
+from engine.data.shots import never_asked
 from engine.sampling.prompts import Examples
 from engine.sampling.shots import drawn_examples
 
@@ -33,12 +34,13 @@ def drawn_by_subject(
     """Training rows in front of each question, of its own subject and by a stream of its own, as
     the harness draws them for the subtasks of a group. Raises RLLoopError for too few.
     """
+    left = never_asked(rows, pool)
     groups: dict[str, list[Question]] = {}
     for row in rows:
         groups.setdefault(subject_of(task, row), []).append(row)
     found: dict[str, Examples] = {}
     for subject, some in groups.items():
-        own = [row for row in pool if subject_of(task, row) == subject]
+        own = [row for row in left if subject_of(task, row) == subject]
         found[subject] = drawn_examples(
             some, own, shots, template=task.template.name, config=FormatConfig(), seed=seed
         )

@@ -21,6 +21,7 @@ from engine.contract.golds.instructions import INSTRUCTIONS
 from engine.contract.task_rows import Document, asked_by, subject_of
 from engine.contract.tasks import Task
 from engine.data.rows import Question
+from engine.data.shots import never_asked
 from engine.evaluate.harness.offline import no_downloads, settle_ifeval
 
 _FILES = {
@@ -62,18 +63,12 @@ def parts_of(
     """
     if task.name == "ifeval":
         settle_ifeval()
-    by_subject: dict[str, list[Question]] = {}
-    for row in rows:
-        by_subject.setdefault(subject_of(task, row), []).append(row)
-    return [
-        Part(
-            _loaded(
-                task, subject, some, [r for r in pool if subject_of(task, r) == subject], folder
-            ),
-            some,
-        )
-        for subject, some in by_subject.items()
-    ]
+    left = never_asked(rows, pool)
+    parts = []
+    for subject in dict.fromkeys(subject_of(task, row) for row in rows):
+        own, shown = ([r for r in some if subject_of(task, r) == subject] for some in (rows, left))
+        parts.append(Part(_loaded(task, subject, own, shown, folder), own))
+    return parts
 
 
 def _loaded(

@@ -62,5 +62,5 @@ def judged(
     missed = [name for name, given in pairs if not follows(response, name, given)]
     if not missed:
         return Verdict(1.0, "", Reason.CORRECT)
-    share = 1 - len(missed) / len(names) if partial else 0.0
+    share = (len(names) - len(missed)) / len(names) if partial else 0.0
     return Verdict(share, "not followed: " + ", ".join(missed), Reason.WRONG)

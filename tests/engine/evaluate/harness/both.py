@@ -149,12 +149,7 @@ def both_scores(
 
 def differences(pairs: Sequence[Pair]) -> list[Pair]:
     """Those whose scores are not equal, by whatever filter."""
-    return [
-        pair
-        for pair in pairs
-        if pair.theirs.keys() != pair.ours.keys()
-        or any(abs(pair.theirs[name] - pair.ours[name]) > 1e-9 for name in pair.ours)
-    ]
+    return [pair for pair in pairs if pair.theirs != pair.ours]
 
 
 def crossed(rows: Sequence[Question], texts: Sequence[str]) -> tuple[list[Question], list[str]]:
