@@ -304,10 +304,10 @@ def _queue(made: Filled, name: str, **given: Any) -> int:
 def _write_rollouts(made: Filled) -> None:
     """Completions of the runs that the samples page and the comparison are looked at with."""
     runs = made.db.settings.runs_dir
-    for name, right in (("gain", 0.8), ("loss", 0.44)):
+    for name, right, lift in (("gain", 0.8, 0.21), ("loss", 0.44, -0.14)):
         fill_run(RunDir(runs / str(made.ids[name])), right)
         for step in (0, STEPS // 2, STEPS):
-            fill_bench(RunDir(runs / str(made.ids[name])), step, (right - 0.58) * step / STEPS)
+            fill_bench(RunDir(runs / str(made.ids[name])), step, lift * step / STEPS)
     fill_boxes(RunDir(runs / str(made.ids["stage2"])))
     for name, least in (("gain", 11.0), ("memory", 3.1)):
         _trace(RunDir(runs / str(made.ids[name])).attempt(1).root, time.time() - DAY, least)

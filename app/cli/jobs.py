@@ -127,7 +127,7 @@ def logs(
 def reindex(
     context: typer.Context, *, job_id: JobId, as_json: AsJson = False, data_dir: DataDir = None
 ) -> None:
-    """Rebuild a job's result and metrics from its event file."""
+    """Rebuild a job's result, metrics and scores from its event file."""
     from worker.attempt.reindex import reindex as rebuild  # noqa: PLC0415 - keeps --help light
 
     with opened(context, data_dir) as database:

@@ -128,7 +128,7 @@ def _show_pairs(database: Database, asked: list[str], *, as_json: bool) -> None:
     for one in found.pairs:
         size = f"{wording.points(one.lift)} ({wording.interval(one.low, one.high)})"
         how = f"{wording.rows(one.n, one.different)}, p {wording.number(one.p_holm)}"
-        sides = f"{scores.side(one, 'before')} -> {scores.side(one, 'after')}"
+        sides = f"{scores.side(one.before)} -> {scores.side(one.after)}"
         told = how if one.paired else f"not paired: {one.why_not}"
         typer.echo(plain(f"{sides} on {scores.on(one)}: {one.word}; {size}; {told}"))
     note(scores.looked_at(found))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, get_args
 from urllib.parse import urlencode
 
 from fastapi import APIRouter, Request
@@ -19,7 +19,7 @@ from engine.contract.errors import ConfigError
 from engine.contract.problems import problems_of
 from worker.db.connection import Database
 from worker.read import feed
-from worker.read.scores.leaderboard import MOST_COLUMNS, Conditions, Wanted, leaderboard
+from worker.read.scores.leaderboard import MOST_COLUMNS, Conditions, Sort, Wanted, leaderboard
 from worker.read.scores.pairs import MOST_PAIRS, REF, PairError, PairRef, Pairs, compare_pairs
 
 router = APIRouter(include_in_schema=False)
@@ -93,12 +93,21 @@ def show(request: Request, database: DatabaseDep) -> HTMLResponse:
         "pairs": pairs,
         "problem": problem,
         "words": scores,
+        "kept": view.fields(**_ASKED_ANEW),
+        "runners": _RUNNERS,
+        "sorts": _SORTS,
         "exported": urlencode(view.fields(**_NO_PAGE)),
         "live": view.address(part="live"),
     }
     return page(request, "leaderboard.html", context)
 
 
+_RUNNERS = {"": "anybody", "own": "own sampler", "harness": "lm-eval", "gate": "a run's gate"}
+_SORTS = {name: name for name in get_args(Sort)}
+_ASKED_ANEW: Mapping[str, None] = dict.fromkeys(
+    ("base", "filter", "shots", "runner", "tag", "run", "best", "column", "sort", "limit")
+)
+"""What the form asks itself, or what another answer makes void."""
 _NO_PAGE: Mapping[str, None] = dict.fromkeys(("column", "sort", "limit", "pair", "pick"))
 """What an export, which is all of it, is not asked."""
 

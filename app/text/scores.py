@@ -6,12 +6,13 @@ Knows no page.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from urllib.parse import urlencode
 
 from app.text import wording
 from engine.contract.scores import BenchScore
 from engine.contract.sources.benches import label_of
 from worker.read.scores.leaderboard import Cell, Change, Column, Leaderboard, Line
-from worker.read.scores.pairs import Pair, Pairs
+from worker.read.scores.pairs import Pair, Pairs, Side
 
 PICKED = "these rows picked it"
 """Beside a score that is too good."""
@@ -115,18 +116,52 @@ def marks(line: Line) -> list[str]:
     return [word for word, holds in said if holds]
 
 
-def side(pair: Pair, which: str) -> str:
+def side(found: Side) -> str:
     """One of two scores: whose it is."""
-    found = pair.before if which == "before" else pair.after
-    said = found.said
-    of = "" if said.run is None else f"#{said.run} "
-    return f"{of}{said.checkpoint}"
+    of = "" if found.said.run is None else f"#{found.said.run} "
+    return f"{of}{found.said.checkpoint}"
 
 
 def on(pair: Pair) -> str:
     """On what the two were held against each other."""
     said = pair.after.said
     return f"{label_of(said.bench, said.shots)}, {said.filter}"
+
+
+def one_of(board: Leaderboard, ref: str) -> str:
+    """A score by its name in an address; one of another page by that alone."""
+    for line in board.lines:
+        for column in board.columns:
+            cell = line.cells.get(column.measure)
+            if cell is not None and cell.ref == ref:
+                return f"{wording.percent(cell.score)} of {checkpoint(line)} on {named(column)}"
+    return f"score {ref}"
+
+
+def pressed(cell: Cell, line: Line, column: Column, picked: str | None) -> str:
+    """What a press on a score does."""
+    if picked == cell.ref:
+        does = "chosen"
+    else:
+        does = "choose it for a test" if picked is None else "test it against the chosen score"
+    return f"{wording.percent(cell.score)}, {checkpoint(line)} on {named(column)}: {does}"
+
+
+def completions(cell: Cell) -> str:
+    """Address of what the checkpoint answered."""
+    query = urlencode({"split": cell.said.split, "step": cell.said.step})
+    return f"/jobs/{cell.job_id}/samples?{query}"
+
+
+def shown(board: Leaderboard) -> str:
+    """How much of the whole a page is."""
+    n = len(board.lines)
+    said = "1 checkpoint shown" if n == 1 else f"{n} checkpoints shown"
+    if board.column is not None:
+        said += ", those scored in the column that orders them"
+    if board.more_columns:
+        said += f"; {board.more_columns} more columns: narrow by bench, filter, shots or run"
+    return said
 
 
 def looked_at(pairs: Pairs) -> str:

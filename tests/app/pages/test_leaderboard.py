@@ -161,7 +161,7 @@ def test_two_presses_test_two_scores(
 
     page = client.get("/leaderboard", params={"pick": before}).text
     assert f'name="pair" value="{before}~{after}"' in page
-    assert "is chosen: press the score" in words(page)
+    assert "Chosen: 25.0 % of #1 first, base on gsm8k, strict-match." in words(page)
 
     page = words(client.get("/leaderboard", params={"pair": f"{before}~{after}"}).text)
     for told in ("25.0 % → 60.0 %", "+35.0 points", "14, 0", "better", "1 pair was tested."):

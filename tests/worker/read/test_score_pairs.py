@@ -120,7 +120,7 @@ def test_scores_of_different_rows_are_not_paired_and_say_why(
     assert not one.paired
     assert one.why_not is not None
     assert why_not in one.why_not
-    assert (one.n, one.p_value, one.p_holm, one.word) == (0, None, None, "not the same rows")
+    assert (one.n, one.p_value, one.p_holm, one.word) == (0, None, None, "not paired")
     later = score(solved=30) | after
     known = apart(0.5, wilson(20, 40), later["score"], (later["low"], later["high"]))
     assert (one.low, one.high) == known

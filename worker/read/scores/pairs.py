@@ -31,6 +31,7 @@ REF = rf"[1-9][0-9]{{0,9}}\.{MEASURE}"
 _BETWEEN = "~"
 PairRef = Annotated[str, Field(pattern=f"^{REF}{_BETWEEN}{REF}$")]
 """JOB.KEY~JOB.KEY: the score before and the score after."""
+NOT_PAIRED = "not paired"
 _SAME_SHARE = 1e-6
 
 
@@ -83,7 +84,7 @@ class Pair(BaseModel):
     p_holm: float | None
     """The same, corrected for all tested pairs that were asked for."""
     word: str
-    """better, worse, no difference proven, too few rows, or not the same rows."""
+    """better, worse, no difference proven, too few rows, or not paired."""
 
 
 class Pairs(BaseModel):
@@ -121,7 +122,7 @@ def compare_pairs(db: Database, asked: Sequence[str]) -> Pairs:
 def _words(found: Sequence[Difference | None]) -> list[str]:
     """Of each by the same rule as of compared runs."""
     known = iter(judged([one for one in found if one is not None]))
-    return ["not the same rows" if one is None else next(known).word for one in found]
+    return [NOT_PAIRED if one is None else next(known).word for one in found]
 
 
 def _pair(db: Database, first: str, second: str, *, pair: str) -> tuple[Pair, Difference | None]:
@@ -176,7 +177,7 @@ def _unpaired(pair: str, before: Side, after: Side, why_not: str) -> Pair:
         lost=0,
         p_value=None,
         p_holm=None,
-        word="not the same rows",
+        word=NOT_PAIRED,
     )
 
 
