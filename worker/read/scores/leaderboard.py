@@ -214,7 +214,9 @@ def _page(conn: Connection, wanted: Wanted) -> Leaderboard:
     every = _measures(conn, Conditions())
     benches = list(dict.fromkeys(one.bench for one in every))
     _check_names(wanted.bench, benches)
-    found = _measures(conn, wanted, wanted.bench or _usual(benches))
+    asked = wanted.bench or _usual(benches)
+    known = every if not _conditions(wanted) else _measures(conn, wanted)
+    found = [one for one in known if one.bench in asked]
     shown, column = _shown(found, wanted)
     columns = _columns(conn, shown)
     models, after = _models(conn, wanted, [one.measure for one in shown], column)
@@ -242,16 +244,12 @@ def _check_names(asked: Sequence[str], benches: Sequence[str]) -> None:
         raise ConfigError([ConfigProblem("bench", unknown[0], problem, remedy)])
 
 
-def _measures(
-    conn: Connection, wanted: Conditions, benches: Collection[str] | None = None
-) -> list[_Measure]:
+def _measures(conn: Connection, wanted: Conditions) -> list[_Measure]:
     """Those with a score that is wanted, scored last first; along one index."""
     c = eval_score.c
     newest = func.max(c.job_id)
     found = select(c.bench, c.measure, func.count(), newest).group_by(c.bench, c.measure)
     found = found.where(*_conditions(wanted))
-    if benches is not None:
-        found = found.where(c.bench.in_(benches))
     rows = conn.execute(found.order_by(newest.desc(), c.bench, c.measure))
     return [_Measure(*row) for row in rows]
 
