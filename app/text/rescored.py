@@ -63,22 +63,20 @@ def reasons(one: JudgedBy) -> str:
 def scores(bench: BenchRescored) -> Table:
     """A line a verifier; two columns hold it against the first one that judged anew."""
     first = next(one.verifier for one in bench.judged if not one.stored)
+    rewards = any(one.mean_reward is not None for one in bench.judged)
     head = (
         *("judged by", "completions", "score, 95 %", "among ended", "unparsed", "cut off"),
-        *("mean reward, 95 %", f"right, not by {first}", f"only by {first}", "reasons"),
+        *(("mean reward, 95 %",) if rewards else ()),
+        *(f"right, not by {first}", f"only by {first}", "reasons"),
     )
     rows = [
         (
             judge(one),
             _counted(one),
             score(one.score, one.low, one.high),
-            wording.percent(one.ended),
-            wording.percent(one.unparsed),
-            wording.percent(one.truncated),
-            _reward(one),
-            str(one.only_here),
-            str(one.only_first),
-            reasons(one),
+            *map(wording.percent, (one.ended, one.unparsed, one.truncated)),
+            *((_reward(one),) if rewards else ()),
+            *(str(one.only_here), str(one.only_first), reasons(one)),
         )
         for one in bench.judged
     ]

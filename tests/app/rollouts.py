@@ -106,7 +106,13 @@ def fill_run(run: RunDir, right: float) -> None:
 def _summed(a: int, b: int, k: int, right: float, draw: random.Random) -> dict[str, Any]:
     ok = draw.random() < right
     text = f"{a} + {b} = {a + b if ok else a + b + 10}\n"
-    return row(f"{a}+{b}", k, text, float(ok), answer=str(a + b if ok else a + b + 10))
+    columns = {"level": f"Level {a % 3 + 1}"}
+    more: dict[str, Any] = {
+        "answer": str(a + b if ok else a + b + 10),
+        "gold": str(a + b),
+        "columns": columns,
+    }
+    return row(f"{a}+{b}", k, text, float(ok), **more)
 
 
 BENCHES = {"gsm8k": (0.41, 1319), "ifeval": (0.55, 541), "math_qwen": (0.28, 40)}

@@ -64,6 +64,10 @@ PLACES = (
     _rare("samples-none", "/jobs/{crash}/samples"),
     _rare("samples-select", "/jobs/{gain}/samples?split=select&high=0.5"),
     _rare("samples-history", "/jobs/{gain}/samples/history?split=select&id=27%2B82"),
+    _rare(
+        "rescored",
+        "/jobs/{gain}/rescored?split=report&step=40&verifier=exact&verifier=gsm8k_last_number",
+    ),
     _rare("samples-wrong", "/jobs/{gain}/samples?low=many"),
     _rare("compare-three", "/compare?job={gain}&job={loss}&job={unproven}"),
     _rare("compare-mixed", "/compare?job={gain}&job={stage2}"),
