@@ -21,7 +21,7 @@ def paired_lift(n: float, changed: float = CHANGED, alpha: float = 0.05) -> floa
 
     `changed`: the share of rows solved by one side alone. n δ = z_α √(n d) + z_β √(n (d − δ²))
     (Connor 1987, Biometrics 43:207) with half a pair more, which the exact test asks for by being
-    discrete: simulated power lies between 78 and 82 %.
+    discrete: its power there is 79 to 82 %, and up to 87 % where fewer than ten rows change.
 
     >>> round(paired_lift(200), 3)
     0.081

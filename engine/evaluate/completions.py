@@ -42,8 +42,11 @@ def split_columns(columns: Mapping[str, Any]) -> dict[str, Any]:
     >>> split_columns({"level": "Level 3", "solution": "so 7"})
     {'level': 'Level 3'}
     """
-    known = {name: columns.get(name) for name in SPLIT_BY}
-    return {name: value for name, value in known.items() if _is_short(value)}
+    return _short_ones({name: columns.get(name) for name in SPLIT_BY})
+
+
+def _short_ones(columns: Mapping[str, Any]) -> dict[str, Any]:
+    return {str(name): value for name, value in columns.items() if _is_short(value)}
 
 
 def _is_short(value: Any) -> bool:
@@ -115,7 +118,7 @@ def _completion(path: Path, number: int, row: Mapping[str, Any]) -> Completion:
         text,
         gold if isinstance(gold, str) else None,
         row["truncated"] if isinstance(row.get("truncated"), bool) else None,
-        split_columns(columns) if isinstance(columns, Mapping) else {},
+        _short_ones(columns) if isinstance(columns, Mapping) else {},
         tuple(one for one in ids if whole(one) is not None) if isinstance(ids, list) else (),
         whole(row.get("version")) or 0,
         _judged(row),

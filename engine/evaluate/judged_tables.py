@@ -157,7 +157,7 @@ def _mean_reward(completions: Sequence[Completion], judged: Judged) -> dict[str,
         if verdict.counted
     ]
     rewards = [reward for reward, _ in pairs]
-    if judged.stored or all(reward in {0.0, 1.0} for reward in rewards):
+    if all(reward in {0.0, 1.0} for reward in rewards):
         return {}
     low, high = bootstrap(rewards, [ask for _, ask in pairs])
     mean = math.fsum(rewards) / len(rewards)

@@ -25,7 +25,7 @@ from engine.contract.rescored import (
 )
 from engine.contract.run_dir import write_atomic
 from engine.evaluate.changes import Side, changes_of, pairs_of
-from engine.evaluate.completions import SPLIT_BY, Completion
+from engine.evaluate.completions import Completion
 from engine.evaluate.golds import with_golds
 from engine.evaluate.judged_tables import pass_rates, sections_of, table_of
 from engine.evaluate.logs.files import read
@@ -84,7 +84,7 @@ def rescore(ask: RescoreAsk) -> Rescored:
 def _bench(ask: BenchAsk, judges: Sequence[Judge], config: RescoreAsk) -> BenchRescored:
     after = _side(ask.after, judges)
     before = None if ask.before is None else _side(ask.before, judges)
-    columns = [n for n in SPLIT_BY if any(n in one.columns for one in after.completions)]
+    columns = list(dict.fromkeys(name for one in after.completions for name in one.columns))
     by = config.by or next(iter(columns), None)
     rates = _rates(before) if before else _rates_of(ask.baseline)
     sections = sections_of(after.completions, by, rates)
