@@ -36,6 +36,25 @@ def asked_and_gold(question: Question, rollout: Rollout) -> dict[str, Any]:
     }
 
 
+def judged_by(
+    own: Verdict, solved: bool | None, also: Mapping[str, tuple[Verdict, bool | None]]
+) -> dict[str, Any]:
+    """What each judge of a line says, where there are others beside its run's own."""
+    if not also:
+        return {}
+    every = {AS_JUDGED: (own, solved), **also}
+    return {"judged": {name: _said(*one) for name, one in every.items()}}
+
+
+def _said(verdict: Verdict, solved: bool | None) -> dict[str, Any]:
+    return {
+        "reward": verdict.reward,
+        "success": solved,
+        "answer": verdict.answer,
+        "reason": verdict.reason.value,
+    }
+
+
 def split_columns(columns: Mapping[str, Any]) -> dict[str, Any]:
     """The short values of a row by which results are split.
 

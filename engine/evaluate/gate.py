@@ -10,6 +10,7 @@ import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from engine.contract.asked import asked
 from engine.contract.intervals import evidence, wilson
@@ -35,6 +36,14 @@ def case_of(question: Question, rollout: Rollout, step: int) -> Case:
     return Case(rollout.text, question.answer, prompt, ids, columns, step, question.verifier)
 
 
+class Judgement(NamedTuple):
+    """What one verifier says of a completion."""
+
+    verdict: Verdict
+    success: bool | None
+    """None: it judged nothing."""
+
+
 @dataclass(frozen=True)
 class Scored:
     """One held-out question with what the policy made of it."""
@@ -44,6 +53,8 @@ class Scored:
     verdict: Verdict
     success: bool | None
     """None: the verdict judged nothing, and the row is in no score."""
+    also: Mapping[str, Judgement] = field(default_factory=dict)
+    """By other verifiers, which pick and decide nothing."""
 
 
 @dataclass(frozen=True)
@@ -147,7 +158,19 @@ class GateResult:
             **self.shares(),
             **self.soundness.shares(),
             **told([item.verdict for item in self.items]),
+            **self._as_others_judge(),
         }
+
+    def _as_others_judge(self) -> dict[str, float]:
+        """`as/NAME`: its score of the same completions; `as/NAME/unparsed`: what it cannot read."""
+        found: dict[str, float] = {}
+        for name in self.items[0].also if self.items else ():
+            said = [item.also[name] for item in self.items]
+            counted = [one.success for one in said if one.success is not None]
+            unread = [one.verdict.reason is Reason.UNPARSED for one in said]
+            found |= {f"as/{name}": statistics.fmean(counted)} if counted else {}
+            found[f"as/{name}/unparsed"] = statistics.fmean(unread)
+        return found
 
 
 @dataclass(frozen=True)
@@ -159,6 +182,8 @@ class Gate:
     temp: float
     weights: Mapping[str, float] = field(default_factory=dict)
     """Of a mixture's sources by name."""
+    also: Mapping[str, RewardAdapter] = field(default_factory=dict)
+    """Other verifiers by name, for curves of their own."""
 
     def __call__(self, step: int, tasks: Sequence[Question]) -> GateResult:
         """One completion a question. Raises Aborted while sampling or judging."""
@@ -186,14 +211,18 @@ class Gate:
     def _score(
         self, step: int, tasks: Sequence[Question], rollouts: Sequence[Rollout]
     ) -> list[Scored]:
-        pairs = zip(tasks, rollouts, strict=True)
-        verdicts = self.reward.judge_all(
-            [case_of(task, rollout, step) for task, rollout in pairs],
-            [rollout.truncated for rollout in rollouts],
-        )
+        cases = [case_of(task, roll, step) for task, roll in zip(tasks, rollouts, strict=True)]
+        cut = [rollout.truncated for rollout in rollouts]
+        own = _judged(self.reward, cases, cut)
+        others = {name: _judged(one, cases, cut) for name, one in self.also.items()}
         return [
-            Scored(
-                task, rollout, verdict, self.reward.success(verdict) if verdict.counted else None
-            )
-            for task, rollout, verdict in zip(tasks, rollouts, verdicts, strict=True)
+            Scored(task, rollout, *own[i], {name: said[i] for name, said in others.items()})
+            for i, (task, rollout) in enumerate(zip(tasks, rollouts, strict=True))
         ]
+
+
+def _judged(reward: RewardAdapter, cases: Sequence[Case], cut: Sequence[bool]) -> list[Judgement]:
+    return [
+        Judgement(one, reward.success(one) if one.counted else None)
+        for one in reward.judge_all(cases, cut)
+    ]

@@ -330,7 +330,12 @@ def build_gate(
     bench = next((one for one in config.heldout if one.name == name), None)
     sampler = build_sampler(config, policy, "heldout", lane=lane, bench=bench)
     weights = {} if bench else config.data.weights
-    return Gate(sampler, reward, drawing_of(config, bench).temp, weights)
+    threshold = config.success_threshold
+    also = {
+        name: RewardAdapter(load_rewards([(name, 1.0)], threshold), threshold)
+        for name in (bench.also if bench else ())
+    }
+    return Gate(sampler, reward, drawing_of(config, bench).temp, weights, also)
 
 
 def build_benches(

@@ -16,7 +16,7 @@ from engine.contract.documents import read_json_object
 from engine.contract.kinds.rl_run import RLRunConfig
 from engine.contract.trace import TraceWriter
 from engine.data.rows import Question
-from engine.evaluate.completions import asked_and_gold
+from engine.evaluate.completions import asked_and_gold, judged_by
 from engine.evaluate.gate import GateResult
 from engine.rewards.adapter import Verdict
 from engine.rl.buffer import JudgedGroup
@@ -244,6 +244,7 @@ class LoopRecorder(LoopObserver):
                 record(i.rollout, i.verdict)
                 | asked_and_gold(i.question, i.rollout)
                 | {"success": i.success}
+                | judged_by(i.verdict, i.success, i.also)
                 for i in result.items
             ]
 

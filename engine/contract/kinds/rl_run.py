@@ -480,6 +480,7 @@ def _check(config: RLRunConfig) -> Sequence[ConfigProblem]:
         ("verifier", config.verifier),
         ("format.lenient", config.format.lenient),
         *named,
+        *((f"heldout.{i}.also", one) for i, b in enumerate(config.heldout) for one in b.also),
     ):
         if verifier and (lacks := library_problem(verifier)):
             found.append(ConfigProblem(field, verifier, *lacks))

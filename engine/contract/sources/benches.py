@@ -13,6 +13,7 @@ from pydantic import Field, field_validator, model_validator
 from engine.contract.paths import located
 from engine.contract.section import refusal
 from engine.contract.sources.mixture import JudgedSource
+from engine.contract.verifiers import VerifierName
 
 OWN = "own"
 """The name of the run's own held-out rows, as `decide` and tables say it."""
@@ -38,6 +39,9 @@ class BenchConfig(JudgedSource):
     shots_from: str | None = None
     """A file of training rows, with the bench's own fields, that the examples are drawn from: anew
     for each row, from one stream, as lm-evaluation-harness does (seed 1234)."""
+    also: list[VerifierName] = Field([], max_length=8)
+    """Verifiers that judge the same completions too, each for a curve of its own
+    (`heldout/NAME/as/math`). They pick nothing and decide nothing."""
     every: int = Field(1, ge=1)
     """Score it at each so-manieth gate; always before step 1, and at the checkpoint that is
     picked."""
@@ -46,6 +50,20 @@ class BenchConfig(JudgedSource):
     @classmethod
     def _absolute_pool(cls, path: str | None) -> str | None:
         return None if path is None else str(located(path))
+
+    @field_validator("also")
+    @classmethod
+    def _verifiers_alone(cls, names: list[str]) -> list[str]:
+        for name in names:
+            if ":" in name:
+                raise ValueError(
+                    f"{name!r} is a reward function, which judges afterwards: cockpit rescore"
+                )
+        return list(dict.fromkeys(names))
+
+    def __hash__(self) -> int:
+        """A list has none; what is kept of a file is found by its bench."""
+        return hash((self.name, self.source))
 
     @property
     def pool(self) -> Self | None:

@@ -220,6 +220,33 @@ def test_each_line_says_how_its_answers_were_read(
     assert lines["threes"]["shares_before"]["truncated"] == sum(cut) / len(cut)
 
 
+@pytest.mark.requirement("EX-23")
+def test_a_bench_is_judged_by_other_verifiers_at_the_gate_too(
+    mixed: dict[str, Any],
+    tmp_path: Path,
+    new_attempt: NewAttempt,
+    open_newest: OpenNewest,
+    events: Events,
+) -> None:
+    """Each has a curve and a judgement on the very completions; the bench's own score stays."""
+    bench = _write(tmp_path / "bench.jsonl", "3", "-", rows=40)
+    heldout = {"name": "bench", "source": bench, "temp": 1.0, "also": ["gsm8k", "math"]}
+    run = new_attempt(mixed | {"heldout": [heldout], "max_steps": 1})
+
+    rl_run(open_newest(run))
+
+    [first, *_] = [gate for gate in events(run, "gate") if gate["split"] == "bench"]
+    rows = _scored(run.rollouts / "heldout-bench-000000.jsonl")
+    solved = [row["judged"]["math"]["success"] for row in rows]
+    assert first["values"]["as/math"] == sum(solved) / len(solved)
+    unread = [row["judged"]["gsm8k"]["reason"] == "unparsed" for row in rows]
+    assert first["values"]["as/gsm8k/unparsed"] == sum(unread) / len(unread)
+    assert first["values"]["as/gsm8k"] == 0.0
+    assert first["score"] == sum(row["success"] for row in rows) / len(rows)
+    assert list(rows[0]["judged"]) == ["its run's judge", "gsm8k", "math"]
+    assert "judged" not in _scored(run.rollouts / "heldout-select-000000.jsonl")[0]
+
+
 @pytest.mark.requirement("EX-07")
 def test_each_row_is_judged_by_the_verifier_of_its_source(
     mixed: dict[str, Any], new_attempt: NewAttempt, open_newest: OpenNewest, tmp_path: Path
