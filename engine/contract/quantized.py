@@ -45,7 +45,7 @@ FORMATS: Mapping[str, Format] = {
     "gguf_q8_0": Format("gguf", 8, "GGUF Q8_0, for llama.cpp"),
     "gguf_q4_0": Format("gguf", 4, "GGUF Q4_0, for llama.cpp"),
     "w8a8": Format("llmcompressor", 8, "int8 weights and activations, for vLLM"),
-    "w8a16": Format("llmcompressor", 8, "int8 weights, for vLLM"),
+    "w8a16": Format("llmcompressor", 8, "int8 weights in groups, for vLLM", grouped=True),
     "w4a16": Format("llmcompressor", 4, "int4 weights in groups, for vLLM", grouped=True),
     "fp8_dynamic": Format("llmcompressor", 8, "float8 weights and activations, for vLLM"),
 }
@@ -81,8 +81,8 @@ class QuantizeConfig(Section):
     """`int8`, `int4`, `fp8` (torchao); `gguf_q8_0`, `gguf_q4_0` (llama.cpp); `w8a8`, `w8a16`,
     `w4a16`, `fp8_dynamic` (llmcompressor, for vLLM)."""
     group_size: Literal[32, 64, 128] | None = None
-    """Weights that share a scale in `int4` and `w4a16`; without one the largest of 128, 64 and 32
-    that leaves the fewest weights in 16 bit."""
+    """Weights that share a scale in `int4`, `w8a16` and `w4a16`; without one the largest of 128, 64
+    and 32 that leaves the fewest weights in 16 bit."""
 
 
 def quantize_problems(field: str, formats: Sequence[str]) -> list[ConfigProblem]:

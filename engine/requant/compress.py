@@ -12,8 +12,8 @@ import sys
 
 def main(source: str, target: str, told: str) -> None:
     """Write the model of the folder `source` in a scheme of compressed-tensors to `target`."""
+    from llmcompressor import oneshot  # noqa: PLC0415, I001 - first: it says at once that it is not there
     from compressed_tensors.quantization import preset_name_to_scheme  # noqa: PLC0415
-    from llmcompressor import oneshot  # noqa: PLC0415
     from llmcompressor.modifiers.quantization import QuantizationModifier  # noqa: PLC0415
     from transformers import AutoModelForCausalLM  # noqa: PLC0415
 

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from engine.contract.asked import asked as question_of
-from engine.contract.intervals import compare
+from engine.contract.intervals import PairedAt, PairedComparison, compare, weighted
 from engine.contract.jsonl import write_rows
 from engine.contract.kinds.requant import RequantConfig
-from engine.contract.scores import BenchScore
+from engine.contract.scores import BenchScore, Part
 from engine.data.rows import Question
 from engine.evaluate.gate import Gate, GateResult, Scored
 from engine.models.policy import Policy
@@ -52,7 +52,7 @@ def measure(
     assert isinstance(config, RequantConfig)
     prompts = rows.prompts(policy)
     timed = _Timed(_sampler(policy, rows, prompts, config))
-    result = Gate(timed, rows.reward, temp=0.0)(policy.version, rows.questions)
+    result = Gate(timed, rows.reward, 0.0, rows.weights)(policy.version, rows.questions)
     score = score_of(
         result, rows, config, label=label, path=str(place), bench_hash=rows.hash(prompts)
     )
@@ -115,9 +115,17 @@ def _asked_and_said(item: Scored) -> dict[str, Any]:
 
 
 def beside(before: Mapping[str, Any], after: Mapping[str, Any], rows: Asked) -> dict[str, Any]:
-    """Row by row: how a format's score differs from that of the 16-bit model."""
-    questions = [question_of(row.prompt) for row in rows.questions]
-    found = compare(before["outcomes"], after["outcomes"], questions)
+    """Row by row: how a format's score differs from that of the 16-bit model; of a mixture the mean
+    over its sources by weight.
+    """
+    found = weighted(
+        _compared(before, after, rows, range(len(rows.questions))),
+        [
+            PairedAt(weight, _compared(before, after, rows, places))
+            for name, weight in rows.weights.items()
+            for places in [[i for i, row in enumerate(rows.questions) if row.source == name]]
+        ],
+    )
     return {
         "lift": found.lift,
         "ci95": list(found.ci95),
@@ -126,6 +134,16 @@ def beside(before: Mapping[str, Any], after: Mapping[str, Any], rows: Asked) -> 
         "lost": found.lost,
         "paired": found.n,
     }
+
+
+def _compared(
+    before: Mapping[str, Any], after: Mapping[str, Any], rows: Asked, places: Sequence[int]
+) -> PairedComparison:
+    return compare(
+        [before["outcomes"][i] for i in places],
+        [after["outcomes"][i] for i in places],
+        [question_of(rows.questions[i].prompt) for i in places],
+    )
 
 
 def score_of(
@@ -160,6 +178,7 @@ def score_of(
         unparsed=result.unparsed,
         ended_n=len(judged),
         ended=sum(judged) / len(judged) if judged else None,
+        parts=[_part(name, part) for name, part in result.by_source().items()],
         formats={k: v for k, v in result.shares().items() if k.startswith("format/")},
         max_new_tokens=rows.max_new_tokens,
         chat_template=not rows.prompting.skip_chat_template,
@@ -168,10 +187,16 @@ def score_of(
     )
 
 
+def _part(name: str, result: GateResult) -> Part:
+    low, high = result.ci95
+    score = float(result)
+    return Part(by="source", name=name, n=len(result.counted), score=score, low=low, high=high)
+
+
 def split_of(rows: Asked, label: str) -> str:
     """Under which a format's completions are stored.
 
-    >>> split_of(Asked("run:7", *[None] * 8), "int8")
+    >>> split_of(Asked("run:7", *[None] * 9), "int8")
     'run-7-int8'
     """
     return f"{rows.name}-{label}".replace(":", "-")

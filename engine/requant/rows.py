@@ -43,6 +43,8 @@ class Asked(NamedTuple):
     max_new_tokens: int
     verifiers: Sequence[str]
     reward: RewardAdapter
+    weights: Mapping[str, float]
+    """Of a mixture's sources by name; without any, every row counts alike."""
 
     def prompts(self, policy: Policy) -> PromptBuilder:
         """From a question to the ids that a model reads. Raises RLLoopError."""
@@ -94,6 +96,7 @@ def _of_bench(config: RequantConfig, bench: BenchConfig) -> Asked:
         max_new_tokens=bench.max_new_tokens or config.max_new_tokens,
         verifiers=_named(rows),
         reward=_reward(config, [], rows),
+        weights={},
     )
 
 
@@ -120,6 +123,7 @@ def _of_run(config: RequantConfig, run: RLRunConfig, source: RunDir) -> Asked:
         max_new_tokens=(bench and bench.max_new_tokens) or run.max_new_tokens,
         verifiers=_named(split.report) or [name for name, _ in parts],
         reward=_reward(config, parts, split.report),
+        weights=run.data.weights if bench is None else {},
     )
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +12,10 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from engine.contract.errors import RLLoopError
+from engine.contract.errors import NightlaneError, RLLoopError
 from engine.requant import formats, gguf_file
 from engine.requant.tensors import stored
+from tests.engine.chat_model import save_chat_model
 from tests.engine.requant.families import FAMILIES, save_family, save_gpt2
 
 IDS = torch.arange(2, 26)[None]
@@ -102,3 +106,45 @@ def test_an_architecture_that_gguf_is_not_written_of_is_refused_by_name(tmp_path
         formats.write("gguf_q8_0", merged, tmp_path / "made", None)
 
     assert not (tmp_path / "made").exists()
+
+
+QUANT_PYTHON = os.environ.get("NIGHTLANE_QUANT_PYTHON")
+
+
+@pytest.mark.skipif(
+    QUANT_PYTHON is None, reason="make setup-quant; NIGHTLANE_QUANT_PYTHON names it"
+)
+@pytest.mark.parametrize(
+    ("name", "nats"), [("w8a8", 0.06), ("w8a16", 0.06), ("w4a16", 0.4), ("fp8_dynamic", 0.12)]
+)
+def test_what_llmcompressor_writes_is_read_back_too(name: str, nats: float, tmp_path: Path) -> None:
+    """In its own environment; rows of 96 weights take groups of 32."""
+    merged = save_family(tmp_path / "merged", "llama", tied=False, width=96)
+
+    found = formats.write(name, merged, tmp_path / "made", None)
+
+    model = AutoModelForCausalLM.from_pretrained(merged, dtype="auto")
+    assert 0 < apart(model, read(tmp_path / "made", merged)) < nats
+    assert set(found["left"]) == {"model.embed_tokens.weight", "lm_head.weight"}
+    assert found.get("group_size") == (32 if name.endswith("a16") else None)
+
+
+def test_what_llmcompressor_said_last_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Here a Python that does not have it."""
+    merged = save_family(tmp_path / "merged", "llama", tied=True)
+    monkeypatch.setenv("NIGHTLANE_QUANT_PYTHON", sys.executable)
+
+    with pytest.raises(NightlaneError, match=r"did not write w8a8: ModuleNotFoundError.*llmcompr"):
+        formats.write("w8a8", merged, tmp_path / "made", None)
+
+
+def test_a_tokenizer_that_llama_cpp_is_not_told_of_is_refused(tmp_path: Path) -> None:
+    """Texts would be parted by another rule than the model was trained with."""
+    merged = save_family(tmp_path / "merged", "llama", tied=True)
+    save_chat_model(tmp_path / "chat")
+    shutil.copy(tmp_path / "chat" / "tokenizer.json", merged)
+
+    with pytest.raises(RLLoopError, match="a rule that is neither SmolLM's nor Llama 3's"):
+        formats.write("gguf_q8_0", merged, tmp_path / "made", None)

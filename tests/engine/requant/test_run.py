@@ -21,6 +21,7 @@ from engine.contract.run_dir import COMPLETE, ExitCode, RunDir
 from engine.contract.scores import BenchScore
 from engine.models import lora
 from engine.models.policy import build
+from engine.requant.rows import asked
 
 NewAttempt = Callable[..., RunDir]
 Events = Callable[..., list[Event]]
@@ -100,6 +101,49 @@ def test_an_adapter_is_merged_into_its_base_before_anything_is_quantized(
         assert torch.equal(found[name], tensor.to(torch.bfloat16)), name
     before = build(config.base, 0).model.state_dict()
     assert any(not torch.equal(wanted[name], before[name]) for name in wanted)
+
+
+def test_the_bench_that_decided_a_run_is_asked_as_the_run_asked_it(
+    base_recipe: dict[str, Any], new_attempt: NewAttempt, tmp_path: Path
+) -> None:
+    """Its report half, its limit and its judge; the own rows of the run stay out."""
+    rows = [{"id": f"e{i}", "prompt": f"{i}+", "answer": "8"} for i in range(100, 160)]
+    (tmp_path / "e.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
+    bench = {"name": "eights", "source": str(tmp_path / "e.jsonl"), "verifier": "gsm8k_last_number"}
+    decides = {"heldout": [bench | {"max_new_tokens": 2}], "decide": "eights", "max_steps": 1}
+    run = new_attempt(base_recipe | decides, name="8")
+    assert start(run) == ExitCode.DONE
+
+    found = asked(RequantConfig.model_validate({"base": str(run.root), "formats": ["int8"]}))
+
+    report = json.loads(run.split.read_bytes())["report"]
+    assert found.name == "run:8"
+    assert [row.id for row in found.questions] == report
+    assert all(id_.startswith("eights/") for id_ in report)
+    assert (found.max_new_tokens, found.verifiers) == (2, ["gsm8k_last_number"])
+
+
+def test_a_mixtures_score_is_the_mean_of_its_sources_by_weight(
+    base_recipe: dict[str, Any], sevens_file: Path, new_attempt: NewAttempt, events: Events
+) -> None:
+    """Each of them beside it."""
+    parts = [
+        {"name": name, "source": str(sevens_file), "weight": weight, "prompt_field": "prompt"}
+        for name, weight in (("one", 3.0), ("two", 1.0))
+    ]
+    parts[1]["limit"] = 40
+    mixed = {"data": {"mix": parts}, "max_steps": 1}
+    trained = new_attempt(base_recipe | mixed, name="9")
+    assert start(trained) == ExitCode.DONE
+    recipe = {"base": str(trained.checkpoint(0)), "formats": ["int8"], "threads": 1}
+    run = new_attempt(recipe, kind="requant")
+
+    assert start(run) == ExitCode.DONE
+
+    for event in events(run, "score"):
+        score = BenchScore.model_validate(event["score"])
+        by_name = {part.name: part.score or 0.0 for part in score.parts}
+        assert score.score == pytest.approx(0.75 * by_name["one"] + 0.25 * by_name["two"])
 
 
 def test_rows_of_ones_own_may_be_asked(
