@@ -26,6 +26,7 @@ from worker.db.connection import Database, open_database
 from worker.lane.accelerator import require_accelerator
 from worker.lane.lease import Lease, hold_lane
 from worker.queue.deferral import wake_due
+from worker.queue.evaluations import queue_evaluations
 from worker.queue.submit import Claim, claim, look
 from worker.report.digest import send_once
 from worker.schedule.admission import Admission, PutOff
@@ -115,6 +116,7 @@ def claim_next(
     """
     not_now = [settled.job_id for settled in report.ran if settled.later]
     while True:
+        queue_evaluations(db, actor=actor())
         ready = look(db, skip=not_now, now=clock())
         report.paused = ready.paused
         if ready.paused or not (ready.claimable or ready.due):

@@ -86,7 +86,7 @@ def passk(
     What is not said is as the run of the checkpoint has it. Prints the id of an eval_rerun job,
     whose folder then holds passk.jsonl (each row) and curriculum.txt (ids, from easy to hard).
     """
-    from engine.contract.passk import as_its_run  # noqa: PLC0415 - keeps --help light
+    from engine.contract.evaluate.of_run import as_its_run  # noqa: PLC0415 - keeps --help light
     from worker.queue.submission import submission  # noqa: PLC0415 - keeps --help light
 
     with opened(context, data_dir) as database:

@@ -19,6 +19,7 @@ from engine.contract.errors import ConfigError
 from worker.clock.moments import start_time
 from worker.db.connection import Database
 from worker.db.zone import lane_zone
+from worker.queue.places import in_place
 from worker.queue.submission import Submission
 from worker.queue.submit import Candidate, candidate, terms_of
 from worker.queue.sweeps import checked_candidates
@@ -38,6 +39,7 @@ def dry_run(database: Database, wanted: Submission) -> DryRun:
 
     Raises ConfigError, ParentFailedError. A finished result of the same job stands in the answer.
     """
+    wanted = in_place(wanted, database.settings.runs_dir)
     if wanted.sweep is None:
         candidates = [candidate(wanted.kind, wanted.config, wanted.name)]
     else:

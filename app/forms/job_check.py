@@ -22,6 +22,7 @@ from engine.contract.registry import get_kind, validate
 from worker.budget.price import take_price
 from worker.db.connection import Database
 from worker.queue.looking import cautions, seen
+from worker.queue.places import in_place
 from worker.queue.submission import Submission
 from worker.queue.sweeps import cautions_of, checked_axes, config_at, in_order, points, spread
 from worker.read.check import Prospect, Prospects, prospects
@@ -143,6 +144,7 @@ def _known(need_gb: float | None) -> float:
 def check(database: Database, wanted: Submission, original: JobView | None = None) -> Check:
     """Look at a submission; what is wrong with it stands in the answer."""
     take_price(database)  # the command line may have set it
+    wanted = in_place(wanted, database.settings.runs_dir)
     problems: list[ConfigProblem] = []
     models: list[BaseModel] = []
     looked: list[Prospect] = []

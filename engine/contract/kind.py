@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel
 
@@ -15,6 +15,9 @@ from engine.contract.envelope import Checkpoints, Envelope
 from engine.contract.errors import ConfigProblem
 from engine.contract.example import Example
 from engine.contract.look import Look
+
+if TYPE_CHECKING:
+    from engine.contract.evaluate.watching import EvaluateConfig
 
 
 @dataclass(frozen=True)
@@ -110,6 +113,9 @@ class Kind:
     """By part of its envelope, the setting, by dotted name, that makes it smaller."""
     checkpoints: Callable[[Any], Checkpoints | None] = _no_checkpoints
     """The disk that it will take; None when that cannot be told beforehand."""
+    evaluate: Callable[[Any], EvaluateConfig | None] | None = None
+    """What its config says is asked of each checkpoint as it appears; None for a kind whose
+    checkpoints answer no bench."""
     serves: Callable[[Any], bool] = _serves_nothing
     """Whether it starts the program that serves models (`NIGHTLANE_VLLM_BIN`)."""
     follows: Callable[[Any, Mapping[str, Any], Path], FollowUp | None] = _nothing_follows

@@ -3,6 +3,7 @@
     runs/<job id>/
       events.jsonl          append-only, written by the engine alone
       attempts/001/         job.json (worker) · engine.log · serving.log · abort (the sentinel)
+      awaited.json          written by the worker: which checkpoints are still to be scored
       inputs.json           hashes of the files that the run began with
       rollouts/*.jsonl      every completion
       rollouts/rescored/    what they came to when they were judged again
@@ -130,6 +131,10 @@ class RunDir:
     @property
     def inputs(self) -> Path:
         return self.root / "inputs.json"
+
+    @property
+    def awaited(self) -> Path:
+        return self.root / "awaited.json"
 
     @property
     def today(self) -> Path:

@@ -12,12 +12,13 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from engine.contract.evaluate.watching import awaited
 from engine.contract.events import Event, EventType, usable
 from engine.contract.jsonl import write_rows
 from engine.contract.run_dir import write_json
 from engine.run.checkpoint import Checkpoint, CheckpointStore
 from engine.run.lineage import snapshot
-from engine.run.retention import gap, gated_fit
+from engine.run.retention import gap, gated_fit, unscored_gap
 from engine.run.session import Attempt
 
 
@@ -168,21 +169,28 @@ class Recorder:
     def keep_selected(self, best: int | None, coming: int) -> None:
         """Point `selected` at the best step where its checkpoint stands; let older ones go.
 
-        Those of gates stay while the disk would hold them all, with the `coming` ones.
+        Those of gates stay while the disk would hold them all, with the `coming` ones; those that
+        wait to be scored while it would hold one more.
         """
         self.link(best)
         whole = self.store.complete()
         gated = {gate.step for gate in self._gates} & whole.keys()
+        waiting = awaited(self.attempt.run, whole)
         always = {0, best or 0}
         if whole and gated and gated_fit(whole[max(whole)], coming):
             always |= gated
+        if waiting and gated_fit(whole[max(whole)], 0):
+            always |= waiting
         removed = self.store.retain(keep=self._keep, always=always)
         if lost := gated.intersection(removed):
             self.attempt.warn("CHECKPOINT_GAP", gap(lost))
+        if unscored := waiting.intersection(removed):
+            self.attempt.warn("CHECKPOINT_GAP", unscored_gap(unscored))
 
     def let_go(self, best: int | None) -> None:
-        """Once the report stands: step 0, the best and the last few are kept."""
-        self.store.retain(keep=self._keep, always={0, best or 0})
+        """Once the report stands: step 0, the best, the last few and what waits to be scored."""
+        waiting = awaited(self.attempt.run, self.store.complete())
+        self.store.retain(keep=self._keep, always={0, best or 0} | waiting)
 
     def link(self, best: int | None) -> None:
         """Point `selected` at the best step where its checkpoint stands."""

@@ -1,7 +1,8 @@
 """Which checkpoints stay while a run goes on, by what the disk still holds.
 
 Those that a gate scored stay until the report, so that another bench can be asked about any of
-them; where the disk would not hold them all, the best and the last do. Removes nothing itself.
+them, and those that wait to be scored until they are; where the disk would not hold them all, the
+best and the last do. Removes nothing itself.
 """
 
 from __future__ import annotations
@@ -31,4 +32,14 @@ def gap(removed: Collection[int]) -> str:
         f"checkpoints of gates at steps {steps} were removed: the disk would not have held those "
         "of all gates; the best and the last stay. To score more of them, make room (cockpit "
         "prune) or raise heldout_every"
+    )
+
+
+def unscored_gap(removed: Collection[int]) -> str:
+    """Says which checkpoints are gone before a bench was asked about them."""
+    steps = ", ".join(map(str, sorted(removed)))
+    return (
+        f"checkpoints of steps {steps} were removed before they were scored: the disk would not "
+        "have held one more. To score more of them, make room (cockpit prune) or raise "
+        "evaluate.every"
     )

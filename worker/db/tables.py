@@ -18,6 +18,8 @@ TRIED = "state = 'succeeded'"
 """Which rows hold a finished result."""
 NOT_OVER = "state IN ('queued', 'running')"
 """Which rows will have a result."""
+UNSCORED = "closed_at IS NULL"
+"""Which rows may yet have a checkpoint to score."""
 SWEPT = "sweep_id IS NOT NULL"
 GROUPED = "group_hash IS NOT NULL"
 
@@ -314,6 +316,30 @@ class EvalScore(SQLModel, table=True):
     data_hash: str | None = None
     body: dict[str, Any] = Field(sa_type=JSON)
     """All of it."""
+class EvalWatch(SQLModel, table=True):
+    """A run whose checkpoints are scored as they appear, on one list of benches."""
+
+    __tablename__ = "eval_watch"
+    __table_args__ = (
+        Index("ix_eval_watch_job_id", "job_id", "asked", unique=True),
+        _partial("ix_eval_watch_open", "job_id", where=UNSCORED),
+    )
+
+    id: int | None = Field(default=None, primary_key=True)
+    job_id: int = Field(foreign_key="job.id")
+    """The run."""
+    asked: str
+    """Hash of the benches."""
+    evaluate: dict[str, Any] = Field(sa_type=JSON)
+    """Benches, how often, at which priority."""
+    steps: dict[str, Any] = Field(sa_type=JSON)
+    """Step → the job that scores it, and the hash of its weights."""
+    created_at: float
+    created_by: str
+    closed_at: float | None = None
+    """When nothing was left to score; null = something may yet come."""
+    problem: str | None = Field(default=None, sa_type=Text)
+    """Why its checkpoints are scored no more."""
 
 
 class Change(SQLModel, table=True):
@@ -483,6 +509,7 @@ queue_pause: Table = _tables["queue_pause"]
 metric: Table = _tables["metric"]
 metric_rollup: Table = _tables["metric_rollup"]
 eval_score: Table = _tables["eval_score"]
+eval_watch: Table = _tables["eval_watch"]
 change: Table = _tables["change"]
 lane: Table = _tables["lane"]
 state_count: Table = _tables["state_count"]

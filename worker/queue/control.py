@@ -24,7 +24,7 @@ from worker.clock.moments import start_time
 from worker.db.connection import Database
 from worker.db.tables import job, job_tag
 from worker.db.zone import lane_zone
-from worker.queue import dependencies
+from worker.queue import dependencies, watches
 from worker.queue.deferral import FREE, columns_of, deferral_of
 from worker.queue.dependencies import IfParentFails
 from worker.queue.lookup import job_row, jobs_of_sweep, sweep_row
@@ -135,6 +135,7 @@ def retry(db: Database, job_id: int, *, actor: str) -> None:
             },
         )
         dependencies.reopen(conn, job_id)
+        watches.reopen(conn, job_id)
 
 
 def retry_fresh(db: Database, job_id: int, *, actor: str) -> int:

@@ -24,6 +24,7 @@ from engine.contract.errors import NightlaneError
 from engine.contract.run_dir import RunDir, step_of
 from worker.db.connection import Database
 from worker.db.tables import job, job_event, metric, metric_rollup
+from worker.queue import watches
 from worker.queue.lookup import job_row
 from worker.queue.refusals import WrongStateError
 from worker.queue.states import State, note
@@ -96,6 +97,9 @@ def prune_older(
     prune = partial(_prune, db, actor=actor, dry_run=dry_run, selected_too=selected_too)
     readers = list(_paths_read(db))
     for row in rows:
+        if _is_watched(db, row.id):
+            report.spared.append(Spared(row.id, "its checkpoints wait to be scored"))
+            continue
         reader = _reader_of(db, row, readers)
         if reader is not None:
             report.spared.append(Spared(row.id, f"job {reader} reads from it"))
@@ -119,11 +123,19 @@ def prune_one(
         row = job_row(conn, job_id)
     if not State(row.state).final:
         raise WrongStateError(job_id, row.state, "only a job that is over can be pruned")
+    if _is_watched(db, job_id):
+        remedy = "a drain queues that; let it run first"
+        raise WrongStateError(job_id, "a run whose checkpoints wait to be scored", remedy)
     reader = _reader_of(db, row, list(_paths_read(db)))
     if reader is not None:
         remedy = f"let that one end first, or cancel it: cockpit cancel {reader}"
         raise WrongStateError(job_id, f"read by job {reader}", remedy)
     return _prune(db, row, actor=actor, dry_run=dry_run, selected_too=selected_too)
+
+
+def _is_watched(db: Database, job_id: int) -> bool:
+    with db.read() as conn:
+        return job_id in watches.runs_watched(conn)
 
 
 def pruned_by(db: Database, job_id: int) -> str | None:

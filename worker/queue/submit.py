@@ -33,9 +33,10 @@ from worker.clock.moments import start_time
 from worker.db.connection import Database
 from worker.db.tables import CLAIMABLE, DEFERRED, job, job_tag, queue_pause
 from worker.db.zone import lane_zone
-from worker.queue import dependencies, keys, looking
+from worker.queue import dependencies, keys, looking, watches
 from worker.queue.deferral import columns_of, deferral_of
 from worker.queue.keys import Owner
+from worker.queue.places import in_place
 from worker.queue.refusals import AlreadyQueuedError, AlreadyTriedError
 from worker.queue.states import State, apply, moving, record_created
 from worker.queue.submission import Submission, checked_key, submission
@@ -76,6 +77,8 @@ class Candidate(NamedTuple):
     config: dict[str, Any]
     """With every default written out."""
     same: Fingerprint
+    evaluate: Mapping[str, Any] | None = None
+    """What its checkpoints are scored on as they appear."""
     sweep_id: int | None = None
     sweep_point: Mapping[str, Any] | None = None
 
@@ -104,6 +107,7 @@ def submit(db: Database, wanted: Submission, *, actor: str, key: str | None = No
     `actor` says who asked and through which door: `cli:ada`. Raises ConfigError with every problem
     found, AlreadyTriedError, ParentFailedError, KeyReusedError; nothing is written then.
     """
+    wanted = in_place(wanted, db.settings.runs_dir)
     if (before := _answered(db, wanted, key)) is not None:
         return before
     found = candidate(wanted.kind, wanted.config, wanted.name)
@@ -140,7 +144,11 @@ def candidate(kind: str, raw: Mapping[str, Any], name: str | None) -> Candidate:
     if found := looking.look(get_kind(kind), config).problems:
         raise ConfigError(found)
     plain = config.model_dump(mode="json")
-    return Candidate(kind, name or kind, plain, fingerprint(get_kind(kind), config, plain))
+    same = fingerprint(get_kind(kind), config, plain)
+    evaluate = get_kind(kind).evaluate
+    asked = None if evaluate is None else evaluate(config)
+    told = None if asked is None else asked.model_dump(mode="json")
+    return Candidate(kind, name or kind, plain, same, told)
 
 
 def refuse_tried(conn: Connection, same: Fingerprint, point: str = "") -> None:
@@ -196,6 +204,8 @@ def insert_job(
         conn.execute(insert(job_tag), [{"tag": tag, "job_id": job_id} for tag in wanted.tags])
     if wanted.after:
         dependencies.follow(conn, job_id, wanted.after, wanted.if_parent_fails)
+    if found.evaluate is not None:
+        watches.add(conn, job_id, found.evaluate, actor=actor)
     record_created(conn, job_id, actor=actor, why=why)
     return job_id
 

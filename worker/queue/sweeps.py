@@ -27,6 +27,7 @@ from worker.db.zone import lane_zone
 from worker.queue import keys
 from worker.queue.keys import Owner
 from worker.queue.looking import cautions
+from worker.queue.places import in_place
 from worker.queue.submission import MAX_NAME, Submission, checked_key
 from worker.queue.submit import Candidate, candidate, insert_job, refuse_tried, terms_of
 from worker.queue.tried import canonical_hash
@@ -54,6 +55,7 @@ def submit_sweep(
     Raises ConfigError with the problems of every point, AlreadyTriedError naming the point,
     ParentFailedError, KeyReusedError; nothing is written then.
     """
+    wanted = in_place(wanted, db.settings.runs_dir)
     body_hash = wanted.body_hash()
     if checked_key(key) is not None:
         with db.read() as conn:

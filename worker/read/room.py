@@ -19,6 +19,7 @@ from engine.contract.kind import Kind
 from engine.contract.known import setting_of
 from engine.contract.registry import cautions, get_kind
 from worker.db.connection import Database
+from worker.queue.places import in_place
 from worker.queue.submission import Submission
 from worker.queue.sweeps import cautions_of, checked_axes, config_at, spread
 from worker.read.check import Prospect, prospects
@@ -33,6 +34,7 @@ def cautions_here(db: Database, wanted: Submission) -> list[ConfigProblem]:
 
     Of a sweep, what several of its values have in common is said once.
     """
+    wanted = in_place(wanted, db.settings.runs_dir)
     if wanted.sweep is None:
         return [*cautions(wanted.kind, wanted.config), *_room(db, wanted.kind, [wanted.config])]
     points = spread(checked_axes(wanted))

@@ -169,6 +169,11 @@ class EvalBench(JudgedSource):
         return [*own, *(Filter(name, name) for name in [*named, *self.also])]
 
     @property
+    def judged(self) -> bool:
+        """Whether it says itself who reads its answers."""
+        return bool(self.filters) or self.run is not None
+
+    @property
     def ends(self) -> Sequence[str]:
         """Texts at which a completion ends."""
         if self.stops is not None:
@@ -219,6 +224,12 @@ def asked_benches(benches: Sequence[EvalBench]) -> Iterator[Asked]:
     for bench in benches:
         for shots in bench.numbers_of_shots:
             yield Asked(bench, shots)
+
+
+def named_twice(benches: Sequence[EvalBench]) -> str | None:
+    """A name under which the completions of two of them would be found."""
+    names = [one.split for one in asked_benches(benches)]
+    return next((name for name in names if names.count(name) > 1), None)
 
 
 def _shots_problem(bench: EvalBench, shots: int) -> tuple[str, str] | None:

@@ -33,6 +33,7 @@ from engine.contract.evaluate.benches import (
     benches_cautions,
     benches_problems,
     limit_of,
+    named_twice,
 )
 from engine.contract.evaluate.checkpoints import EvalCheckpoint, checkpoints_of, require_whole
 from engine.contract.golds.survey import unfit_for
@@ -169,8 +170,7 @@ class EvalRerunConfig(Section):
         return self
 
     def _check_benches(self) -> None:
-        names = [one.split for one in self.asked]
-        twice = next((name for name in names if names.count(name) > 1), None)
+        twice = named_twice(self.benches)
         if twice is not None:
             raise refusal(["benches"], twice, f"has {twice!r} twice; give each bench its own name")
         said = _OF_ROWS & self.model_fields_set

@@ -5,6 +5,7 @@ The typed home of its config. The text under a field is its help and its documen
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -23,7 +24,10 @@ from engine.contract.base_model import (
     unreadable_by,
 )
 from engine.contract.documents import number_of
-from engine.contract.errors import ConfigProblem, RLLoopError
+from engine.contract.errors import ConfigError, ConfigProblem, RLLoopError
+from engine.contract.evaluate.benches import benches_problems
+from engine.contract.evaluate.of_run import judged_as
+from engine.contract.evaluate.watching import EvaluateConfig
 from engine.contract.golds.survey import unfit_for
 from engine.contract.hub import hub_cautions, in_hub_cache
 from engine.contract.kind import FollowUp, Kind
@@ -261,6 +265,10 @@ class RLRunConfig(GRPOConfig):
     decide: str = OWN
     """Who picks the checkpoint and gives the verdict: `own`, the run's own held-out rows, or the
     name of a bench, half of whose rows then pick (`select_frac`) and the rest are scored once."""
+    evaluate: EvaluateConfig | None = None
+    """Benches that each checkpoint is scored on as it appears, by jobs of their own behind the
+    training: `{benches: [{task: gsm8k_cot, source: test.jsonl}], every: 10}`
+    (docs/evaluation.md)."""
     success_threshold: float = Field(0.5, allow_inf_nan=False)
     """A reward at or above this counts as solved in the scores."""
     max_new_tokens: int = Field(16, ge=1, le=131_072)
@@ -488,6 +496,7 @@ def _check(config: RLRunConfig) -> Sequence[ConfigProblem]:
     found += shots_problems(config)
     if config.requant is not None:
         found += quantize_problems("requant.formats", config.requant.formats)
+    found += _check_evaluate(config)
     found += _check_corpus(config)
     return found
 
@@ -522,6 +531,7 @@ def _cautions(config: RLRunConfig) -> Sequence[ConfigProblem]:
         *form_cautions(config),
         *overlap_cautions(config),
         *_buffer_caution(config),
+        *_evaluate_cautions(config),
         *_descent_cautions(config),
     ]
 
@@ -694,6 +704,37 @@ def _check_overlong(config: RLRunConfig) -> Sequence[ConfigProblem]:
     problem = f"takes reward from every completion: max_new_tokens is {longest}"
     remedy = f"set it below, DAPO takes a fifth ({longest // 5}); 0 is off"
     return [ConfigProblem("objective.overlong_buffer", buffer, problem, remedy)]
+
+
+def _check_evaluate(config: RLRunConfig) -> Sequence[ConfigProblem]:
+    if config.evaluate is None:
+        return []
+    run = config.model_dump(mode="json", include={"rewards", "verifier"})
+    try:
+        benches = judged_as(run, config.evaluate.benches)
+    except ConfigError as error:
+        return error.problems
+    found = benches_problems(benches)
+    return [replace(one, field=f"evaluate.{one.field}") for one in found]
+
+
+_MANY_SCORED = 20
+"""Checkpoints; so many evaluations may take longer than the run."""
+
+
+def _evaluate_cautions(config: RLRunConfig) -> Iterator[ConfigProblem]:
+    """Far more evaluations than somebody may mean."""
+    if config.evaluate is None:
+        return
+    every = config.evaluate.every
+    saved = math.lcm(every, config.save_every)
+    gated = math.lcm(every, config.heldout_every)
+    both = math.lcm(saved, gated)
+    scored = sum(config.max_steps // one for one in (saved, gated)) - config.max_steps // both + 1
+    if scored > _MANY_SCORED:
+        problem = f"scores {scored} checkpoints, and each is kept until it is scored"
+        remedy = f"set it to {config.heldout_every} for those of gates, unless all are meant"
+        yield ConfigProblem("evaluate.every", every, problem, remedy)
 
 
 def _check_corpus(config: RLRunConfig) -> Sequence[ConfigProblem]:
@@ -870,7 +911,7 @@ KIND = Kind(
     model="base",
     steps="max_steps",
     saves="save_every",
-    indifferent=frozenset({"save_every", "keep_checkpoints", "threads", "requant"}),
+    indifferent=frozenset({"save_every", "keep_checkpoints", "threads", "requant", "evaluate"}),
     check=_check,
     look=Look("engine.rl.look:look", _asks),
     cautions=_cautions,
@@ -880,6 +921,7 @@ KIND = Kind(
     envelope=lambda config: rl_envelope(config, _rows(config)),
     lowers=_LOWERS,
     checkpoints=rl_checkpoints,
+    evaluate=lambda config: config.evaluate,
     serves=lambda config: config.serves,
     follows=_follows,
 )

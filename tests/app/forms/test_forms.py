@@ -197,6 +197,7 @@ def test_the_defaults_of_the_schema_are_the_defaults_of_the_config() -> None:
         "warmup": {},
         "format": {"pretrain": {}},
         "requant": {"formats": ["int8"]},
+        "evaluate": {"benches": [{"source": "embedded:addition"}]},
     }
     config = validate("rl_run", {"base": "embedded:qwen3-tiny", "tuning": "lora", **optional})
     resolved = config.model_dump(mode="json")
@@ -206,5 +207,6 @@ def test_the_defaults_of_the_schema_are_the_defaults_of_the_config() -> None:
             value = resolved
             for part in field.setting.name.split("."):
                 value = value[part]
-            if field.setting.name not in {"base", "tuning", "requant.formats"}:
+            given = {"base", "tuning", "requant.formats", "evaluate.benches"}
+            if field.setting.name not in given:
                 assert value == field.setting.default, field.setting.name

@@ -1,0 +1,202 @@
+"""From checkpoints of watched runs to jobs that score them.
+
+Whoever looks for work calls `queue_evaluations` first: a checkpoint becomes (part of) a job in the
+transaction that writes down which, so that a kill at any moment neither loses nor doubles one. What
+has come together meanwhile is one job, the baseline first (decision 61).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+from sqlalchemy import Row
+
+from engine.contract.errors import ConfigError, ConfigProblem
+from engine.contract.evaluate.benches import benches_problems
+from engine.contract.evaluate.of_run import EVALUATION, evaluation_of, judged_as
+from engine.contract.evaluate.watching import (
+    Awaited,
+    EvaluateConfig,
+    tell_awaited,
+    wanted_steps,
+    weights_mark,
+)
+from engine.contract.known import whole
+from engine.contract.problems import problems_of
+from engine.contract.registry import get_kind
+from engine.contract.run_dir import COMPLETE, RunDir, complete_checkpoints
+from worker.db.connection import Database
+from worker.queue import watches
+from worker.queue.lookup import job_row
+from worker.queue.places import with_places
+from worker.queue.states import State, note
+from worker.queue.submission import submission
+from worker.queue.submit import Terms, candidate, insert_job
+from worker.queue.watches import Taken, Watch
+
+
+def watch(db: Database, job_id: int, raw: Mapping[str, Any], *, actor: str) -> int:
+    """Have a run's checkpoints scored as they appear, those that are there too; the watch's id.
+
+    `raw`: what `evaluate` of a config takes. Raises JobNotFoundError, and ConfigError for benches
+    that cannot be asked and for a job whose checkpoints answer none.
+    """
+    with db.read() as conn:
+        row = job_row(conn, job_id)
+    if get_kind(row.kind).evaluate is None:
+        problem = f"is a job of kind {row.kind}, whose checkpoints answer no bench"
+        raise ConfigError([ConfigProblem("JOB", job_id, problem, "name an rl_run")])
+    told = _checked(with_places(raw, db.settings.runs_dir), row.config)
+    with db.write_tx() as conn:
+        made = watches.add(conn, job_id, told.model_dump(mode="json"), actor=actor)
+        said = ", ".join(bench.name for bench in told.benches)
+        note(conn, job_id, State(row.state), actor=actor, why=f"its checkpoints are scored: {said}")
+        tell_engine(RunDir(db.settings.runs_dir / str(job_id)), watches.of_run(conn, job_id), {})
+    return made
+
+
+def _checked(raw: Mapping[str, Any], run: Mapping[str, Any]) -> EvaluateConfig:
+    try:
+        told = EvaluateConfig.model_validate(dict(raw))
+    except ValidationError as error:
+        raise ConfigError(problems_of(error, EvaluateConfig)) from error
+    benches = judged_as(run, told.benches)
+    if found := [*benches_problems(benches)]:
+        raise ConfigError(found)
+    return told.model_copy(update={"benches": benches})
+
+
+def queue_evaluations(db: Database, *, actor: str) -> list[int]:
+    """A job for the checkpoints that wait, of each watch that has no job waiting already.
+
+    Returns their ids. To look costs one read where no run is watched.
+    """
+    with db.read() as conn:
+        runs = watches.runs_watched(conn)
+    return [made for job_id in runs for made in _of_run(db, job_id, actor)]
+
+
+def _of_run(db: Database, job_id: int, actor: str) -> Iterator[int]:
+    with db.read() as conn:
+        row = job_row(conn, job_id)
+        found = watches.of_run(conn, job_id)
+        states = watches.states_of(conn, found)
+    run = RunDir(db.settings.runs_dir / str(job_id))
+    tell_engine(run, found, states)
+    for one in found:
+        if one.closed_at is not None:
+            continue
+        waiting = _waiting(run, one, row)
+        if not waiting:
+            _close_when_over(db, one, row)
+        elif not any(states.get(made) == State.QUEUED for made in one.jobs):
+            made = _queue(db, one, row, waiting, actor)
+            yield from () if made is None else (made,)
+
+
+def tell_before_it_begins(db: Database, job_id: int) -> None:
+    """What an attempt that is about to begin must keep its checkpoints for."""
+    with db.read() as conn:
+        found = watches.of_run(conn, job_id)
+        states = watches.states_of(conn, found)
+    if found:
+        tell_engine(RunDir(db.settings.runs_dir / str(job_id)), found, states)
+
+
+def tell_engine(run: RunDir, found: Sequence[Watch], states: Mapping[int, str]) -> None:
+    """Which steps are scored, so that the others' checkpoints stay; nothing before there is a run."""
+    if not run.root.is_dir():
+        return
+    told = [
+        Awaited(
+            int(one.evaluate["every"]),
+            {step for step, taken in one.steps.items() if _is_over(states, taken.job_id)},
+        )
+        for one in found
+        if one.problem is None
+    ]
+    tell_awaited(run, told)
+
+
+def _is_over(states: Mapping[int, str], job_id: int) -> bool:
+    return job_id in states and State(states[job_id]).final
+
+
+def _waiting(run: RunDir, one: Watch, row: Row[Any]) -> dict[int, str]:
+    """Step and mark of the whole checkpoints that have no job yet, the baseline first."""
+    there = dict(complete_checkpoints(run))
+    over = State(row.state).final
+    published = whole((row.result or {}).get("selected_step")) if over else None
+    steps = wanted_steps([*there], int(one.evaluate["every"]), over=over, published=published)
+    marks = {step: _mark(there[step]) for step in steps}
+    return {
+        step: mark
+        for step, mark in marks.items()
+        if mark is not None and (step not in one.steps or one.steps[step].mark != mark)
+    }
+
+
+def _close_when_over(db: Database, one: Watch, row: Row[Any]) -> None:
+    if State(row.state).final:
+        with db.write_tx() as conn:
+            watches.close(conn, one)
+
+
+def _queue(
+    db: Database, one: Watch, row: Row[Any], waiting: Mapping[int, str], actor: str
+) -> int | None:
+    """One job for all of them; None where another drain was faster, or they cannot be scored."""
+    run = db.settings.runs_dir / str(row.id)
+    said = ", ".join(map(str, waiting))
+    priority = one.evaluate["priority"]
+    config = evaluation_of(row.config, one.evaluate, run, [*waiting])
+    wanted = submission({"kind": EVALUATION, "config": config, "priority": priority, "force": True})
+    try:
+        found = candidate(wanted.kind, wanted.config, f"job {row.id}: {_shortened(said)}")
+    except ConfigError as error:
+        _refuse(db, one, row, error, actor)
+        return None
+    with db.write_tx() as conn:
+        if watches.get(conn, one.id).steps != one.steps:
+            return None
+        why = f"scores job {row.id} at step {said}"
+        made = insert_job(conn, found, wanted, Terms(None, {}), actor=actor, why=why)
+        watches.take(conn, one, {step: Taken(made, mark) for step, mark in waiting.items()})
+        told = f"job {made} scores step {said}"
+        note(conn, row.id, State(row.state), actor=actor, why=told)
+        return made
+
+
+def _refuse(db: Database, one: Watch, row: Row[Any], error: ConfigError, actor: str) -> None:
+    """Said once, on the run; a checkpoint that went away meanwhile is not asked for again."""
+    if any(problem.field.startswith("checkpoints") for problem in error.problems):
+        return
+    with db.write_tx() as conn:
+        watches.close(conn, one, str(error))
+        why = f"its checkpoints are scored no more: {error}"
+        note(conn, row.id, State(row.state), actor=actor, why=why)
+
+
+_MOST_NAMED = 60
+
+
+def _shortened(steps: str) -> str:
+    kept = steps if len(steps) <= _MOST_NAMED else f"{steps[:_MOST_NAMED]}…"
+    return f"step{'s' if ',' in steps else ''} {kept}"
+
+
+def _mark(checkpoint: Path) -> str | None:
+    """None for one that is gone again, or cannot be read."""
+    try:
+        return _mark_of(checkpoint, (checkpoint / COMPLETE).stat().st_mtime_ns)
+    except (OSError, ValueError):
+        return None
+
+
+@lru_cache(maxsize=10_000)
+def _mark_of(checkpoint: Path, _: int) -> str:
+    return weights_mark(checkpoint)
