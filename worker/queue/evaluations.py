@@ -108,7 +108,7 @@ def tell_before_it_begins(db: Database, job_id: int) -> None:
 
 
 def tell_engine(run: RunDir, found: Sequence[Watch], states: Mapping[int, str]) -> None:
-    """Which steps are scored, so that the others' checkpoints stay; nothing before there is a run."""
+    """Which steps are scored, so that the others' checkpoints stay; once there is a run."""
     if not run.root.is_dir():
         return
     told = [

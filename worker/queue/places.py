@@ -1,7 +1,7 @@
 """A job's number where a config names a model or a run: it stands for that job's directory.
 
-`base: 7` and `run:7` are what job 7 published and its frozen rows, `7@20` its checkpoint of step 20.
-Every door that takes a config in passes here. Looks at no job.
+`base: 7` is what job 7 published, `7@20` its checkpoint of step 20, `run:7` its frozen rows. Every
+door that takes a config in passes here. Looks at no job.
 """
 
 from __future__ import annotations

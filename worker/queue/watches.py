@@ -54,7 +54,7 @@ def add(conn: Connection, job_id: int, evaluate: Mapping[str, Any], *, actor: st
     if known is not None:
         conn.execute(update(eval_watch).where(eval_watch.c.id == known).values(open_))
         return int(known)
-    row = {"job_id": job_id, "asked": asked, "steps": {}, **open_}
+    row: dict[str, Any] = {"job_id": job_id, "asked": asked, "steps": {}, **open_}
     row |= {"created_at": time.time(), "created_by": actor}
     made = conn.execute(insert(eval_watch).values(row)).inserted_primary_key
     assert made is not None, "a row has a key"
