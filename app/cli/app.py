@@ -18,6 +18,7 @@ from app.cli import (
     doctor,
     drain,
     enqueue,
+    evaluate,
     export,
     jobs,
     kinds,
@@ -61,6 +62,7 @@ def cockpit(context: typer.Context, data_dir: DataDir = None) -> None:
 for group in (
     serve,
     enqueue,
+    evaluate,
     passk,
     jobs,
     compare,

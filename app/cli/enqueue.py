@@ -92,10 +92,9 @@ def enqueue(
     data_dir: DataDir = None,
 ) -> None:
     """Queue a job, or with a sweep several. Prints their ids."""
-    from engine.contract.documents import parse_yaml  # noqa: PLC0415 - keeps --help light
     from worker.queue.submission import submission  # noqa: PLC0415 - keeps --help light
 
-    raw = parse_yaml(_read(file))
+    raw = read_config(file)
     for assignment in assignments or ():
         assign(raw, assignment)
     wanted = submission(
@@ -177,6 +176,13 @@ def _axes(raw: dict[str, Any], options: list[str] | None) -> Any:
             raise ConfigError([ConfigProblem("--sweep", option, "is no list of values", remedy)])
         axes[key] = values
     return axes
+
+
+def read_config(file: str) -> dict[str, Any]:
+    """A YAML document, `-` for standard input. Raises ConfigError."""
+    from engine.contract.documents import parse_yaml  # noqa: PLC0415 - keeps --help light
+
+    return parse_yaml(_read(file))
 
 
 def _read(file: str) -> str:

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
-from app.cli.enqueue import assign, enqueue_one, try_out
+from app.cli.evaluation_job import Ordered, order, place_of
 from app.cli.numbers import amount, count
 from app.cli.output import note
 from app.cli.place import AsJson, DataDir, opened
-from engine.contract.errors import ConfigError, ConfigProblem
-
-if TYPE_CHECKING:
-    from worker.db.connection import Database
 
 
 def register(cli: typer.Typer) -> None:
@@ -87,10 +83,9 @@ def passk(
     whose folder then holds passk.jsonl (each row) and curriculum.txt (ids, from easy to hard).
     """
     from engine.contract.evaluate.of_run import as_its_run  # noqa: PLC0415 - keeps --help light
-    from worker.queue.submission import submission  # noqa: PLC0415 - keeps --help light
 
     with opened(context, data_dir) as database:
-        base = _place_of(database, checkpoint)
+        base = place_of(database, checkpoint)
         raw = as_its_run(base, source, verifier=verifier)
         raw |= {"samples": samples, "keep": list(keep)}
         said: dict[str, Any] = {"temp": temp, "max_new_tokens": max_new_tokens}
@@ -103,35 +98,7 @@ def passk(
             prompting = {**raw.get("prompting", {}), "template": template}
             prompting.pop("question_format", None)
             raw["prompting"] = prompting
-        for assignment in assignments or ():
-            assign(raw, assignment)
-        wanted = submission(
-            {
-                "kind": "eval_rerun",
-                "config": raw,
-                "name": name or f"pass@k of {Path(source).name}",
-                "priority": priority,
-                "force": force,
-            }
-        )
-        if dry_run:
-            try_out(database, wanted, as_json=as_json)
-        else:
-            enqueue_one(database, wanted, None, as_json=as_json)
-            if out is not None and out.exists():
-                note(f"{out} is there and will be replaced when the job is done")
-
-
-def _place_of(database: Database, checkpoint: str) -> str:
-    """A job's number is what it published; a folder of that name is the folder."""
-    from worker.read import jobs  # noqa: PLC0415 - keeps --help light
-
-    if not checkpoint.isdecimal() or Path(checkpoint).exists():
-        return checkpoint
-    job = jobs.get_job(database, int(checkpoint))
-    run = Path(job.run_dir)
-    if not (run / "selected").is_dir():
-        problem = f"is a job without a checkpoint (it is {job.state})"
-        remedy = "name another job, or a folder"
-        raise ConfigError([ConfigProblem("CHECKPOINT", checkpoint, problem, remedy)])
-    return str(run)
+        name = name or f"pass@k of {Path(source).name}"
+        order(database, raw, Ordered(name, priority, force, dry_run, as_json, assignments or ()))
+        if not dry_run and out is not None and out.exists():
+            note(f"{out} is there and will be replaced when the job is done")

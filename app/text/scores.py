@@ -68,9 +68,11 @@ def within(cell: Cell) -> str:
     >>> within(Cell.model_construct(low=0.5, high=0.625))
     '50.0 to 62.5'
     """
-    return f"{wording.percent(cell.low)} to {wording.percent(cell.high)}".replace(" % to", " to")[
-        :-2
-    ]
+    return _between(cell.low, cell.high)
+
+
+def _between(low: float, high: float) -> str:
+    return f"{wording.percent(low)} to {wording.percent(high)}".replace(" % to", " to")[:-2]
 
 
 def change(found: Change | None) -> str:
@@ -78,6 +80,20 @@ def change(found: Change | None) -> str:
     if found is None:
         return wording.UNKNOWN
     return f"{wording.points(found.lift)} ({wording.interval(found.low, found.high)})"
+
+
+def line(said: BenchScore, against: Pair | None) -> str:
+    """One score, and what it is against the baseline, where that is known."""
+    metric = "" if said.metric == "exact_match" else f" {said.metric}"
+    k = f" pass@{said.k}" if said.k > 1 else ""
+    which = f"{said.checkpoint} on {label_of(said.bench, said.shots)}, {said.filter}{metric}{k}"
+    ends = _between(said.low, said.high)
+    found = f"{which}: {wording.percent(said.score)} ({ends}), n {said.n}"
+    if against is None:
+        return found
+    moved = f"{wording.points(against.lift)} ({wording.interval(against.low, against.high)})"
+    paired = "paired" if against.paired else "not paired"
+    return f"{found}; {moved} against {against.before.said.checkpoint}, {paired}"
 
 
 def lost(cell: Cell) -> str:

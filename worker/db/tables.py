@@ -316,6 +316,8 @@ class EvalScore(SQLModel, table=True):
     data_hash: str | None = None
     body: dict[str, Any] = Field(sa_type=JSON)
     """All of it."""
+
+
 class EvalWatch(SQLModel, table=True):
     """A run whose checkpoints are scored as they appear, on one list of benches."""
 

@@ -25,10 +25,9 @@ from engine.contract.evaluate.watching import (
     wanted_steps,
     weights_mark,
 )
-from engine.contract.known import whole
 from engine.contract.problems import problems_of
 from engine.contract.registry import get_kind
-from engine.contract.run_dir import COMPLETE, RunDir, complete_checkpoints
+from engine.contract.run_dir import COMPLETE, RunDir, complete_checkpoints, step_of
 from worker.db.connection import Database
 from worker.queue import watches
 from worker.queue.lookup import job_row
@@ -130,7 +129,7 @@ def _waiting(run: RunDir, one: Watch, row: Row[Any]) -> dict[int, str]:
     """Step and mark of the whole checkpoints that have no job yet, the baseline first."""
     there = dict(complete_checkpoints(run))
     over = State(row.state).final
-    published = whole((row.result or {}).get("selected_step")) if over else None
+    published = step_of(run.selected.resolve().name) if over else None
     steps = wanted_steps([*there], int(one.evaluate["every"]), over=over, published=published)
     marks = {step: _mark(there[step]) for step in steps}
     return {

@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
+
 from engine.contract.base_model import checkpoint_origin
 from engine.contract.errors import ConfigError, ConfigProblem
 from engine.contract.evaluate.benches import EvalBench
@@ -61,6 +63,24 @@ def evaluation_of(
         "checkpoints": [*steps],
         "benches": [bench.model_dump(mode="json") for bench in benches],
     }
+
+
+def as_asked(checkpoint: str, benches: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Benches, and the settings by which the run of a checkpoint asked. One that says no verifier
+    has that run's. Raises ConfigError where the run had several.
+    """
+    run = config_of_run(checkpoint)
+    asked = {name: value for name, value in as_trained(run).items() if name != "temp"}
+    return {**asked, "benches": [_with_judge(run, one) for one in benches]}
+
+
+def _with_judge(run: Mapping[str, Any], bench: Mapping[str, Any]) -> dict[str, Any]:
+    try:
+        is_judged = EvalBench.model_validate(dict(bench)).judged
+    except ValidationError:
+        return dict(bench)  # said of the config
+    judge = None if is_judged else judge_of(run)
+    return {**bench, "verifier": judge} if judge else dict(bench)
 
 
 def judged_as(run: Mapping[str, Any], benches: Sequence[EvalBench]) -> list[EvalBench]:

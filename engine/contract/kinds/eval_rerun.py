@@ -173,6 +173,10 @@ class EvalRerunConfig(Section):
         twice = named_twice(self.benches)
         if twice is not None:
             raise refusal(["benches"], twice, f"has {twice!r} twice; give each bench its own name")
+        unjudged = next((one for one in self.benches if not one.judged), None)
+        if unjudged is not None:
+            problem = f"{unjudged.name!r} names nobody who judges all of its rows"
+            raise refusal(["benches"], unjudged.name, f"{problem}; name its verifier or its task")
         said = _OF_ROWS & self.model_fields_set
         spare = [name for name in _OF_ROWS if name in said and not self._is_default(name)]
         if spare:

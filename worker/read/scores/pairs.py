@@ -32,6 +32,13 @@ _BETWEEN = "~"
 PairRef = Annotated[str, Field(pattern=f"^{REF}{_BETWEEN}{REF}$")]
 """JOB.KEY~JOB.KEY: the score before and the score after."""
 NOT_PAIRED = "not paired"
+
+
+def pair_ref(before: str, after: str) -> PairRef:
+    """The name of a pair of scores."""
+    return f"{before}{_BETWEEN}{after}"
+
+
 _SAME_SHARE = 1e-6
 
 
