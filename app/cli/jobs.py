@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, TypeGuard
+from typing import TYPE_CHECKING, Annotated, NamedTuple, TypeGuard
 
 import typer
 
@@ -91,7 +91,7 @@ def show(
         entries = [entry.model_dump(mode="json") for entry in audit]
         print_json(job.model_dump(mode="json") | {"audit": entries})
         return
-    _print_job(job, Headline.of(job), audit, group, requant, lease_s)
+    _print_job(job, Headline.of(job), _Beside(audit, group, requant), lease_s)
 
 
 def logs(
@@ -210,14 +210,15 @@ def _row(job: JobView, headline: Headline, lease_s: float) -> tuple[str, ...]:
     return (str(job.id), state, job.kind, job.name, headline.progress or "–", heldout, ending)
 
 
-def _print_job(
-    job: JobView,
-    headline: Headline,
-    audit: list[AuditView],
-    group: Group | None,
-    requant: FollowUpView | None,
-    lease_s: float,
-) -> None:
+class _Beside(NamedTuple):
+    """What is shown of a job beside its own row."""
+
+    audit: list[AuditView]
+    group: Group | None
+    requant: FollowUpView | None
+
+
+def _print_job(job: JobView, headline: Headline, beside: _Beside, lease_s: float) -> None:
     from app.text import benches, seeds, wording  # noqa: PLC0415 - keeps --help light
     from app.text.findings import alerts_of, in_words  # noqa: PLC0415 - keeps --help light
     from app.text.passk import PassK  # noqa: PLC0415 - keeps --help light
@@ -247,10 +248,10 @@ def _print_job(
         ("held-out", _heldout(headline)),
         ("verdict", "; ".join(filter(None, (headline.verdict, headline.reason)))),
         ("held-out is", headline.average_of),
-        *(("seeds", said) for said in seeds.on_run(group, job.id)),
+        *(("seeds", said) for said in seeds.on_run(beside.group, job.id)),
         *(("look at", said) for said in benches.to_read(lines)),
         *(found.lines if (found := PassK.of(job)) else ()),
-        ("requant", None if requant is None else requant.words),
+        ("requant", None if beside.requant is None else beside.requant.words),
         *(made.lines if (made := Quantized.of(job)) else ()),
         *(("alert", in_words(alert)) for alert in alerts_of(job.result)),
         *_checkpoint(job, headline),
@@ -266,7 +267,7 @@ def _print_job(
         typer.echo("")
         print_table(*benches.text_table(lines))
         typer.echo(f"{benches.looked_at(lines)}\n")
-    for entry in audit:
+    for entry in beside.audit:
         moved = f"{wording.clock(entry.at)}  {entry.to_state:<10}{plain(entry.why)}"
         typer.echo(f"{'':<14}{moved}  ({plain(entry.actor)})")
 

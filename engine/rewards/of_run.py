@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import partial
+from typing import Any
 
 from engine.contract.kinds.rl_run import RLRunConfig
 from engine.data.rows import Question
@@ -16,8 +17,7 @@ def build_reward(config: RLRunConfig, rows: Iterable[Question] = ()) -> RewardAd
 
     `rows`: those that will be judged, some of which name their verifier.
     """
-    limits = {"timeout_s": config.reward_timeout_s, "max_steps": config.max_steps}
-    threshold = config.success_threshold
+    limits, threshold = _limits(config), config.success_threshold
     strict = load_rewards(config.reward_parts, threshold, **limits)
     named = {question.verifier for question in rows if question.verifier}
     if named:
@@ -27,3 +27,16 @@ def build_reward(config: RLRunConfig, rows: Iterable[Question] = ()) -> RewardAd
             {n: partial(ask_all, one, threshold=threshold) for n, one in by_name.items()},
         )
     return scheduled_reward(strict, config.success_threshold, config.format, config.max_steps)
+
+
+def build_judges(config: RLRunConfig, names: Iterable[str]) -> dict[str, RewardAdapter]:
+    """Verifiers that read the same completions beside those rewards, by name."""
+    threshold = config.success_threshold
+    return {
+        name: RewardAdapter(load_rewards([(name, 1.0)], threshold, **_limits(config)), threshold)
+        for name in names
+    }
+
+
+def _limits(config: RLRunConfig) -> dict[str, Any]:
+    return {"timeout_s": config.reward_timeout_s, "max_steps": config.max_steps}

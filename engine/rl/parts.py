@@ -17,6 +17,7 @@ from engine.contract.kinds.rl_run import RLRunConfig
 from engine.contract.rl.serving import stacks_problem
 from engine.contract.run_dir import RunDir, complete_checkpoints
 from engine.contract.sources.benches import OWN, BenchConfig
+from engine.contract.templates.table import TEMPLATES
 from engine.data.curriculum import what_is_drawn
 from engine.data.heldout import bench_rows
 from engine.data.leaks import OVERLAP, what_overlaps
@@ -28,6 +29,7 @@ from engine.models import lora, precision
 from engine.models.chat import Clock, local_now
 from engine.models.policy import Policy, Snapshot, build, require_finite, take_template
 from engine.rewards.adapter import RewardAdapter
+from engine.rewards.of_run import build_judges
 from engine.rl.asked import bench_facts
 from engine.rl.loop import HeldoutBench
 from engine.rl.rendered import PROMPT_EXAMPLE, rendered
@@ -288,7 +290,7 @@ def build_sampler(
             encode=encode,
             pin_version=not training,
         )
-        return Rollouts(served, lane, encode.begins)
+        return Rollouts(served, lane, encode.begins, drawing.stops)
     own = HFSampler(
         policy=policy,
         seed=config.seed,
@@ -299,6 +301,7 @@ def build_sampler(
         pin_version=not training,
         sampling=config.sampling,
         encode=encode,
+        stops=drawing.stops,
     )
     return Rollouts(own, OwnWeights(), encode.begins)
 
@@ -308,13 +311,17 @@ class Drawing(NamedTuple):
 
     temp: float
     max_new_tokens: int
+    stops: Sequence[str] = ()
+    """Texts at which they end."""
 
 
 def drawing_of(config: RLRunConfig, bench: BenchConfig | None) -> Drawing:
     """Of a bench; of the run's own held-out rows without one."""
     temp = config.heldout_temp if bench is None or bench.temp is None else bench.temp
     longest = bench.max_new_tokens if bench else None
-    return Drawing(temp, longest or config.max_new_tokens)
+    # A template's stops belong to the bench that names it; what trains ends by itself.
+    stops = TEMPLATES[bench.template].stops if bench and bench.template else ()
+    return Drawing(temp, longest or config.max_new_tokens, stops)
 
 
 def build_gate(
@@ -330,11 +337,7 @@ def build_gate(
     bench = next((one for one in config.heldout if one.name == name), None)
     sampler = build_sampler(config, policy, "heldout", lane=lane, bench=bench)
     weights = {} if bench else config.data.weights
-    threshold = config.success_threshold
-    also = {
-        name: RewardAdapter(load_rewards([(name, 1.0)], threshold), threshold)
-        for name in (bench.also if bench else ())
-    }
+    also = build_judges(config, bench.also if bench else ())
     return Gate(sampler, reward, drawing_of(config, bench).temp, weights, also)
 
 

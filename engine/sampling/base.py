@@ -21,7 +21,7 @@ class Rollout:
     """Which of the question's k samples this is."""
     prompt_ids: tuple[int, ...]
     completion_ids: tuple[int, ...]
-    """Ends with its EOS unless truncated."""
+    """Ends with its EOS, or with what a stop text ended it by, unless truncated."""
     logprobs: tuple[float, ...]
     """log π(token) of each completion id at the sampling temperature."""
     text: str

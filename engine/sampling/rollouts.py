@@ -11,7 +11,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from engine.data.rows import Question
-from engine.sampling.base import Groups, Sampler, WeightSync
+from engine.sampling.base import Groups, Rollout, Sampler, WeightSync
+from engine.sampling.stops import cut_at
 
 
 @dataclass(frozen=True)
@@ -22,12 +23,18 @@ class Rollouts:
     sync: WeightSync
     begins: Callable[[Question], str]
     """What of an answer the question's prompt ends in already."""
+    stops: Sequence[str] = ()
+    """Texts at which a completion ends, for a backend that decodes beyond them."""
 
     def __call__(self, tasks: Sequence[Question], k: int) -> Groups:
         """k completions of each task, in the tasks' order."""
         self.sync.bring()
-        groups = self.sampler(tasks, k)
+        groups = [[self._cut(one) for one in group] for group in self.sampler(tasks, k)]
         return [
             [replace(one, text=begun + one.text, begun=begun) for one in group] if begun else group
             for begun, group in zip(map(self.begins, tasks), groups, strict=True)
         ]
+
+    def _cut(self, rollout: Rollout) -> Rollout:
+        text = cut_at(rollout.text, self.stops)
+        return rollout if text == rollout.text else replace(rollout, text=text, truncated=False)

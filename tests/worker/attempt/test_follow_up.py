@@ -14,10 +14,10 @@ from engine.contract.run_dir import RunDir
 from tests.engine.conftest import base_folder, base_recipe, sevens_file
 from tests.engine.requant.conftest import full_run
 from tests.worker.queue.verbs import Hand, by_hand
-from worker.attempt import writing
 from worker.attempt.follow_up import follower_of
 from worker.db.connection import Database
 from worker.db.tables import job
+from worker.lane.lease import Lease
 from worker.queue.states import State
 from worker.queue.submit import Claim, enqueue
 from worker.read import jobs
@@ -121,7 +121,7 @@ def test_a_settlement_that_breaks_off_leaves_no_job_and_the_next_one_makes_one(
     with by_hand(db) as hand:
         taken = ended(hand, "gain")
         with monkeypatch.context() as patch:
-            patch.setattr(writing.Lease, "clear_job", lambda *_: 1 / 0)  # after the job was made
+            patch.setattr(Lease, "clear_job", lambda *_: 1 / 0)  # after the job was made
             with pytest.raises(ZeroDivisionError):
                 hand.settle(taken, State.SUCCEEDED)
         assert requants(db) == []
