@@ -159,7 +159,9 @@ def record(
     makers: dict[str, Callable[[], Iterator[Row]]] = {
         "gsm8k": gsm8k,
         "gsm8k_flexible": gsm8k_flexible,
+        "gsm8k_hashes": gsm8k_hashes,
         "math": math,
+        "math_verify": math_verify,
         "minerva_math": minerva_math,
         "minerva_final_answer": minerva_final_answer,
         "hendrycks_math": hendrycks_math,
@@ -238,30 +240,47 @@ def gsm8k_texts() -> Iterator[tuple[str, str, str]]:
     yield "gold with reasoning", "The answer is 18.", "9 * 2 = 18\n#### 18"
 
 
+HASHES = ["#### {}", "So:\n#### {}\n#### 5", "####{}", "#### The answer is {}.", "###  {}"]
+
+
+def hashes_texts() -> Iterator[tuple[str, str, str]]:
+    """(case, completion, expected) around `####`, beside `gsm8k_texts`."""
+    every = itertools.product(NUMBERS, DRESSES, HASHES)
+    for gold, (dress, wear), text in itertools.islice(every, 0, None, 3):
+        yield f"{text.splitlines()[0]}/{dress}", text.format(wear(gold)), gold
+    yield from itertools.islice(gsm8k_texts(), 0, None, 4)
+
+
 def gsm8k() -> Iterator[Row]:
     """gsm8k_cot, strict-match."""
-    return _gsm8k("gsm8k-cot.yaml", "strict-match")
+    return _gsm8k("gsm8k_cot", "strict-match", gsm8k_texts())
 
 
 def gsm8k_flexible() -> Iterator[Row]:
     """gsm8k_cot, flexible-extract."""
-    return _gsm8k("gsm8k-cot.yaml", "flexible-extract")
+    return _gsm8k("gsm8k_cot", "flexible-extract", gsm8k_texts())
 
 
-def _gsm8k(task_file: str, name: str) -> Iterator[Row]:
+def gsm8k_hashes() -> Iterator[Row]:
+    """gsm8k, strict-match."""
+    return _gsm8k("gsm8k", "strict-match", hashes_texts())
+
+
+def _gsm8k(named: str, name: str, texts: Iterator[tuple[str, str, str]]) -> Iterator[Row]:
     """The task's own filter and metric, both as its YAML configures them."""
     import lm_eval  # noqa: PLC0415 - only in the harnesses' environment
     import yaml  # noqa: PLC0415
     from lm_eval.api.metrics import exact_match_hf_evaluate  # noqa: PLC0415
     from lm_eval.filters.extraction import RegexFilter  # noqa: PLC0415
 
-    text = (Path(lm_eval.__path__[0]) / "tasks/gsm8k" / task_file).read_text("utf-8")
+    file = f"tasks/gsm8k/{named.replace('_', '-')}.yaml"
+    text = (Path(lm_eval.__path__[0]) / file).read_text("utf-8")
     task = yaml.safe_load(text)
     steps = next(part["filter"] for part in task["filter_list"] if part["name"] == name)
     extract = RegexFilter(**{k: v for k, v in steps[0].items() if k != "function"})
     metric = task["metric_list"][0]
     options = {k: metric[k] for k in ("ignore_case", "ignore_punctuation", "regexes_to_ignore")}
-    for case, completion, gold in gsm8k_texts():
+    for case, completion, gold in texts:
         found = next(iter(extract.apply([[completion]], [{}])))[0]
         score = exact_match_hf_evaluate([found], [gold], **options)["exact_match"]
         yield {
@@ -269,7 +288,7 @@ def _gsm8k(task_file: str, name: str) -> Iterator[Row]:
             "completion": completion,
             "expected": gold,
             "reward": float(score),
-            "source": _source("lm_eval", f"gsm8k_cot {name}"),
+            "source": _source("lm_eval", f"{named} {name}"),
         }
 
 
@@ -397,6 +416,12 @@ def math() -> Iterator[Row]:
             "reward": float(score),
             "source": _source("lm_eval", f"minerva_math math_verify ({version('math-verify')})"),
         }
+
+
+def math_verify() -> Iterator[Row]:
+    """The same metric, told the whole solution as there."""
+    for row in math():
+        yield {**row, "expected": _solution(row["expected"])}
 
 
 def _minerva_gold(gold: str) -> str:

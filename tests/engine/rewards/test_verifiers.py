@@ -303,6 +303,15 @@ EXPECTED = {
     "reasoning_gym": '{"answer": "4", "metadata": {"source_dataset": "gcd"}}',
     "regex": r"the total is (\d+)",
 }
+EXPECTED |= {
+    twin: EXPECTED[name]
+    for name, twins in {
+        "humaneval": ["humaneval_pass_at_1"],
+        "ifeval": ["ifeval_inst_strict", "ifeval_prompt_strict"],
+        "mbpp": ["mbpp_pass_at_1"],
+    }.items()
+    for twin in twins
+}
 
 
 @pytest.mark.requirement("EX-05")
