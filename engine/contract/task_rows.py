@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from engine.contract.documents import UnreadableError, parse_json
-from engine.contract.golds.boxes import gold_text
+from engine.contract.golds.boxes import last_boxed
 from engine.contract.tasks import Task
 from engine.contract.templates.table import TEMPLATES
 from engine.contract.templates.template import PLACEHOLDER
@@ -63,8 +63,8 @@ def asked_by(task: Task, row: TaskRow) -> Asked:
         made = _MAKERS[task.layouts[0]](row)
     except TaskRowError as error:
         raise TaskRowError(f"row {row.id!r} of task {task.name}: {error}") from error
-    if task.template.shows_gold:  # its worked examples are the bare answer
-        return made._replace(gold=gold_text(made.gold))
+    if task.template.shows_gold:  # its worked examples are the bare answer, blanks with it
+        return made._replace(gold=last_boxed(made.gold) or row.answer)
     return made
 
 

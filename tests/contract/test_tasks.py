@@ -124,10 +124,10 @@ def test_a_worked_answer_of_gsm8k_is_the_gold_as_it_stands() -> None:
 
 
 def test_hendrycks_math_shows_and_reads_the_bare_answer() -> None:
-    row = Row("What?", "5", "so $x=\\boxed{5}$")
+    row = Row("What?", "5", "so $x=\\boxed{ 5}$")
 
-    assert asked_by(TASKS["hendrycks_math"], row).gold == "5"
-    assert asked_by(TASKS["minerva_math"], row).gold == "so $x=\\boxed{5}$"
+    assert asked_by(TASKS["hendrycks_math"], row).gold == " 5"
+    assert asked_by(TASKS["minerva_math"], row).gold == "so $x=\\boxed{ 5}$"
 
 
 def test_mbpp_shows_and_runs_three_tests() -> None:

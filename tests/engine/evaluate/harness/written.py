@@ -39,7 +39,7 @@ def gsm8k(prefix: str = "") -> list[Question]:
 def math(prefix: str = "") -> list[Question]:
     """Of three subjects; an answer in brackets is a list to Python."""
     subjects = ["Algebra", "Counting & Probability", "Precalculus"]
-    answers = ["5", r"\frac{1}{2}", "[1,2]"]
+    answers = ["5", r" \frac{1}{2} ", "[1,2]"]
     return [
         Question(
             f"{prefix}{place}",
