@@ -72,7 +72,6 @@ def rescored(
     check_split(job, split)
     ask = ask_of_page(job, split, step, verifier)
     looked = rescoring.look(ask, job.run_dir, patience_s=_PATIENCE_S)
-    here = _Address(job_id, {"verifier": ask.verifiers, "split": split, "step": step})
     context: dict[str, Any] = {
         "job": job,
         "title": f"judged again · {label(job)}",
@@ -81,18 +80,18 @@ def rescored(
         "step": step,
         "which": which,
         "since": looked.since,
-        "here": here,
+        "here": _Address(job_id, {"verifier": ask.verifiers, "split": split, "step": step}),
         "known": verifier_names(),
         "words": text,
         "bench": None,
     }
-    if looked.found is not None:
-        bench = looked.found.benches[0]
-        context |= {"bench": bench, **_completions(job, ask, bench, which, after)}
-    answer = page(request, "rescored.html", context)
     if looked.found is None:
+        answer = page(request, "rescored.html", context)
         answer.headers["Refresh"] = str(_AGAIN_S)
-    return answer
+        return answer
+    bench = looked.found.benches[0]
+    context |= {"bench": bench, **_completions(job, ask, bench, which, after)}
+    return page(request, "rescored.html", context)
 
 
 def ask_of_page(job: JobView, split: str, step: int | None, verifiers: Sequence[str]) -> RescoreAsk:

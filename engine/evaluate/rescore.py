@@ -6,7 +6,8 @@ in time and memory as a look is.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from engine.contract.rescored import (
     BenchAsk,
     BenchRescored,
     Completions,
+    JudgedBy,
     Problem,
     RescoreAsk,
     Rescored,
@@ -27,17 +29,19 @@ from engine.contract.run_dir import write_atomic
 from engine.evaluate.changes import Side, changes_of, pairs_of
 from engine.evaluate.completions import Completion
 from engine.evaluate.golds import with_golds
-from engine.evaluate.judged_tables import pass_rates, sections_of, table_of
+from engine.evaluate.judged_tables import Sections, pass_rates, sections_of, table_of
 from engine.evaluate.logs.files import read
 from engine.evaluate.rejudge import Judge, Judged, load_judges, stored
 from engine.rewards.text.forms import forms_of
+from engine.rewards.workers.fork_server import die_with_parent
 from engine.run.child import answer_from_stdin
 
 _LONGEST_ANSWER = 120
 
 
 def rescore_from_stdin(limit_s: int, memory_gb: int) -> None:
-    """Answer one question and return."""
+    """Answer one question and return; ends with whoever asked, however long it would take."""
+    die_with_parent(os.getppid())
     answer_from_stdin(limit_s, memory_gb, lambda asked: _answered(asked, memory_gb))
 
 
@@ -87,38 +91,41 @@ def _bench(ask: BenchAsk, judges: Sequence[Judge], config: RescoreAsk) -> BenchR
     columns = list(dict.fromkeys(name for one in after.completions for name in one.columns))
     by = config.by or next(iter(columns), None)
     rates = _rates(before) if before else _rates_of(ask.baseline)
-    sections = sections_of(after.completions, by, rates)
     found = BenchRescored(
         name=ask.name,
         after_name=ask.after.name,
-        judged=[table_of(after.completions, one, _first(after), sections) for one in after.judged],
+        judged=_tables(after, by, rates),
         columns=columns,
         said=[*_said(ask.after, after)],
         rows=_rows(after) if config.rows else [],
     )
-    if before is None or ask.before is None:
-        return found
-    pairs = pairs_of(before, after)
-    plain = sections_of(before.completions, by, rates)
-    found.before_name = ask.before.name
-    found.judged_before = [
-        table_of(before.completions, one, _first(before), plain) for one in before.judged
-    ]
-    one_run = ask.before.run == ask.after.run
-    found.changes = changes_of(before, after, pairs, sections, one_run=one_run)
-    found.said += [*_said(ask.before, before), *_said_of_pairs(pairs.other_prompts, pairs.places)]
+    if before is not None and ask.before is not None:
+        found.before_name = ask.before.name
+        found.judged_before = _tables(before, by, rates)
+        found.said += _said(ask.before, before)
+        one_run = ask.before.run == ask.after.run
+        _compare(found, before, after, sections_of(after.completions, by, rates), one_run=one_run)
     return found
+
+
+def _tables(side: Side, by: str | None, rates: Mapping[str, float]) -> list[JudgedBy]:
+    sections = sections_of(side.completions, by, rates)
+    first = next(one for one in side.judged if not one.stored)
+    return [table_of(side.completions, one, first, sections) for one in side.judged]
+
+
+def _compare(
+    found: BenchRescored, before: Side, after: Side, sections: Sections, *, one_run: bool
+) -> None:
+    pairs = pairs_of(before, after)
+    found.changes = changes_of(before, after, pairs, sections, one_run=one_run)
+    found.said += _said_of_pairs(pairs.other_prompts, pairs.places)
 
 
 def _side(asked: Completions, judges: Sequence[Judge]) -> Side:
     file = read(Path(asked.file))
     found = with_golds(file.completions, asked.run, asked.file)
     return Side(found, [*stored(found), *(judge(found) for judge in judges)], file.said)
-
-
-def _first(side: Side) -> Judged:
-    """The verifier that was named first."""
-    return next(one for one in side.judged if not one.stored)
 
 
 def _rates(side: Side) -> dict[str, float]:
@@ -142,7 +149,7 @@ def _said(asked: Completions, side: Side) -> Sequence[str]:
 
 
 def _said_of_pairs(others: int, places: Sequence[object]) -> Sequence[str]:
-    told = []
+    told: list[str] = []
     if others:
         told.append(f"{others} rows have the same id and ask something else: they are left out")
     if not places:

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from engine.contract.errors import RLLoopError
@@ -19,6 +20,7 @@ from engine.contract.run_dir import RunDir
 from engine.data.heldout import load_rows
 from engine.data.split import carved, freeze
 from engine.evaluate.rescore import rescore
+from tests.deadline import eventually
 from tests.engine.evaluate.stored import (
     BOXED,
     HASHES,
@@ -135,6 +137,41 @@ def test_a_reward_function_that_breaks_is_counted_and_named(
     low, mean, high = found.reward_low, found.mean_reward, found.reward_high
     assert mean == pytest.approx(0.25 * 6 / 8)
     assert (low or 0) < (mean or 0) < (high or 0)
+
+
+def test_it_ends_with_whoever_asked(tmp_path: Path, file: Path) -> None:
+    """A cockpit that is killed leaves no process behind that judges for an hour."""
+    (tmp_path / "slow_rewards.py").write_text(
+        "import time\ndef slow(completions, **_):\n    time.sleep(50)\n"
+    )
+    bench = BenchAsk(name="select", after=Completions(file=str(file), name="step 20"))
+    ask = RescoreAsk.model_construct(benches=[bench], verifiers=["slow_rewards:slow"])
+    (tmp_path / "ask.json").write_text(ask.model_dump_json())
+    code = (
+        "import subprocess, sys\n"
+        "child = subprocess.Popen([sys.executable, '-P', '-m', 'engine', 'rescore', '60', '8'],\n"
+        "    stdin=open(sys.argv[1]), start_new_session=True)\n"
+        "print(child.pid, flush=True)\n"
+        "child.wait()"
+    )
+    paths = {"PYTHONPATH": f"{tmp_path}:{Path.cwd()}", "NIGHTLANE_REWARD_MODULES": "slow_rewards"}
+    parent = subprocess.Popen(
+        [sys.executable, "-c", code, str(tmp_path / "ask.json")],
+        stdout=subprocess.PIPE,
+        env=os.environ | paths,
+    )
+    assert parent.stdout is not None
+    child = psutil.Process(int(parent.stdout.readline()))
+    eventually(child.children, "the function's process runs")
+
+    parent.kill()
+    parent.communicate()
+
+    eventually(lambda: not _alive(child), "the child ended", within_s=10)
+
+
+def _alive(process: psutil.Process) -> bool:
+    return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
 
 
 @pytest.mark.requirement("EX-18")
