@@ -14,7 +14,7 @@ from engine.contract.power import CHANGED, paired_lift, unpaired_lift
 from engine.contract.rescored import AS_JUDGED, Change, VerifierChange
 from engine.evaluate.completions import Completion
 from engine.evaluate.judged_tables import BAND, Sections
-from engine.evaluate.rejudge import Judged, asks_of
+from engine.evaluate.rejudge import Judged
 
 
 class Side(NamedTuple):
@@ -41,13 +41,12 @@ class Pairs(NamedTuple):
 def pairs_of(before: Side, after: Side) -> Pairs:
     """Same row and sample, same prompt where both say it."""
     first, found, others = before.places, [], 0
-    ask_before, ask_after = asks_of(before.completions), asks_of(after.completions)
     for key, there in after.places.items():
         here = first.get(key)
         if here is None:
             continue
-        both = before.completions[here].prompt and after.completions[there].prompt
-        if both and ask_before[here] != ask_after[there]:
+        one, other = before.completions[here], after.completions[there]
+        if one.prompt and other.prompt and one.ask != other.ask:
             others += 1
         else:
             found.append((here, there))
@@ -96,7 +95,7 @@ def _parts(
 
 
 def _paired(first: Judged, last: Judged, after: Side, places: Sequence[tuple[int, int]]) -> Change:
-    asks = asks_of([after.completions[there] for _, there in places])
+    asks = [after.completions[there].ask for _, there in places]
     solved = [first.solved[here] for here, _ in places], [last.solved[there] for _, there in places]
     found = compare(*solved, asks)
     if not found.n:
@@ -128,8 +127,8 @@ def _unpaired(first: Judged, last: Judged, before: Side, after: Side) -> Change:
     """Rates of different rows: an interval, and no test."""
     sides = []
     for judged, side in ((first, before), (last, after)):
-        asks = asks_of(side.completions)
-        known = [(ok, ask) for ok, ask in zip(judged.solved, asks, strict=True) if ok is not None]
+        pairs = zip(judged.solved, side.completions, strict=True)
+        known = [(ok, one.ask) for ok, one in pairs if ok is not None]
         if not known:
             return Change(n=0, different=0, paired=False)
         sides.append((sum(ok for ok, _ in known) / len(known), evidence([a for _, a in known])))

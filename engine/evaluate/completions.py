@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NoReturn
 
+from engine.contract.asked import asked
 from engine.contract.documents import MAX_ROWS_BYTES, lines, parse_json, why
 from engine.contract.errors import RLLoopError
 from engine.contract.known import real, whole
@@ -91,6 +93,11 @@ class Completion:
     step: int = 0
     judged: Mapping[str, tuple[Verdict, bool | None]] = field(default_factory=dict)
     """By whom the file says what it came to."""
+
+    @cached_property
+    def ask(self) -> str:
+        """What it asks: copies of a question are one observation. Without a prompt the row's id."""
+        return asked(self.prompt) if self.prompt else f"\0{self.id}"
 
     def but(self, **changes: Any) -> Completion:
         """The same with other fields."""

@@ -15,7 +15,7 @@ from engine.contract.rescored import FormCount, JudgedBy, Known
 from engine.contract.scores import Part
 from engine.evaluate.completions import Completion
 from engine.evaluate.passk import PassAt, counted_ks, pass_at_over
-from engine.evaluate.rejudge import Judged, asks_of
+from engine.evaluate.rejudge import Judged
 from engine.rewards.judgement import BROKE, Reason
 from engine.rewards.text.forms import forms_of
 
@@ -127,13 +127,13 @@ def _rows(
     completions: Sequence[Completion], judged: Judged, places: Sequence[int] | None = None
 ) -> dict[str, tuple[int, int, Hashable]]:
     """By row: judged completions, solved ones, and what it asks."""
-    asks = asks_of(completions)
     found: dict[str, tuple[int, int, Hashable]] = {}
     for i in range(len(completions)) if places is None else places:
         solved = judged.solved[i]
         if solved is not None:
-            n, right, ask = found.get(completions[i].id, (0, 0, asks[i]))
-            found[completions[i].id] = (n + 1, right + solved, ask)
+            one = completions[i]
+            n, right, ask = found.get(one.id, (0, 0, one.ask))
+            found[one.id] = (n + 1, right + solved, ask)
     return found
 
 
@@ -150,10 +150,9 @@ def _pass_at(completions: Sequence[Completion], judged: Judged) -> dict[int, flo
 
 def _mean_reward(completions: Sequence[Completion], judged: Judged) -> dict[str, float]:
     """Where a reward is neither 0 nor 1."""
-    asks = asks_of(completions)
     pairs = [
-        (verdict.reward, ask)
-        for verdict, ask in zip(judged.verdicts, asks, strict=True)
+        (verdict.reward, one.ask)
+        for verdict, one in zip(judged.verdicts, completions, strict=True)
         if verdict.counted
     ]
     rewards = [reward for reward, _ in pairs]

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from engine.contract.asked import asked
 from engine.evaluate.completions import Completion
 from engine.rewards.adapter import RewardAdapter, load_rewards
 from engine.rewards.case import Case
@@ -72,8 +71,3 @@ def stored(completions: Sequence[Completion]) -> list[Judged]:
         if len(said) == len(completions):
             found.append(Judged(name, [v for v, _ in said], [ok for _, ok in said], stored=True))
     return found
-
-
-def asks_of(completions: Sequence[Completion]) -> list[str]:
-    """What each asks: copies of a question are one observation; without a prompt the row's id."""
-    return [asked(one.prompt) if one.prompt else f"\0{one.id}" for one in completions]
