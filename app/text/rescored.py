@@ -201,9 +201,9 @@ def known(bench: BenchRescored) -> Iterator[tuple[JudgedBy, str]]:
     first = next(one.verifier for one in bench.judged if not one.stored)
     for one in bench.judged:
         if one.only_here and not one.stored:
-            share = wording.percent(one.only_here / one.n) if one.n else wording.UNKNOWN
+            are = "completion is" if one.only_here == 1 else "completions are"
             yield (
                 one,
-                f"{one.only_here} completions ({share}) are wrong by {first} and right by "
-                f"{one.verifier}: it knows, in another format",
+                f"{one.only_here} {are} wrong by {first} and right by {one.verifier} "
+                f"({wording.percent(one.only_here / one.n)}): it knows, in another format",
             )

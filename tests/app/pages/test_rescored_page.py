@@ -67,7 +67,7 @@ def test_scores_forms_and_each_completion_come_by_every_judge(
     assert "its run's judge (in the file) 10 20.0 %" in text
     assert "gsm8k 10 20.0 %" in text
     assert "gsm8k_any 10 60.0 %" in text
-    assert "4 completions (40.0 %) are wrong by gsm8k and right by gsm8k_any: it knows" in text
+    assert "4 completions are wrong by gsm8k and right by gsm8k_any (40.0 %): it knows" in text
     assert "\\boxed{} 2 0 0 2" in text
     assert "level: Level 1 5" in text
     assert "4 completions on which the judges differ" in text
