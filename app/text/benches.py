@@ -92,7 +92,7 @@ def can_show(line: BenchLine, lines: Sequence[BenchLine]) -> str:
 def shown_by(n: float, changed: float, before: float | None, alpha: float = 0.05) -> str:
     """
     >>> shown_by(200, 0.16, 0.5)
-    '200 rows can show +8.1 points, paired; +13.8 points unpaired'
+    '200 rows can show +8.1 points, paired; +14.3 points unpaired'
     """
     told = wording.rows(round(n))
     paired = paired_lift(n, changed, alpha)

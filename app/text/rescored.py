@@ -46,7 +46,7 @@ def judge(one: JudgedBy) -> str:
 def score(share: float | None, low: float | None, high: float | None) -> str:
     """With its interval.
 
-    >>> score(0.25, 0.0715, 0.591)
+    >>> score(0.25, 0.0716, 0.591)
     '25.0 % (7.2 % to 59.1 %)'
     """
     if share is None:

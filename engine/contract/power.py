@@ -43,21 +43,23 @@ def unpaired_lift(
 ) -> float | None:
     """The same for two sets of rows that have nothing in common; `before`: the lower of the rates.
 
-    Fleiss, Levin and Paik 2003, Statistical Methods for Rates and Proportions, 4.2.
+    By the test with Yates's correction, for small and one-sided rates deceive the plain one: Fleiss,
+    Levin and Paik 2003, Statistical Methods for Rates and Proportions, 4.2.
 
     >>> round(unpaired_lift(200, 200), 3)
-    0.138
+    0.143
     """
     if not n_before or not n_after:
         return None
     z_alpha, z_beta = _normal(alpha)
+    yates = (1 / n_before + 1 / n_after) / 2
 
     def found(lift: float) -> bool:
         after = before + lift
         both = (n_before * before + n_after * after) / (n_before + n_after)
         alike = both * (1 - both) * (1 / n_before + 1 / n_after)
         apart = before * (1 - before) / n_before + after * (1 - after) / n_after
-        return lift >= z_alpha * math.sqrt(alike) + z_beta * math.sqrt(apart)
+        return lift >= yates + z_alpha * math.sqrt(alike) + z_beta * math.sqrt(apart)
 
     return _smallest(found, 1.0 - before)
 

@@ -101,7 +101,7 @@ def test_copies_of_a_question_change_their_sign_together(tmp_path: Path) -> None
 
 @pytest.mark.requirement("EX-18")
 def test_a_change_stands_with_what_its_rows_can_show(tmp_path: Path) -> None:
-    """200 rows with no change seen yet: 8 points paired, 13 unpaired from a tenth."""
+    """200 rows with no change seen yet: 8 points paired, 11 unpaired from a tenth."""
     texts = [SENTENCE if i % 10 == 0 else NOTHING for i in range(200)]
     before = _side(tmp_path / "heldout-x-000000.jsonl", texts)
     after = _side(tmp_path / "heldout-x-000020.jsonl", texts)
@@ -109,7 +109,7 @@ def test_a_change_stands_with_what_its_rows_can_show(tmp_path: Path) -> None:
     whole = change(judged_again(after, "gsm8k", before=before).changes, "gsm8k").whole
 
     assert whole.can_show == pytest.approx(0.08, abs=0.005)
-    assert whole.can_show_unpaired == pytest.approx(0.102, abs=0.005)
+    assert whole.can_show_unpaired == pytest.approx(0.107, abs=0.005)
 
 
 def test_rows_with_one_id_and_two_prompts_are_no_pair(tmp_path: Path) -> None:
