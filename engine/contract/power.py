@@ -43,8 +43,8 @@ def unpaired_lift(
 ) -> float | None:
     """The same for two sets of rows that have nothing in common; `before`: the lower of the rates.
 
-    By the test with Yates's correction, for small and one-sided rates deceive the plain one: Fleiss,
-    Levin and Paik 2003, Statistical Methods for Rates and Proportions, 4.2.
+    By the test with Yates's correction, for small and one-sided rates deceive the plain one
+    (Fleiss, Levin and Paik 2003, Statistical Methods for Rates and Proportions, 4.2).
 
     >>> round(unpaired_lift(200, 200), 3)
     0.143
