@@ -30,10 +30,11 @@ _LONGEST = 80
 
 def asked_and_gold(question: Question, rollout: Rollout) -> dict[str, Any]:
     """The fields of a line that are the row's own, and how its completion ended."""
+    source = {"source": question.source} if question.source else {}
     return {
         "prompt": question.prompt,
         "gold": question.answer,
-        "columns": split_columns(question.columns),
+        "columns": split_columns(question.columns) | source,
         "finish_reason": "length" if rollout.truncated else "stop",
     }
 

@@ -88,14 +88,14 @@ def rescore(ask: RescoreAsk) -> Rescored:
 def _bench(ask: BenchAsk, judges: Sequence[Judge], config: RescoreAsk) -> BenchRescored:
     after = _side(ask.after, judges)
     before = None if ask.before is None else _side(ask.before, judges)
-    columns = list(dict.fromkeys(name for one in after.completions for name in one.columns))
-    by = config.by or next(iter(columns), None)
+    columns = _columns(after)
+    by = config.by or next((name for name, parts in columns.items() if parts > 1), None)
     rates = _rates(before) if before else _rates_of(ask.baseline)
     found = BenchRescored(
         name=ask.name,
         after_name=ask.after.name,
         judged=_tables(after, by, rates),
-        columns=columns,
+        columns=list(columns),
         said=[*_said(ask.after, after)],
         rows=_rows(after) if config.rows else [],
     )
@@ -106,6 +106,15 @@ def _bench(ask: BenchAsk, judges: Sequence[Judge], config: RescoreAsk) -> BenchR
         one_run = ask.before.run == ask.after.run
         _compare(found, before, after, sections_of(after.completions, by, rates), one_run=one_run)
     return found
+
+
+def _columns(side: Side) -> dict[str, int]:
+    """How many parts each column makes of the rows."""
+    found: dict[str, set[str]] = {}
+    for one in side.completions:
+        for name, value in one.columns.items():
+            found.setdefault(name, set()).add(str(value))
+    return {name: len(values) for name, values in found.items()}
 
 
 def _tables(side: Side, by: str | None, rates: Mapping[str, float]) -> list[JudgedBy]:

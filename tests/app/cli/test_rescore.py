@@ -76,6 +76,18 @@ def test_before_against_after_is_the_reports_own_comparison(
     assert "2 differences were tested" in shown
 
 
+def test_own_rows_of_a_mixture_are_split_by_source(
+    cockpit: Cockpit, mixed: Judged, job: str
+) -> None:
+    """As the report's table has them: an average of sources never stands alone."""
+    [bench] = _found(cockpit, job, "-v", "exact", "--split", "report")["benches"]
+
+    parts = {part["name"]: part for part in _by(bench["judged"], "exact")["parts"]}
+    lines = {line["name"]: line for line in mixed.result["benches"]}
+    for name in ("sevens", "threes"):
+        assert parts[name]["score"] == pytest.approx(lines[name]["after"])
+
+
 def test_all_benches_of_a_run_come_each_by_itself(cockpit: Cockpit, job: str) -> None:
     code, shown, _ = cockpit("rescore", job, "--verifier", "exact")
 
@@ -115,7 +127,7 @@ def test_two_files_of_a_run_are_compared_as_they_stand(cockpit: Cockpit, mixed: 
         (("{job}", "-v", ","), "names 0 verifiers"),
         (("{job}", "-v", "exact", "--split", "MATH"), "no held-out completions of 'MATH'"),
         (("{job}@7", "-v", "exact"), "it has: select at 0, 2, 4"),
-        (("{job}", "-v", "exact", "--by", "grade", "--split", "nines"), "can be split by: nothing"),
+        (("{job}", "-v", "exact", "--by", "grade", "--split", "nines"), "can be split by: source"),
         (("1", "2", "3", "-v", "exact"), "one is judged, or two are compared"),
     ],
 )
