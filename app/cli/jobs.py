@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated, NamedTuple, TypeGuard
 
 import typer
@@ -15,9 +15,11 @@ from app.cli.place import AsJson, DataDir, opened
 if TYPE_CHECKING:
     from app.text.headline import Headline
     from worker.queue.states import State
+    from worker.read.evaluations import Evaluation
     from worker.read.follow_ups import FollowUpView
     from worker.read.groups import Group
     from worker.read.jobs import AuditView, JobView
+    from worker.read.scores.leaderboard import Leaderboard
 
 JobId = Annotated[int, typer.Argument(parser=job_number, metavar="JOB", help="Number of the job.")]
 
@@ -78,20 +80,27 @@ def show(
     """Show one job in full."""
     from app.text.headline import Headline  # noqa: PLC0415 - keeps --help light
     from worker.read import jobs  # noqa: PLC0415 - keeps --help light
+    from worker.read.evaluations import evaluations_of  # noqa: PLC0415 - keeps --help light
     from worker.read.follow_ups import requant_of_job  # noqa: PLC0415 - keeps --help light
     from worker.read.groups import group_of  # noqa: PLC0415 - keeps --help light
+    from worker.read.scores.leaderboard import scores_of_job  # noqa: PLC0415
 
     with opened(context, data_dir) as database:
         job = jobs.get_job(database, job_id)
         audit = jobs.audit(database, job_id)
-        group = group_of(database, job_id)
-        requant = requant_of_job(database, job)
+        beside = _Beside(
+            audit,
+            group_of(database, job_id),
+            requant_of_job(database, job),
+            scores_of_job(database, job_id),
+            evaluations_of(database, job_id),
+        )
         lease_s = database.settings.lease_s
     if as_json:
         entries = [entry.model_dump(mode="json") for entry in audit]
         print_json(job.model_dump(mode="json") | {"audit": entries})
         return
-    _print_job(job, Headline.of(job), _Beside(audit, group, requant), lease_s)
+    _print_job(job, Headline.of(job), beside, lease_s)
 
 
 def logs(
@@ -211,15 +220,17 @@ def _row(job: JobView, headline: Headline, lease_s: float) -> tuple[str, ...]:
 
 
 class _Beside(NamedTuple):
-    """What is shown of a job beside its own row."""
+    """What other rows tell of a job."""
 
-    audit: list[AuditView]
+    audit: Sequence[AuditView]
     group: Group | None
     requant: FollowUpView | None
+    scores: Leaderboard | None
+    evaluations: Sequence[Evaluation]
 
 
 def _print_job(job: JobView, headline: Headline, beside: _Beside, lease_s: float) -> None:
-    from app.text import benches, seeds, wording  # noqa: PLC0415 - keeps --help light
+    from app.text import benches, scores, scoring, seeds, wording  # noqa: PLC0415 - keeps --help light
     from app.text.findings import alerts_of, in_words  # noqa: PLC0415 - keeps --help light
     from app.text.passk import PassK  # noqa: PLC0415 - keeps --help light
     from app.text.requant import Quantized  # noqa: PLC0415 - keeps --help light
@@ -251,6 +262,8 @@ def _print_job(job: JobView, headline: Headline, beside: _Beside, lease_s: float
         *(("seeds", said) for said in seeds.on_run(beside.group, job.id)),
         *(("look at", said) for said in benches.to_read(lines)),
         *(found.lines if (found := PassK.of(job)) else ()),
+        *(scored.lines if (scored := scoring.Scoring.of(job, beside.scores)) else ()),
+        *(("scored by", f"job {one.job_id}, {scoring.steps(one)}") for one in beside.evaluations),
         ("requant", None if beside.requant is None else beside.requant.words),
         *(made.lines if (made := Quantized.of(job)) else ()),
         *(("alert", in_words(alert)) for alert in alerts_of(job.result)),
@@ -267,6 +280,10 @@ def _print_job(job: JobView, headline: Headline, beside: _Beside, lease_s: float
         typer.echo("")
         print_table(*benches.text_table(lines))
         typer.echo(f"{benches.looked_at(lines)}\n")
+    if beside.scores is not None:
+        typer.echo("")
+        print_table(*scores.text_table(beside.scores))
+        typer.echo("")
     for entry in beside.audit:
         moved = f"{wording.clock(entry.at)}  {entry.to_state:<10}{plain(entry.why)}"
         typer.echo(f"{'':<14}{moved}  ({plain(entry.actor)})")

@@ -94,6 +94,7 @@ def _print_details(found: Report) -> None:
         head = ("job", "name", "state", "verdict", "held-out", "n", "time", "cost", "peak")
         print_table(head, [_row(run) for run in found.runs])
     _benches(found.runs)
+    _evaluated(found)
     _section("over seeds", map(seeds.group_line, found.groups))
     _section("still running" if found.over else "running", map(_going, found.going))
     for run in found.runs:
@@ -126,6 +127,16 @@ def _benches(runs: Iterable[RunLine]) -> None:
             typer.echo(f"\njob {run.job_id} was judged on:")
             print_table(*benches.text_table(run.benches))
             typer.echo(benches.looked_at(run.benches))
+
+
+def _evaluated(found: Report) -> None:
+    """Scores of checkpoints on benches, by jobs of the night."""
+    from app.text import evaluated  # noqa: PLC0415 - keeps --help light
+
+    for run in found.evaluated:
+        typer.echo(f"\njob {run.job_id} was evaluated afterwards:")
+        print_table(*evaluated.text_table(run))
+        typer.echo(evaluated.steps(run))
 
 
 def _section(title: str, lines: Iterable[str]) -> None:

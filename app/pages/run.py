@@ -25,7 +25,7 @@ from app.charts.panels import HELDOUT
 from app.forms.schema import flattened, sections
 from app.pages import run_charts
 from app.pages.machine import attempts_of, calm_of, decisions_of, summary_of, table_of
-from app.text import benches, scores, seeds
+from app.text import benches, scores, scoring, seeds
 from app.text.findings import Findings, trace_of
 from app.text.headline import Headline, title
 from app.text.passk import PassK
@@ -47,6 +47,7 @@ from worker.queue.pruning import pruned_by
 from worker.queue.states import State
 from worker.read import feed, jobs, series
 from worker.read.benches import benches_of, parts
+from worker.read.evaluations import evaluations_of
 from worker.read.follow_ups import requant_of_job
 from worker.read.groups import group_of
 from worker.read.jobs import JobView
@@ -172,8 +173,12 @@ def _charts(asked: Asked) -> dict[str, Any]:
     panels = run_charts.panels(asked.job, known, gap, _remark(asked.job))
     steps = series.Steps(asked.wanted.first, asked.wanted.last)
     lines = benches_of(asked.job.result, asked.job.config, known)
+    scored = scores_of_job(asked.database, asked.job.id)
     return {
         "found": Findings.of(asked.job),
+        "scoring": scoring.Scoring.of(asked.job, scored),
+        "scoring_words": scoring,
+        "evaluations": evaluations_of(asked.database, asked.job.id),
         "passk": PassK.of(asked.job),
         "quantized": Quantized.of(asked.job),
         "requant": requant_of_job(asked.database, asked.job),
@@ -192,7 +197,7 @@ def _charts(asked: Asked) -> dict[str, Any]:
         "benches": lines,
         "bench_panels": run_charts.of_benches(lines, known),
         "bench_words": benches,
-        "scores": scores_of_job(asked.database, asked.job.id),
+        "scores": scored,
         "score_words": scores,
     }
 

@@ -68,10 +68,11 @@ def within(cell: Cell) -> str:
     >>> within(Cell.model_construct(low=0.5, high=0.625))
     '50.0 to 62.5'
     """
-    return _between(cell.low, cell.high)
+    return between(cell.low, cell.high)
 
 
-def _between(low: float, high: float) -> str:
+def between(low: float, high: float) -> str:
+    """Two shares as the ends of an interval, without a sign of percent."""
     return f"{wording.percent(low)} to {wording.percent(high)}".replace(" % to", " to")[:-2]
 
 
@@ -87,7 +88,7 @@ def line(said: BenchScore, against: Pair | None) -> str:
     metric = "" if said.metric == "exact_match" else f" {said.metric}"
     k = f" pass@{said.k}" if said.k > 1 else ""
     which = f"{said.checkpoint} on {label_of(said.bench, said.shots)}, {said.filter}{metric}{k}"
-    ends = _between(said.low, said.high)
+    ends = between(said.low, said.high)
     found = f"{which}: {wording.percent(said.score)} ({ends}), n {said.n}"
     if against is None:
         return found

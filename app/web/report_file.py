@@ -14,7 +14,7 @@ from typing import Any
 from markupsafe import Markup
 
 from app.charts.sparkline import sparkline
-from app.text import benches, seeds, wording
+from app.text import benches, evaluated, seeds, wording
 from app.text.autonomy_words import numbers_in_words
 from app.web.assets import STATIC_FOLDER, TOKENS
 from app.web.templating import environment
@@ -45,6 +45,7 @@ def context_of(db: Database, report: Report) -> dict[str, Any]:
         "report": report,
         "bench_words": benches,
         "seed_words": seeds,
+        "evaluated_words": evaluated,
         "sha256": seal_of(db, report),
         "sparks": {run.job_id: sparkline(run.heldout, run.heldout_gaps) for run in report.runs},
         "failures": [run for run in report.runs if run.failed],

@@ -27,6 +27,7 @@ from worker.db.decisions import DEFER, DecisionView
 from worker.db.tables import job
 from worker.read.benches import losses
 from worker.read.groups import Group, groups_among
+from worker.report.evaluated import Evaluated, evaluated_by
 from worker.report.gains import asked, doubtful, standing
 from worker.report.gaps import Gap, Known, busy_in, gaps_of
 from worker.report.going import GoingLine, going_on
@@ -67,6 +68,8 @@ class Report(BaseModel):
     runs: list[RunLine]
     groups: list[Group] = []
     """Seed groups of which a run stands here and none is still to come."""
+    evaluated: list[Evaluated] = []
+    """Runs whose checkpoints jobs of the night scored on benches."""
     going: list[GoingLine] = []
     """What ran on when the night ended, or runs on now; nights kept long ago did not tell."""
     ran: int
@@ -118,6 +121,7 @@ def build(db: Database, night: Night, now: float | None = None) -> Report:
         sentence=sentence(runs, going, spent, _of_cap(spent, cap, days)),
         runs=runs,
         groups=[one for one in groups_among(db, [run.job_id for run in runs]) if one.over],
+        evaluated=evaluated_by(db, [run.job_id for run in runs]),
         going=going,
         ran=len(runs),
         failed=sum(run.failed for run in runs),
