@@ -194,6 +194,9 @@ def watch(
     detach: Annotated[
         bool, typer.Option("--detach", help="Only begin it; print no scores.")
     ] = False,
+    stop: Annotated[
+        bool, typer.Option("--stop", help="Score no more of its checkpoints; end no job.")
+    ] = False,
     as_json: AsJson = False,
     data_dir: DataDir = None,
 ) -> None:
@@ -207,6 +210,10 @@ def watch(
 
     said = _Said(shots, limit, verifier, also, template, samples, temp, max_new_tokens, by)
     with opened(context, data_dir) as database:
+        if stop:
+            evaluations.stop_watching(database, job_id, actor=who())
+            note(f"checkpoints of job {job_id} are scored no more")
+            return
         if bench:
             raw: dict[str, Any] = {"benches": said.benches(bench, source or ()), "every": every}
             raw |= {} if priority is None else {"priority": priority}

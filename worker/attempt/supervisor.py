@@ -53,7 +53,7 @@ from worker.db.tables import attempt, job
 from worker.lane.lease import BEAT_PATIENCE_S, Lease, LeaseLostError
 from worker.memory.guard import WatchdogError
 from worker.memory.trace import note_on_lineage
-from worker.queue.evaluations import tell_before_it_begins
+from worker.queue.evaluations import tell_of
 from worker.queue.states import State, note
 from worker.queue.submit import Claim
 from worker.screen import lines_on_screen
@@ -144,7 +144,7 @@ class Supervisor:
             self._set_aside()
         self._attempt.root.mkdir(parents=True, exist_ok=True)
         self._attempt.file_away_abort()
-        tell_before_it_begins(self._db, self._claim.job_id)
+        tell_of(self._db, self._claim.job_id)
         job_file = JobFile(
             job_id=self._claim.job_id,
             kind=self._claim.kind,

@@ -7,7 +7,9 @@ has come together meanwhile is one job, the baseline first (decision 61).
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -28,7 +30,7 @@ from engine.contract.evaluate.watching import (
 from engine.contract.problems import problems_of
 from engine.contract.registry import get_kind
 from engine.contract.run_dir import COMPLETE, RunDir, complete_checkpoints, step_of
-from worker.db.connection import Database
+from worker.db.connection import Database, DatabaseError
 from worker.queue import watches
 from worker.queue.lookup import job_row
 from worker.queue.places import with_places
@@ -36,6 +38,8 @@ from worker.queue.states import State, note
 from worker.queue.submission import submission
 from worker.queue.submit import Terms, candidate, insert_job
 from worker.queue.watches import Taken, Watch
+
+_LOG = logging.getLogger(__name__)
 
 
 def watch(db: Database, job_id: int, raw: Mapping[str, Any], *, actor: str) -> int:
@@ -54,8 +58,22 @@ def watch(db: Database, job_id: int, raw: Mapping[str, Any], *, actor: str) -> i
         made = watches.add(conn, job_id, told.model_dump(mode="json"), actor=actor)
         said = ", ".join(bench.name for bench in told.benches)
         note(conn, job_id, State(row.state), actor=actor, why=f"its checkpoints are scored: {said}")
-        tell_engine(RunDir(db.settings.runs_dir / str(job_id)), watches.of_run(conn, job_id), {})
+    tell_of(db, job_id)
     return made
+
+
+def stop_watching(db: Database, job_id: int, *, actor: str) -> None:
+    """No more jobs for a run's checkpoints; those that are queued or run stay. Raises
+    JobNotFoundError.
+    """
+    with db.write_tx() as conn:
+        row = job_row(conn, job_id)
+        for one in watches.of_run(conn, job_id):
+            if one.closed_at is None:
+                watches.close(conn, one, f"stopped by {actor}")
+                why = "its checkpoints are scored no more"
+                note(conn, job_id, State(row.state), actor=actor, why=why)
+    tell_of(db, job_id)
 
 
 def _checked(raw: Mapping[str, Any], run: Mapping[str, Any]) -> EvaluateConfig:
@@ -76,7 +94,23 @@ def queue_evaluations(db: Database, *, actor: str) -> list[int]:
     """
     with db.read() as conn:
         runs = watches.runs_watched(conn)
-    return [made for job_id in runs for made in _of_run(db, job_id, actor)]
+    return [made for job_id in runs for made in _in_any_case(db, job_id, actor)]
+
+
+def _in_any_case(db: Database, job_id: int, actor: str) -> list[int]:
+    """Whatever a run's rows and files hold, the queue goes on: it is said on the run, once."""
+    try:
+        return [*_of_run(db, job_id, actor)]
+    except DatabaseError:
+        raise
+    except Exception as error:  # noqa: BLE001 - whatever a row holds, the queue goes on
+        _LOG.exception("job %d: its checkpoints", job_id)
+        with db.read() as conn:
+            row, found = job_row(conn, job_id), watches.of_run(conn, job_id)
+        for one in found:
+            if one.closed_at is None:
+                _refuse(db, one, row, f"{type(error).__name__}: {error}"[:500], actor)
+        return []
 
 
 def _of_run(db: Database, job_id: int, actor: str) -> Iterator[int]:
@@ -85,7 +119,7 @@ def _of_run(db: Database, job_id: int, actor: str) -> Iterator[int]:
         found = watches.of_run(conn, job_id)
         states = watches.states_of(conn, found)
     run = RunDir(db.settings.runs_dir / str(job_id))
-    tell_engine(run, found, states)
+    _tell(run, found, states)
     for one in found:
         if one.closed_at is not None:
             continue
@@ -97,16 +131,18 @@ def _of_run(db: Database, job_id: int, actor: str) -> Iterator[int]:
             yield from () if made is None else (made,)
 
 
-def tell_before_it_begins(db: Database, job_id: int) -> None:
-    """What an attempt that is about to begin must keep its checkpoints for."""
+def tell_of(db: Database, job_id: int) -> None:
+    """Which checkpoints of a run are still to be scored, for its engine: before an attempt begins,
+    and where it changed.
+    """
     with db.read() as conn:
         found = watches.of_run(conn, job_id)
         states = watches.states_of(conn, found)
     if found:
-        tell_engine(RunDir(db.settings.runs_dir / str(job_id)), found, states)
+        _tell(RunDir(db.settings.runs_dir / str(job_id)), found, states)
 
 
-def tell_engine(run: RunDir, found: Sequence[Watch], states: Mapping[int, str]) -> None:
+def _tell(run: RunDir, found: Sequence[Watch], states: Mapping[int, str]) -> None:
     """Which steps are scored, so that the others' checkpoints stay; once there is a run."""
     if not run.root.is_dir():
         return
@@ -118,7 +154,8 @@ def tell_engine(run: RunDir, found: Sequence[Watch], states: Mapping[int, str]) 
         for one in found
         if one.problem is None
     ]
-    tell_awaited(run, told)
+    with suppress(OSError):  # a full disk: whoever writes to it next says so
+        tell_awaited(run, told)
 
 
 def _is_over(states: Mapping[int, str], job_id: int) -> bool:
@@ -157,7 +194,8 @@ def _queue(
     try:
         found = candidate(wanted.kind, wanted.config, f"job {row.id}: {_shortened(said)}")
     except ConfigError as error:
-        _refuse(db, one, row, error, actor)
+        if not _went_away(error):
+            _refuse(db, one, row, str(error), actor)
         return None
     with db.write_tx() as conn:
         if watches.get(conn, one.id).steps != one.steps:
@@ -170,14 +208,18 @@ def _queue(
         return made
 
 
-def _refuse(db: Database, one: Watch, row: Row[Any], error: ConfigError, actor: str) -> None:
-    """Said once, on the run; a checkpoint that went away meanwhile is not asked for again."""
-    if any(problem.field.startswith("checkpoints") for problem in error.problems):
-        return
+def _went_away(error: ConfigError) -> bool:
+    """A checkpoint did, after it was looked at; the next look does not find it."""
+    return any(problem.field.startswith("checkpoints") for problem in error.problems)
+
+
+def _refuse(db: Database, one: Watch, row: Row[Any], problem: str, actor: str) -> None:
+    """No more jobs are made of it, and the run says why."""
     with db.write_tx() as conn:
-        watches.close(conn, one, str(error))
-        why = f"its checkpoints are scored no more: {error}"
+        watches.close(conn, one, problem)
+        why = f"its checkpoints are scored no more: {problem}"
         note(conn, row.id, State(row.state), actor=actor, why=why)
+    tell_of(db, row.id)
 
 
 _MOST_NAMED = 60

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from engine.contract.evaluate.watching import Awaited, tell_awaited
 from engine.contract.events import Event
 from engine.contract.run_dir import RunDir, complete_checkpoints
 from engine.rl.rl_run import run as rl_run
@@ -61,6 +62,40 @@ def test_every_checkpoint_that_a_gate_scored_stands_until_the_report(
     assert at_report == [[0, 2, 4, 6, 8]]
     assert set(_left(run)) == {0, result["selected_step"], 8}
     assert "CHECKPOINT_GAP" not in {event["code"] for event in events(run, "note")}
+
+
+def _awaits(run: RunDir, every: int, *scored: int) -> None:
+    """As the worker writes it."""
+    tell_awaited(run, [Awaited(every, scored)])
+
+
+def test_checkpoints_that_wait_to_be_scored_stay_after_the_report_too(
+    gated: dict[str, Any], new_attempt: NewAttempt, open_newest: OpenNewest
+) -> None:
+    """Those that have their scores go as all others do."""
+    run = new_attempt(gated)
+    _awaits(run, 3, 3)
+    result = rl_run(open_newest(run))
+
+    assert set(_left(run)) == {0, 6, 8, result["selected_step"]}
+
+
+def test_checkpoints_that_are_gone_before_they_were_scored_are_said(
+    gated: dict[str, Any],
+    new_attempt: NewAttempt,
+    open_newest: OpenNewest,
+    events: Events,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The disk would not hold one more."""
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: _Disk(retention.FREE_BYTES - 1))
+    run = new_attempt(gated)
+    _awaits(run, 1)
+    rl_run(open_newest(run))
+
+    said = [event["text"] for event in events(run, "note") if event["code"] == "CHECKPOINT_GAP"]
+    assert any("step 1 " in text or "steps 1 " in text for text in said if "scored:" in text)
+    assert 1 not in _left(run)
 
 
 def test_where_the_disk_would_not_hold_them_the_best_and_the_last_stay_and_it_is_said(

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import update
 
 from engine.contract.errors import ConfigError
 from engine.contract.evaluate.watching import awaited
@@ -20,9 +21,10 @@ from engine.contract.run_dir import COMPLETE, RunDir, write_json
 from tests.engine.conftest import base_folder, base_recipe, sevens_file
 from tests.worker.queue.verbs import Hand, begin, by_hand
 from worker.db.connection import Database
+from worker.db.tables import eval_watch
 from worker.drain import drain
 from worker.queue import control, pruning
-from worker.queue.evaluations import queue_evaluations, watch
+from worker.queue.evaluations import queue_evaluations, stop_watching, watch
 from worker.queue.refusals import WrongStateError
 from worker.queue.states import State
 from worker.queue.submit import Claim, enqueue
@@ -359,3 +361,45 @@ def test_a_bench_that_went_away_is_said_on_the_run_and_the_queue_goes_on(
         watch(db, number, {"benches": [bench]}, actor="test")
 
         assert look(db) == [[0]]
+
+
+def test_a_watch_that_is_stopped_makes_no_more_jobs_and_lets_checkpoints_go(
+    db: Database, queue_run: Callable[..., int], bench: Bench, model: Path
+) -> None:
+    """The job that waits stays."""
+    number = queue_run(evaluate={"benches": [bench]})
+    with by_hand(db) as hand:
+        trained = Trained(hand, model)
+        trained.saves(0)
+        look(db)
+        stop_watching(db, number, actor="ada")
+        trained.saves(1)
+        trained.ends()
+        run_next(hand)
+
+    assert look(db) == []
+    watch(db, number, {"benches": [bench], "every": 2}, actor="test")
+    assert awaited(trained.run, {0, 1, 2}) == {2}
+    stop_watching(db, number, actor="ada")
+    assert awaited(trained.run, {0, 1, 2}) == set()
+    assert look(db) == []
+    assert [steps(one) for one in evaluations(db)] == [[0]]
+
+
+def test_whatever_a_watch_holds_the_queue_goes_on(
+    db: Database, queue_run: Callable[..., int], bench: Bench, model: Path
+) -> None:
+    """Rows that nobody can use are said on the run; the other runs have their jobs."""
+    broken = queue_run(evaluate={"benches": [bench]})
+    queue_run(evaluate={"benches": [bench]}, seed=1)
+    with by_hand(db) as hand:
+        for _ in range(2):
+            trained = Trained(hand, model)
+            trained.saves(0)
+            trained.ends()
+    with db.write_tx() as conn:
+        conn.execute(update(eval_watch).where(eval_watch.c.job_id == broken).values(evaluate={}))
+
+    assert look(db) == [[0]]
+    assert look(db) == []
+    assert any("KeyError" in row.why for row in jobs.audit(db, broken))
