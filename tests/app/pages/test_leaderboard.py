@@ -200,6 +200,19 @@ def test_the_run_page_has_its_scores_step_by_step(
     assert f"/leaderboard?run={scored[0]}" in page
 
 
+def test_an_evaluation_shows_what_it_scored_and_before_that_nothing(
+    client: TestClient, db: Database
+) -> None:
+    """A job that scores others' checkpoints has no pass@k."""
+    config = {"base": "embedded:qwen3-tiny"}
+    job_id = enqueue(db, "eval_rerun", config, actor="test", force=True)
+    assert client.get(f"/jobs/{job_id}").status_code == 200
+
+    put(db, job_id, score("gsm8k", run=None), score("ifeval", run=None))
+    page = words(client.get(f"/jobs/{job_id}").text)
+    assert "1 checkpoint on gsm8k, ifeval" in page
+
+
 # --- as files ---
 
 
