@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -40,6 +40,14 @@ class ReadBack(NamedTuple):
     policy: AsStored
     seconds: float
     """That loading took."""
+
+
+def require_forms(names: Sequence[str], merged: Path) -> None:
+    """Raises RLLoopError for a format that the model cannot be written in, before any of them is
+    made.
+    """
+    if any(FORMATS[name].library == "gguf" for name in names):
+        gguf_file.require_form(merged)
 
 
 def write(name: str, merged: Path, target: Path, group_size: int | None) -> dict[str, Any]:

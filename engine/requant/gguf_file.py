@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -54,6 +54,12 @@ def write(name: str, source: Path, target: Path, _group_size: int | None) -> dic
     writer.write_tensors_to_file()
     writer.close()
     return {"note": _NOTE}
+
+
+def require_form(source: Path) -> None:
+    """Raises RLLoopError for a 16-bit model that no GGUF file is written of here."""
+    arch = _architecture(AutoConfig.from_pretrained(source))
+    _pre_tokenizer(_told_of_tokenizer(source), arch)
 
 
 def read(folder: Path, config: Any) -> Any:
@@ -154,14 +160,9 @@ def _form(gguf: Any, to: str, rows: np.ndarray[Any, Any], wanted: Any) -> Any:
 
 
 def _add_tokenizer(writer: Any, source: Path, arch: str, size: int) -> None:
-    """Raises RLLoopError for one that is no byte-level BPE."""
     import gguf  # noqa: PLC0415 - an extra
 
-    path = source / "tokenizer.json"
-    told: Any = json.loads(path.read_text("utf-8")) if path.is_file() else {}
-    model = told.get("model", {})
-    if model.get("type") != "BPE" or "ByteLevel" not in json.dumps(told.get("decoder")):
-        raise _no_form("gguf", "its tokenizer is no byte-level BPE")
+    told = _told_of_tokenizer(source)
     tokenizer: Any = AutoTokenizer.from_pretrained(source)
     ids = {i: token for token, i in tokenizer.get_vocab().items()}
     added = {one["id"]: one["special"] for one in told.get("added_tokens", ())}
@@ -177,7 +178,7 @@ def _add_tokenizer(writer: Any, source: Path, arch: str, size: int) -> None:
     writer.add_token_list([ids.get(i, f"[PAD{i}]") for i in range(size)])
     writer.add_token_types(kinds)
     writer.add_token_merges(
-        [one if isinstance(one, str) else " ".join(one) for one in model["merges"]]
+        [one if isinstance(one, str) else " ".join(one) for one in told["model"]["merges"]]
     )
     for name in ("bos", "eos", "pad", "unk"):
         if (i := getattr(tokenizer, f"{name}_token_id")) is not None:
@@ -187,6 +188,15 @@ def _add_tokenizer(writer: Any, source: Path, arch: str, size: int) -> None:
         writer.add_chat_template(tokenizer.chat_template)
 
 
+def _told_of_tokenizer(source: Path) -> Mapping[str, Any]:
+    """Its tokenizer.json. Raises RLLoopError for one that is no byte-level BPE."""
+    path = source / "tokenizer.json"
+    told: Any = json.loads(path.read_text("utf-8")) if path.is_file() else {}
+    if told.get("model", {}).get("type") != "BPE" or "ByteLevel" not in json.dumps(told["decoder"]):
+        raise _no_form("gguf", "its tokenizer is no byte-level BPE")
+    return cast("Mapping[str, Any]", told)
+
+
 def _pre_tokenizer(told: Mapping[str, Any], arch: str) -> str:
     """How llama.cpp calls the rule that parts a text before its merges.
 
@@ -194,11 +204,12 @@ def _pre_tokenizer(told: Mapping[str, Any], arch: str) -> str:
     """
     if arch in {"qwen2", "qwen3"}:
         return "qwen2"
-    rule = json.dumps(told.get("pre_tokenizer"))
-    if _LLAMA3_SPLIT in rule:
+    rule = told.get("pre_tokenizer") or {}
+    written = json.dumps(rule)
+    if _LLAMA3_SPLIT in written:
         return "llama-bpe"
-    if '"Digits"' in rule:
+    if '"Digits"' in written:
         return "smollm"
-    raise _no_form(
-        "gguf", "its tokenizer parts texts by a rule that is neither SmolLM's nor Llama 3's"
-    )
+    if rule.get("type") == "ByteLevel" and rule.get("use_regex", True):
+        return "gpt-2"
+    raise _no_form("gguf", f"its tokenizer parts texts by a rule that is unknown here: {written}")

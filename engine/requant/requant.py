@@ -74,6 +74,7 @@ class _Run:
             merge.require_whole(self.config, self.attempt.warn)
             self._step(0, self._write_merged)
         self.recorder.link(0)
+        formats.require_forms(self.config.formats, self.merged)
         self.attempt.peaks.end("lane-bringup")
         try:
             prove(self.recorder, proof.checks(float(self._found(0)["merge_gap"])))

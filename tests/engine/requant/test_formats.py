@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import os
-import shutil
 import sys
 from pathlib import Path
 from typing import Any
 
+import gguf
 import pytest
 import torch
+from tokenizers import Tokenizer, pre_tokenizers
 from transformers import AutoModelForCausalLM
 
 from engine.contract.errors import NightlaneError, RLLoopError
 from engine.requant import formats, gguf_file
 from engine.requant.tensors import stored
-from tests.engine.chat_model import save_chat_model
 from tests.engine.requant.families import FAMILIES, save_family, save_gpt2
 
 IDS = torch.arange(2, 26)[None]
@@ -140,11 +140,30 @@ def test_what_llmcompressor_said_last_is_told(
         formats.write("w8a8", merged, tmp_path / "made", None)
 
 
-def test_a_tokenizer_that_llama_cpp_is_not_told_of_is_refused(tmp_path: Path) -> None:
-    """Texts would be parted by another rule than the model was trained with."""
+@pytest.mark.parametrize(
+    ("rule", "called"),
+    [
+        (pre_tokenizers.ByteLevel(add_prefix_space=False), "gpt-2"),
+        (pre_tokenizers.Sequence([pre_tokenizers.Digits(), pre_tokenizers.ByteLevel()]), "smollm"),
+        (pre_tokenizers.Split(" ", "isolated"), None),
+    ],
+    ids=["gpt-2", "smollm", "another"],
+)
+def test_the_rule_that_parts_texts_is_told_to_llama_cpp_or_refused(
+    rule: Any, called: str | None, tmp_path: Path
+) -> None:
+    """Under another rule it would read other tokens than the model was trained with."""
     merged = save_family(tmp_path / "merged", "llama", tied=True)
-    save_chat_model(tmp_path / "chat")
-    shutil.copy(tmp_path / "chat" / "tokenizer.json", merged)
+    tokenizer = Tokenizer.from_file(str(merged / "tokenizer.json"))
+    tokenizer.pre_tokenizer = rule
+    tokenizer.save(str(merged / "tokenizer.json"))
 
-    with pytest.raises(RLLoopError, match="a rule that is neither SmolLM's nor Llama 3's"):
-        formats.write("gguf_q8_0", merged, tmp_path / "made", None)
+    if called is None:
+        with pytest.raises(RLLoopError, match=r"a rule that is unknown here: .*Split"):
+            formats.require_forms(["gguf_q8_0"], merged)
+        return
+    formats.write("gguf_q8_0", merged, tmp_path / "made", None)
+    fields = gguf.GGUFReader(tmp_path / "made" / gguf_file.FILE).fields
+    assert fields["tokenizer.ggml.pre"].contents() == called
+    tokens = fields["tokenizer.ggml.tokens"].contents()
+    assert tokens == [tokenizer.id_to_token(i) for i in range(tokenizer.get_vocab_size())]
