@@ -27,6 +27,9 @@ MOST_TRACE_BYTES = 4 * 1024 * 1024
 PASSK = "eval_rerun"
 """The kind that trains nothing."""
 
+REQUANT = "requant"
+"""The kind that writes a model in several formats."""
+
 MEANINGS: Mapping[str, str] = {
     "gain": "better than the base on held-out rows, also after having picked the best of its gates",
     "no gain proven": "what held-out rows show may be chance; the base is published",
@@ -56,7 +59,11 @@ class KeptModel:
 
 
 def kept_model(job: JobView) -> KeptModel | None:
-    """Where the checkpoint of a run is; None while there is none, and after it was thrown away."""
+    """Where the checkpoint of a run is; None while there is none, and after it was thrown away. A
+    requant has one for each format, which its table names.
+    """
+    if job.kind == REQUANT:
+        return None
     link = RunDir(Path(job.run_dir)).selected
     try:
         folder = link.resolve(strict=True)

@@ -110,17 +110,17 @@ def _of_run(config: RequantConfig, run: RLRunConfig, source: RunDir) -> Asked:
     bench = next((one for one in run.heldout if one.name == run.decide), None)
     examples: Examples = no_examples
     if bench is not None:
-        examples = _examples(bench, found.benches[bench.name], run.prompting, run.format)
+        examples = _examples(bench, found.benches[bench.name], config.prompting, run.format)
     named = {rows.name: rows.template for rows in (*run.data.mix, *run.heldout)}
     parts = run.reward_parts
     return Asked(
         name=f"run:{source.root.name}",
         questions=split.report,
-        prompting=run.prompting,
+        prompting=config.prompting,
         templates=named,
         examples=examples,
         shots=0 if bench is None else bench.shots,
-        max_new_tokens=(bench and bench.max_new_tokens) or run.max_new_tokens,
+        max_new_tokens=(bench and bench.max_new_tokens) or config.max_new_tokens,
         verifiers=_named(split.report) or [name for name, _ in parts],
         reward=_reward(config, parts, split.report),
         weights=run.data.weights if bench is None else {},
