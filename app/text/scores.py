@@ -11,7 +11,14 @@ from urllib.parse import urlencode
 from app.text import wording
 from engine.contract.scores import BenchScore
 from engine.contract.sources.benches import label_of
-from worker.read.scores.leaderboard import Cell, Change, Column, Leaderboard, Line
+from worker.read.scores.leaderboard import (
+    MOST_COLUMNS,
+    Cell,
+    Change,
+    Column,
+    Leaderboard,
+    Line,
+)
 from worker.read.scores.pairs import Pair, Pairs, Side
 
 PICKED = "these rows picked it"
@@ -168,6 +175,20 @@ def completions(cell: Cell) -> str:
     """Address of what the checkpoint answered."""
     query = urlencode({"split": cell.said.split, "step": cell.said.step})
     return f"/jobs/{cell.job_id}/samples?{query}"
+
+
+def address_of(board: Leaderboard, job_id: int) -> str:
+    """Of the leaderboard with what a job's own table shows: its run, the one run that it scored, or
+    its benches.
+    """
+    runs = {line.run for line in board.lines}
+    run = job_id if job_id in runs else next(iter(runs)) if len(runs) == 1 else None
+    asked = (
+        {"run": run, "sort": "newest"}
+        if run is not None
+        else {"bench": board.benches[:MOST_COLUMNS]}
+    )
+    return f"/leaderboard?{urlencode(asked, doseq=True)}"
 
 
 def shown(board: Leaderboard) -> str:

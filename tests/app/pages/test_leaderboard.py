@@ -209,8 +209,9 @@ def test_an_evaluation_shows_what_it_scored_and_before_that_nothing(
     assert client.get(f"/jobs/{job_id}").status_code == 200
 
     put(db, job_id, score("gsm8k", run=None), score("ifeval", run=None))
-    page = words(client.get(f"/jobs/{job_id}").text)
-    assert "1 checkpoint on gsm8k, ifeval" in page
+    page = client.get(f"/jobs/{job_id}").text
+    assert "1 checkpoint on gsm8k, ifeval" in words(page)
+    assert "/leaderboard?bench=gsm8k&amp;bench=ifeval" in page
 
 
 # --- as files ---
