@@ -124,6 +124,29 @@ def packed_by_config(config: Mapping[str, Any]) -> str | None:
     return None
 
 
+def asks_for_weights(base: str) -> bool:
+    """Whether only whoever builds the model can tell that a folder holds it: the names of its
+    weights seem more than its config asks for, or its architecture is not said to be causal.
+    """
+    folder = Path(base)
+    if not folder.is_absolute() or not folder.is_dir():
+        return False
+    return counts_fewer_layers(folder) or _is_of_another_kind(folder)
+
+
+def _is_of_another_kind(folder: Path) -> bool:
+    """A model that sees or classifies, by its config's own word."""
+    try:
+        named = read_json_object(folder / "config.json").get("architectures")
+    except OSError:
+        return False  # said of the folder
+    names = [name for name in named if isinstance(name, str)] if isinstance(named, list) else []
+    return bool(names) and not any(name.endswith(_CAUSAL) for name in names)
+
+
+_CAUSAL = ("ForCausalLM", "LMHeadModel")
+
+
 def counts_fewer_layers(folder: Path) -> bool:
     """Whether a model's files hold layers beyond those that its config counts, as far as names
     tell: worth a look by whoever knows the architecture.

@@ -5,16 +5,14 @@ Torch-free; reads lines of completions, knows no model and no verifier.
 
 from __future__ import annotations
 
-import random
 import statistics
-from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
 from engine.contract.asked import asked
-from engine.contract.intervals import wilson
+from engine.contract.intervals import bootstrap, wilson
 from engine.contract.scores import BenchScore, Part
 from engine.evaluate.passk import counted_ks, pass_at_over
 from engine.rewards.judgement import Reason
@@ -24,8 +22,6 @@ Line = Mapping[str, Any]
 
 BAND = "band"
 """`by` of parts by the baseline's pass rate."""
-_DRAWS = 1000
-"""Of the bootstrap."""
 
 
 @dataclass(frozen=True)
@@ -129,32 +125,17 @@ def _shares(lines: Sequence[Line], name: str) -> dict[str, Any]:
 
 def _counted(lines: Sequence[Line], name: str) -> dict[str, Any]:
     """A metric that counts several things a row: their share, with a bootstrap over rows."""
-    pairs = [(one["right"], one["of"]) for line in lines for one in [of_filter(line, name)]]
-    n = sum(of for _, of in pairs)
-    score = sum(right for right, _ in pairs) / n if n else 0.0
-    low, high = ratio_interval(pairs)
-    return {"n": n, "score": score, "low": low, "high": high}
-
-
-def ratio_interval(pairs: Sequence[tuple[float, float]]) -> tuple[float, float]:
-    """95 % percentile bootstrap of Σright / Σof over rows, with a fixed seed (Efron 1979).
-
-    Where no draw differs, Wilson's interval at the number of rows: certainty needs more than that.
-    """
-    total = sum(of for _, of in pairs)
-    if not total:
-        return 0.0, 1.0
-    stream = random.Random(0)
-    found = []
-    for _ in range(_DRAWS):
-        some = stream.choices(pairs, k=len(pairs))
-        of = sum(one for _, one in some)
-        found.append(sum(right for right, _ in some) / of if of else 0.0)
-    found.sort()
-    low, high = found[int(0.025 * _DRAWS)], found[int(0.975 * _DRAWS) - 1]
-    if low < high:
-        return low, high
-    return wilson(len(pairs) * sum(right for right, _ in pairs) / total, len(pairs))
+    counts = [(of_filter(line, name), asked(line["prompt"])) for line in lines]
+    values = [
+        (float(place < one["right"]), ask) for one, ask in counts for place in range(one["of"])
+    ]
+    if not values:
+        return {"n": 0, "score": 0.0, "low": 0.0, "high": 1.0}
+    score = statistics.fmean(value for value, _ in values)
+    low, high = bootstrap([value for value, _ in values], [ask for _, ask in values])
+    if low == high:  # no draw differs: certainty needs more than that
+        low, high = wilson(len(lines) * score, len(lines))
+    return {"n": len(values), "score": score, "low": low, "high": high}
 
 
 def _by_columns(rows: Sequence[Told]) -> Iterator[Part]:
@@ -186,8 +167,3 @@ def _part(by: str, name: str, rows: Sequence[Told]) -> Part:
     if found is None:
         return Part(by=by, name=name, n=0)
     return Part(by=by, name=name, n=found.rows, score=found.value, low=found.low, high=found.high)
-
-
-def reasons(lines: Sequence[Line], name: str) -> Counter[str]:
-    """How often each reason was given."""
-    return Counter(str(of_filter(line, name)["reason"]) for line in lines)

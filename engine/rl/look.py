@@ -12,10 +12,11 @@ from contextlib import closing
 from itertools import islice
 from pathlib import Path
 
-from engine.contract.errors import ConfigProblem, RLLoopError
+from engine.contract.errors import ConfigProblem
 from engine.contract.hub import in_hub_cache
-from engine.contract.kinds.rl_run import JudgedRows, RLRunConfig, asks_for_weights
+from engine.contract.kinds.rl_run import JudgedRows, RLRunConfig
 from engine.contract.look import Looked
+from engine.contract.model_folder import asks_for_weights
 from engine.contract.rl.serving import stacks_problem
 from engine.contract.sources.config import SourceConfig
 from engine.contract.sources.mixture import JudgedSource
@@ -123,16 +124,11 @@ def _weights(config: RLRunConfig) -> Looked:
     if not asked or not (Path(config.base).is_absolute() or in_hub_cache(config.base)):
         return Looked()
     # Seconds to import, and nothing that a reward needs.
-    from engine.models import lora  # noqa: PLC0415
-    from engine.models.policy import causal_model  # noqa: PLC0415
+    from engine.models import fitting, lora  # noqa: PLC0415
 
-    try:
-        model = causal_model(config.base, device="meta")
-        if config.adapter_init is None:
-            return Looked()
-        adapted = lora.attach_folder(model, config.adapter_init)
-    except RLLoopError as error:
-        return Looked(error.problems)
-    if config.serves and lora.reaches_stacks(adapted):
+    found = fitting.tried(config.base, config.adapter_init)
+    if found.problems:
+        return Looked(found.problems)
+    if config.serves and found.model is not None and lora.reaches_stacks(found.model):
         return Looked([stacks_problem(config.adapter_init)])
     return Looked()

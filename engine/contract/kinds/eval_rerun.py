@@ -37,9 +37,10 @@ from engine.contract.evaluate.benches import (
 )
 from engine.contract.evaluate.checkpoints import EvalCheckpoint, checkpoints_of, require_whole
 from engine.contract.golds.survey import unfit_for
-from engine.contract.hub import hub_cautions
+from engine.contract.hub import hub_cautions, in_hub_cache
 from engine.contract.kind import Kind
-from engine.contract.model_folder import folder_problems
+from engine.contract.look import Look
+from engine.contract.model_folder import asks_for_weights, folder_problems
 from engine.contract.paths import located
 from engine.contract.rl.envelope import PROMPT_TOKENS
 from engine.contract.rl.prompting import PromptingConfig, template_cautions, template_problems
@@ -234,6 +235,25 @@ def _inputs(config: EvalRerunConfig) -> Sequence[Path]:
     return [*files, *models]
 
 
+def asked_of(config: EvalRerunConfig) -> Sequence[tuple[str, EvalCheckpoint]]:
+    """Checkpoints of which only whoever builds the model can tell whether it fits, each with the
+    setting that its fields stand under. A hub id that is not on this machine can be told nothing
+    of.
+    """
+    return [
+        (f"checkpoints.{place}." if config.checkpoints else "", one)
+        for place, one in enumerate(config.scored)
+        if one.adapter_init is not None or asks_for_weights(one.base)
+        if Path(one.base).is_absolute() or in_hub_cache(one.base)
+    ]
+
+
+def _asks(config: EvalRerunConfig) -> Mapping[str, Any]:
+    """What `engine.eval_rerun.look` looks at, and nothing where it would find nothing to do."""
+    named = {"base", "adapter_init", "checkpoints"} if asked_of(config) else set()
+    return config.model_dump(mode="json", include=named) if named else {}
+
+
 def _check(config: EvalRerunConfig) -> Sequence[ConfigProblem]:
     found: list[ConfigProblem] = []
     for place, one in enumerate(config.scored):
@@ -337,6 +357,7 @@ KIND = Kind(
     model="base",
     indifferent=frozenset({"keep_checkpoints", "threads"}),
     check=_check,
+    look=Look("engine.eval_rerun.look:look", _asks),
     cautions=_cautions,
     smaller=("rollout_batch", "max_new_tokens"),
     envelope=_envelope,

@@ -32,7 +32,7 @@ from engine.contract.golds.survey import unfit_for
 from engine.contract.hub import hub_cautions, in_hub_cache
 from engine.contract.kind import FollowUp, Kind
 from engine.contract.look import Look
-from engine.contract.model_folder import counts_fewer_layers, folder_problems
+from engine.contract.model_folder import asks_for_weights, folder_problems
 from engine.contract.paths import located
 from engine.contract.problems import problems_of
 from engine.contract.provenance import BEGINS, earlier_runs
@@ -510,11 +510,6 @@ def _asks(config: RLRunConfig) -> Mapping[str, Any]:
     if config.adapter_init is not None or asks_for_weights(config.base):
         asked |= {"base", "adapter_init", "rollout_backend"}
     return config.model_dump(mode="json", include=asked) if asked else {}
-
-
-def asks_for_weights(base: str) -> bool:
-    """Whether the names of a folder's weights are more than its config asks for, as it seems."""
-    return Path(base).is_absolute() and counts_fewer_layers(Path(base))
 
 
 def _cautions(config: RLRunConfig) -> Sequence[ConfigProblem]:
