@@ -59,7 +59,7 @@ class _Run:
         self.asked = rows.asked(config)
         attempt.begin(self.resumed, base=config.base, domain=self.asked.name)
         self.done = -1 if self.resumed is None else self.resumed.step
-        require_room(attempt.run.root, config, written=max(self.done, 0))
+        require_room(attempt.run.root, config, self.done)
         self.recorder = Recorder(attempt, self.store, resumed=self.resumed, keep=self.last + 1)
         self.stops = [*attempt.stopped_before(self.resumed)]
 

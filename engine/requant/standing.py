@@ -23,11 +23,12 @@ def last_whole(store: CheckpointStore) -> Checkpoint | None:
     return store.verified(harmed - 1) if harmed else None
 
 
-def require_room(place: Path, config: RequantConfig, written: int) -> None:
-    """Raises RLLoopError where the models that are not `written` yet have no room; where nobody
-    knows the model's size, nothing.
+def require_room(place: Path, config: RequantConfig, done: int) -> None:
+    """Raises RLLoopError where the models that are not written yet have no room; where nobody knows
+    the model's size, nothing. `done`: the last step that stands, -1 without any.
     """
     forecast = requant_checkpoints(config)
+    written = 0 if done < 0 else max(done, 1)  # step 1 writes none
     missing = 1 + len(config.formats) - written
     if forecast is None or missing <= 0:
         return
