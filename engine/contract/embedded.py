@@ -18,7 +18,11 @@ def is_demo(config: Mapping[str, Any]) -> bool:
     (True, False)
     >>> is_demo({"data": {"source": "/rows.jsonl"}, "prompting": {"system": "embedded: yes"}})
     False
+    >>> is_demo({"base": "/m", "data": {"source": "embedded:addition"}, "benches": [{"name": "b"}]})
+    False
     """
+    if config.get("benches"):  # its rows are asked instead of `data`
+        config = {name: value for name, value in config.items() if name != "data"}
     return any(
         is_demo(value)
         if isinstance(value, Mapping)
