@@ -327,6 +327,7 @@ READ_ELSEWHERE = {
     "worker/db/backup.py": "a copy of the database",
     "worker/db/dialects.py": "the database's",
     "worker/read/board.py": "the database's",
+    "worker/read/scores/leaderboard.py": "where a page ends, which is bounded, and the database's",
     "worker/read/machine.py": "a bounded line",
     "worker/read/samples/index.py": "a bounded line, whatever its numbers",
     "worker/memory/trace.py": "a bounded line",
