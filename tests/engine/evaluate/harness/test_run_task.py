@@ -8,6 +8,7 @@ from importlib.metadata import PackageNotFoundError
 from typing import Any
 
 import pytest
+import torch
 
 from engine.contract import verifiers
 from engine.contract.errors import RLLoopError
@@ -17,6 +18,7 @@ from engine.data.rows import Question
 from engine.evaluate.harness.results import Answer, HarnessResult
 from engine.evaluate.harness.run import run_task
 from engine.evaluate.task_bench import task_questions
+from engine.models import lora
 from engine.models.policy import Policy
 from engine.sampling.hf import HFSampler
 from tests.engine.evaluate.harness.both import own_prompts
@@ -94,6 +96,29 @@ def test_the_harness_and_the_runs_sampler_get_the_same_completion(chain: str) ->
     assert [one.text for one in ours] == [one.text for one in theirs]
     assert [one.truncated for one in ours] == [one.truncated for one in theirs]
     assert [list(one.prompt_ids) for one in ours] == [list(one.prompt_ids) for one in theirs]
+
+
+def test_an_adapter_is_asked_as_it_is_loaded() -> None:
+    """Random weights on the attention: another answer than the base's, and the sampler's own."""
+    policy = chain_policy(": 18")
+    policy.model = lora.attach_zero(policy.model, rank=4, alpha=64, seed=0)
+    with torch.no_grad():
+        for name, weight in policy.model.named_parameters():
+            if "lora_B" in name:
+                weight.normal_(generator=torch.Generator().manual_seed(1))
+    rows = gsm8k()[:2]
+    asked = [
+        row.but(prompt=prompt)
+        for row, prompt in zip(
+            rows, own_prompts(TASKS["gsm8k_cot"], rows, [], 0, policy), strict=True
+        )
+    ]
+    sampler = HFSampler(policy, 0, "eval", temp=0.0, max_new_tokens=12, batch_size=4)
+
+    texts = [item.answer.text for item in run(policy, rows).items]
+
+    assert texts == [group[0].text for group in sampler(asked, 1)]
+    assert " 18" not in texts
 
 
 @pytest.mark.requirement("EX-12")
