@@ -61,6 +61,7 @@ def write(name: str, merged: Path, target: Path, group_size: int | None) -> dict
         after = gguf_file.stored(target, before, layers)
     else:
         after = stored(target)
+        AutoTokenizer.from_pretrained(merged).save_pretrained(target)
     left = left_out(before, after)
     share = share_left(before, left)
     if share == 1:

@@ -11,7 +11,7 @@ import gguf
 import pytest
 import torch
 from tokenizers import Tokenizer, pre_tokenizers
-from transformers import AutoModelForCausalLM
+from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
 from engine.contract.errors import NightlaneError, RLLoopError
 from engine.requant import formats, gguf_file
@@ -55,6 +55,19 @@ def test_what_is_read_back_says_nearly_what_the_16_bit_model_says(
     assert 0 < gap < nats
     assert found["left_share"] < 0.6
     assert formats.size_of(target) < formats.size_of(merged)
+
+
+def test_a_folder_of_a_format_has_all_that_a_server_reads(tmp_path: Path) -> None:
+    """The tokenizer, the chat template and both ends of the 16-bit model."""
+    merged = save_family(tmp_path / "merged", "llama", tied=True)
+
+    formats.write("int8", merged, tmp_path / "made", None)
+
+    first, second = (AutoTokenizer.from_pretrained(at) for at in (merged, tmp_path / "made"))
+    assert second.get_vocab() == first.get_vocab()
+    assert second.chat_template == first.chat_template
+    ends = [GenerationConfig.from_pretrained(at) for at in (merged, tmp_path / "made")]
+    assert ends[1].eos_token_id == ends[0].eos_token_id
 
 
 @pytest.mark.parametrize("tied", [True, False])
