@@ -19,6 +19,7 @@ from engine.models.policy import Policy
 from engine.requant.rows import Asked
 from engine.run.session import Attempt
 from engine.sampling.base import Groups, OwnWeights, Sampler
+from engine.sampling.decoding import Way, take_way, way_of
 from engine.sampling.hf import HFSampler
 from engine.sampling.prompts import PromptBuilder
 from engine.sampling.rollouts import Rollouts
@@ -41,13 +42,22 @@ class _Timed:
 
 
 def measure(
-    attempt: Attempt, policy: Policy, rows: Asked, *, label: str, place: Path, step: int
+    attempt: Attempt,
+    policy: Policy,
+    rows: Asked,
+    *,
+    label: str,
+    place: Path,
+    step: int,
+    way: str | None,
 ) -> dict[str, Any]:
     """Ask a model every row: its completions, its score as an event, and what is shown of it.
 
-    `label`: what its weights are stored as; `place`: where it stands; `step`: of this job. Raises
-    Aborted while sampling or judging.
+    `label`: what its weights are stored as; `place`: where it stands; `step`: of this job; `way`:
+    how the 16-bit model was decoded, None for that one. Raises Aborted while sampling or judging.
     """
+    if way is not None:
+        take_way(policy, Way(way))
     config = attempt.config
     assert isinstance(config, RequantConfig)
     prompts = rows.prompts(policy)
@@ -64,6 +74,7 @@ def measure(
         "format": label,
         "checkpoint": score.checkpoint,
         "path": str(place),
+        "way": way_of(policy).value,
         "speed": round(timed.tokens / timed.seconds, 1),
         "outcomes": result.outcomes,
         **{name: getattr(score, name) for name in ("score", "low", "high", "n", "truncated")},
@@ -209,8 +220,8 @@ def _called(config: RequantConfig) -> str:
     return (config.adapter_init or config.base).rpartition("/")[2]
 
 
-_INSIDE = frozenset({"outcomes", "speed"})
-"""What is compared, and not shown."""
+_INSIDE = frozenset({"outcomes", "speed", "way"})
+"""What is compared or handed on, and not shown."""
 
 
 def table_of(

@@ -125,9 +125,9 @@ class _Run:
         """Of the model in `folder`, which will stand at `place`."""
         back = formats.read(folder, self.merged, self.config, self.attempt.now)
         known = {"bytes": formats.size_of(folder), "load_s": round(back.seconds, 3)}
-        return known | measure(
-            self.attempt, back.policy, self.asked, label=label, place=place, step=step
-        )
+        way = self._found(1)["way"] if step > 1 else None
+        asked = (self.attempt, back.policy, self.asked)
+        return known | measure(*asked, label=label, place=place, step=step, way=way)
 
     # --- what it came to ---
 

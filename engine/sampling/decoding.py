@@ -75,6 +75,13 @@ def way_of(policy: Policy) -> Way:
     return _found[policy.model]
 
 
+def take_way(policy: Policy, way: Way) -> None:
+    """That of another model of its architecture, where it was tried: how an architecture keeps its
+    past does not depend on its weights, and few bits round more than a try allows.
+    """
+    _found[policy.model] = way
+
+
 def _tried(policy: Policy) -> Way:
     vocabulary = policy.known_tokens
     ids = [(7 * place + 1) % vocabulary for place in range(max(_PROBE_LENGTHS) + _PROBE_STEPS)]
