@@ -18,6 +18,7 @@ from apscheduler.schedulers.background import BackgroundScheduler
 from app.web.detached import Detached, spawn_cockpit
 from worker.db.connection import Database, DatabaseError
 from worker.lane.resident import owed
+from worker.queue.evaluations import any_is_watched
 from worker.queue.states import State
 from worker.read import jobs
 from worker.read.lane import lane_status
@@ -57,7 +58,8 @@ class Drains:
         self._start("drain", log_name="drain.log")
 
     def tick(self) -> None:
-        """One tick: a scheduled drain, if there is anything to run, to rescue or to restore.
+        """One tick: a scheduled drain, if there is anything to run, to score, to rescue or to
+        restore.
 
         One at a time: a drain that still starts up holds no lane yet, so the lane cannot tell. One
         that holds it and fell silent is no reason to wait: the next one takes the lane over.
@@ -66,7 +68,8 @@ class Drains:
         lane = lane_status(self._database, self._settings.lane)
         busy = lane.held and (lane.heartbeat_age_s or 0) <= self._settings.lease_s
         waiting = counts[State.QUEUED] + counts[State.RUNNING]
-        if busy or self._starts_up(lane.pid) or not (waiting or owed(self._database)):
+        something = waiting or owed(self._database) or any_is_watched(self._database)
+        if busy or self._starts_up(lane.pid) or not something:
             return
         self._scheduled = self._start("drain", "--scheduled", log_name="drain-scheduled.log")
 

@@ -87,6 +87,12 @@ def _checked(raw: Mapping[str, Any], run: Mapping[str, Any]) -> EvaluateConfig:
     return told.model_copy(update={"benches": benches})
 
 
+def any_is_watched(db: Database) -> bool:
+    """Whether a look for work may find a checkpoint to score."""
+    with db.read() as conn:
+        return bool(watches.runs_watched(conn))
+
+
 def queue_evaluations(db: Database, *, actor: str) -> list[int]:
     """A job for the checkpoints that wait, of each watch that has no job waiting already.
 

@@ -29,6 +29,7 @@ from tests.deadline import eventually
 from tests.worker.holding import hold_lane
 from worker.db.connection import Database
 from worker.db.tables import lane
+from worker.queue.evaluations import queue_evaluations
 from worker.queue.states import State
 from worker.queue.submit import enqueue
 from worker.read import jobs
@@ -357,6 +358,25 @@ def test_a_tick_starts_nothing_when_nothing_is_queued_or_the_lane_is_at_work(
     drains.tick()
 
     assert started == [("drain", "--scheduled")]
+
+
+def test_a_tick_starts_a_drain_for_checkpoints_that_wait_to_be_scored(
+    db: Database, settings: WorkerSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The run is over and nothing is queued: the drain makes the job."""
+    started: list[tuple[str, ...]] = []
+    monkeypatch.setattr(Drains, "_start", lambda _, *what, **__: started.append(what))
+    evaluate = {"benches": [{"source": "embedded:addition", "verifier": "exact"}]}
+    queue(db, evaluate=evaluate)
+    with night(db) as lane:
+        lane.start().finish()
+
+    Drains(db, settings).tick()
+
+    assert started == [("drain", "--scheduled")]
+    queue_evaluations(db, actor="test")
+    Drains(db, settings).tick()
+    assert len(started) == 1
 
 
 class Started:
