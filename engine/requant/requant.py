@@ -56,8 +56,8 @@ class _Run:
         self.began, self.last = time.monotonic(), 1 + len(config.formats)
         self.store = CheckpointStore(attempt.run, attempt.warn)
         self.resumed = last_whole(self.store)
-        self.asked = rows.asked(config)
-        attempt.begin(self.resumed, base=config.base, domain=self.asked.name)
+        self.unit = rows.unit_of(config)
+        attempt.begin(self.resumed, base=config.base, domain=self.unit.name)
         self.done = -1 if self.resumed is None else self.resumed.step
         require_room(attempt.run.root, config, self.done)
         self.recorder = Recorder(attempt, self.store, resumed=self.resumed, keep=self.last + 1)
@@ -103,9 +103,9 @@ class _Run:
         write_json(folder / _MEASURED, {"merge_gap": gap})
 
     def _prompt_ids(self, policy: Policy) -> Sequence[Sequence[int]]:
-        prompts = self.asked.prompts(policy)
-        rows.require_fitting(self.asked, prompts, policy.window)
-        return [prompts(row) for row in self.asked.questions[:8]]
+        prompts = self.unit.prompts(policy)
+        rows.require_fitting(self.unit, prompts, policy.window)
+        return [prompts(row) for row in self.unit.rows[:8]]
 
     def _original(self, step: int, folder: Path) -> None:
         found = self._measured(step, self.merged, self.merged, merge.short(self.merged))
@@ -118,7 +118,7 @@ class _Run:
         found = self._measured(step, target, self.store.folder(step) / target.name, name)
         device = "cuda" if torch.cuda.is_available() else "cpu"
         speed = found["speed"] if device in FORMATS[name].runs_on else None
-        compared = beside(self._found(1), found, self.asked)
+        compared = beside(self._found(1), found, self.unit)
         write_json(folder / _MEASURED, found | compared | known | {"tokens_per_s": speed})
 
     def _measured(self, step: int, folder: Path, place: Path, label: str) -> dict[str, Any]:
@@ -126,8 +126,8 @@ class _Run:
         back = formats.read(folder, self.merged, self.config, self.attempt.now)
         known = {"bytes": formats.size_of(folder), "load_s": round(back.seconds, 3)}
         way = self._found(1)["way"] if step > 1 else None
-        asked = (self.attempt, back.policy, self.asked)
-        return known | measure(*asked, label=label, place=place, step=step, way=way)
+        asks = (self.attempt, back.policy, self.unit)
+        return known | measure(*asks, label=label, place=place, step=step, way=way)
 
     # --- what it came to ---
 
@@ -137,13 +137,13 @@ class _Run:
     def _result(self) -> dict[str, Any]:
         found = {step: self._found(step) for step in range(1, self.done + 1)}
         scores = {step: one["score"] for step, one in found.items()}
-        table = table_of(self.config, self.asked, list(found.values()))
+        table = table_of(self.config, self.unit, list(found.values()))
         self.recorder.tell(requant=table)
         return {
             **result_fields(self.attempt, max(self.done, 0), time.monotonic() - self.began),
             "base": self.config.base,
             "adapter": self.config.adapter_init,
-            "upstream": {"bench": self.asked.name},
+            "upstream": {"bench": self.unit.name},
             "requant": table,
             "lineage_card": self.recorder.card(scores, {}, self.stops),
             "aborted": False,

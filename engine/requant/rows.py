@@ -4,74 +4,30 @@ from, as that run asks and judges them. Answers are greedy: formats differ by th
 
 from __future__ import annotations
 
-import hashlib
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
-from typing import NamedTuple
 
 from engine.contract.errors import RLLoopError
 from engine.contract.kinds.requant import RequantConfig, run_config
 from engine.contract.kinds.rl_run import RLRunConfig
 from engine.contract.rl.format import FormatConfig
-from engine.contract.rl.prompting import PromptingConfig
 from engine.contract.run_dir import RunDir
 from engine.contract.sources.benches import BenchConfig
 from engine.data.heldout import judged_rows, load_rows
 from engine.data.overlong import SHORTEN, misfit_problem, misfits
 from engine.data.rows import Question, load
 from engine.data.split import thawed
-from engine.models.chat import local_now
-from engine.models.policy import Policy
+from engine.evaluate.bench import EvalUnit, Judge
 from engine.rewards.adapter import RewardAdapter, ask_all, load_rewards, scheduled_reward
+from engine.rewards.of_run import build_reward
 from engine.rewards.routed import RoutedReward
 from engine.sampling.prompts import Examples, PromptBuilder, no_examples
 from engine.sampling.shots import drawn_examples, fixed_examples
 
-
-class Asked(NamedTuple):
-    """Rows with how they are asked and judged."""
-
-    name: str
-    """Of the bench: its own, or `run:7` for the report rows of that run."""
-    questions: Sequence[Question]
-    prompting: PromptingConfig
-    templates: Mapping[str, str | None]
-    """By source."""
-    examples: Examples
-    shots: int
-    max_new_tokens: int
-    verifiers: Sequence[str]
-    reward: RewardAdapter
-    weights: Mapping[str, float]
-    """Of a mixture's sources by name; without any, every row counts alike."""
-
-    def prompts(self, policy: Policy) -> PromptBuilder:
-        """From a question to the ids that a model reads. Raises RLLoopError."""
-        clock = policy.chat.clock if policy.chat else local_now
-        return PromptBuilder(
-            policy.tokenizer,
-            self.prompting,
-            self.examples,
-            policy.known_tokens,
-            clock,
-            self.templates,
-        )
-
-    @property
-    def data_hash(self) -> str:
-        """SHA-256 over the rows alone."""
-        rows = [[row.id, row.prompt, row.answer] for row in self.questions]
-        return hashlib.sha256(json.dumps(rows).encode()).hexdigest()
-
-    def hash(self, prompts: PromptBuilder) -> str:
-        """SHA-256 over all that one must have in common to be compared row by row."""
-        texts = [prompts.text(row) for row in self.questions]
-        told = [self.data_hash, texts, self.max_new_tokens, self.verifiers, self.reward.threshold]
-        return hashlib.sha256(json.dumps(told).encode()).hexdigest()
+_METRIC = "success"
 
 
-def asked(config: RequantConfig) -> Asked:
+def unit_of(config: RequantConfig) -> EvalUnit:
     """Raises RLLoopError for rows that cannot be read or are no longer those of the run."""
     if config.bench is not None:
         return _of_bench(config, config.bench)
@@ -82,55 +38,56 @@ def asked(config: RequantConfig) -> Asked:
     return _of_run(config, run, source)
 
 
-def _of_bench(config: RequantConfig, bench: BenchConfig) -> Asked:
+def _of_bench(config: RequantConfig, bench: BenchConfig) -> EvalUnit:
     rows = judged_rows(bench, "bench").questions
     if not rows:
         raise RLLoopError.of("bench.source", bench.source, "has no rows", "name another file")
-    return Asked(
-        name=bench.name,
-        questions=rows,
+    return EvalUnit(
+        bench.name,
+        bench.name,
+        rows,
+        [Judge("+".join(_named(rows)), _METRIC, _reward(config, rows))],
         prompting=config.prompting,
-        templates={bench.name: bench.template},
-        examples=_examples(bench, rows, config.prompting, FormatConfig()),
+        examples=_examples(config, bench, rows, FormatConfig()),
         shots=bench.shots,
         max_new_tokens=bench.max_new_tokens or config.max_new_tokens,
-        verifiers=_named(rows),
-        reward=_reward(config, [], rows),
-        weights={},
+        sampling=config.sampling,
+        batch_size=config.rollout_batch,
+        templates={bench.name: bench.template},
     )
 
 
-def _of_run(config: RequantConfig, run: RLRunConfig, source: RunDir) -> Asked:
+def _of_run(config: RequantConfig, run: RLRunConfig, source: RunDir) -> EvalUnit:
     found = load_rows(run)
     every = [*found.corpus.questions, *(row for rows in found.benches.values() for row in rows)]
     split = thawed(every, source.split)
     if split is None or not split.report:
         problem = "has no report rows that are still there"
         raise RLLoopError.of("bench", str(source.split), problem, "set bench to rows of your own")
+    rows, name = split.report, f"run-{source.root.name}"
     bench = next((one for one in run.heldout if one.name == run.decide), None)
     examples: Examples = no_examples
     if bench is not None:
-        examples = _examples(bench, found.benches[bench.name], config.prompting, run.format)
-    named = {rows.name: rows.template for rows in (*run.data.mix, *run.heldout)}
-    parts = run.reward_parts
-    return Asked(
-        name=f"run:{source.root.name}",
-        questions=split.report,
+        examples = _examples(config, bench, found.benches[bench.name], run.format)
+    return EvalUnit(
+        name,
+        name,
+        rows,
+        [Judge("+".join(_named(rows)) or run.verifier, _METRIC, build_reward(run, rows))],
         prompting=config.prompting,
-        templates=named,
         examples=examples,
         shots=0 if bench is None else bench.shots,
         max_new_tokens=(bench and bench.max_new_tokens) or config.max_new_tokens,
-        verifiers=_named(split.report) or [name for name, _ in parts],
-        reward=_reward(config, parts, split.report),
-        weights=run.data.weights if bench is None else {},
+        sampling=config.sampling,
+        batch_size=config.rollout_batch,
+        templates={one.name: one.template for one in (*run.data.mix, *run.heldout)},
     )
 
 
 def _examples(
-    bench: BenchConfig, rows: Sequence[Question], prompting: PromptingConfig, form: FormatConfig
+    config: RequantConfig, bench: BenchConfig, rows: Sequence[Question], form: FormatConfig
 ) -> Examples:
-    template = bench.template or prompting.template
+    template = bench.template or config.prompting.template
     if bench.pool is None:
         return fixed_examples(template, bench.shots)
     pool = load(bench.pool).questions
@@ -138,29 +95,28 @@ def _examples(
 
 
 def _named(rows: Sequence[Question]) -> list[str]:
+    """Verifiers that rows name themselves."""
     return sorted({row.verifier for row in rows} - {""})
 
 
-def _reward(
-    config: RequantConfig, parts: Sequence[tuple[str, float]], rows: Sequence[Question]
-) -> RewardAdapter:
-    """The rewards of a run, and each verifier that rows name themselves."""
+def _reward(config: RequantConfig, rows: Sequence[Question]) -> RewardAdapter:
+    """Each row by its verifier."""
     threshold = config.success_threshold
     limits = {"timeout_s": config.reward_timeout_s, "max_steps": 1}
-    loaded = {name: load_rewards([(name, 1.0)], threshold, **limits) for name in _named(rows)}
-    own = load_rewards(parts, threshold, **limits) if parts else next(iter(loaded.values()))
-    if loaded:
-        own = RoutedReward(
-            partial(ask_all, own, threshold=threshold),
-            {name: partial(ask_all, one, threshold=threshold) for name, one in loaded.items()},
+    asks = {
+        name: partial(
+            ask_all, load_rewards([(name, 1.0)], threshold, **limits), threshold=threshold
         )
-    return scheduled_reward(own, threshold, FormatConfig(), 1)
+        for name in _named(rows)
+    }
+    routed = RoutedReward(next(iter(asks.values())), asks)
+    return scheduled_reward(routed, threshold, FormatConfig(), 1)
 
 
-def require_fitting(rows: Asked, prompts: PromptBuilder, window: int | None) -> None:
+def require_fitting(unit: EvalUnit, prompts: PromptBuilder, window: int | None) -> None:
     """Raises RLLoopError for rows whose prompt leaves no room for an answer."""
-    longest = None if window is None else window - rows.max_new_tokens
-    found = misfits(rows.questions, prompts.lengths, longest)
+    longest = None if window is None else window - unit.max_new_tokens
+    found = misfits(unit.rows, prompts.lengths, longest)
     if found:
-        problem = misfit_problem(found, len(rows.questions), rows.max_new_tokens, window)
-        raise RLLoopError.of("bench", rows.name, problem, SHORTEN.partition(", or")[0])
+        problem = misfit_problem(found, len(unit.rows), unit.max_new_tokens, window)
+        raise RLLoopError.of("bench", unit.name, problem, SHORTEN.partition(", or")[0])

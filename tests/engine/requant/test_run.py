@@ -21,7 +21,7 @@ from engine.contract.run_dir import COMPLETE, ExitCode, RunDir
 from engine.contract.scores import BenchScore
 from engine.models import lora
 from engine.models.policy import build
-from engine.requant.rows import asked
+from engine.requant.rows import unit_of
 
 NewAttempt = Callable[..., RunDir]
 Events = Callable[..., list[Event]]
@@ -58,7 +58,7 @@ def test_each_format_of_what_a_run_published_is_scored_on_its_report_rows(
     assert [one.checkpoint for one in scores] == [
         f"step {step} bf16", f"step {step} int8", f"step {step} fp8"
     ]  # fmt: skip
-    assert {(one.bench, one.run, one.n) for one in scores} == {("run:7", 7, len(report))}
+    assert {(one.bench, one.run, one.n) for one in scores} == {("run-7", 7, len(report))}
     assert len({one.bench_hash for one in scores}) == 1
     for one in scores:
         path = run.rollouts / f"heldout-{one.split}-{one.step:06d}.jsonl"
@@ -114,36 +114,13 @@ def test_the_bench_that_decided_a_run_is_asked_as_the_run_asked_it(
     run = new_attempt(base_recipe | decides, name="8")
     assert start(run) == ExitCode.DONE
 
-    found = asked(RequantConfig.model_validate({"base": str(run.root), "formats": ["int8"]}))
+    found = unit_of(RequantConfig.model_validate({"base": str(run.root), "formats": ["int8"]}))
 
     report = json.loads(run.split.read_bytes())["report"]
-    assert found.name == "run:8"
-    assert [row.id for row in found.questions] == report
+    assert found.name == "run-8"
+    assert [row.id for row in found.rows] == report
     assert all(id_.startswith("eights/") for id_ in report)
-    assert (found.max_new_tokens, found.verifiers) == (2, ["gsm8k_last_number"])
-
-
-def test_a_mixtures_score_is_the_mean_of_its_sources_by_weight(
-    base_recipe: dict[str, Any], sevens_file: Path, new_attempt: NewAttempt, events: Events
-) -> None:
-    """Each of them beside it."""
-    parts = [
-        {"name": name, "source": str(sevens_file), "weight": weight, "prompt_field": "prompt"}
-        for name, weight in (("one", 3.0), ("two", 1.0))
-    ]
-    parts[1]["limit"] = 40
-    mixed = {"data": {"mix": parts}, "max_steps": 1}
-    trained = new_attempt(base_recipe | mixed, name="9")
-    assert start(trained) == ExitCode.DONE
-    recipe = {"base": str(trained.checkpoint(0)), "formats": ["int8"], "threads": 1}
-    run = new_attempt(recipe, kind="requant")
-
-    assert start(run) == ExitCode.DONE
-
-    for event in events(run, "score"):
-        score = BenchScore.model_validate(event["score"])
-        by_name = {part.name: part.score or 0.0 for part in score.parts}
-        assert score.score == pytest.approx(0.75 * by_name["one"] + 0.25 * by_name["two"])
+    assert (found.max_new_tokens, found.worth) == (2, [("gsm8k_last_number", "success")])
 
 
 def test_rows_of_ones_own_may_be_asked(
