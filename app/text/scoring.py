@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Self
 
+from engine.contract.evaluate.of_run import EVALUATION
 from engine.contract.known import whole
 from worker.queue.states import State
 from worker.read.evaluations import Evaluation
@@ -33,9 +34,12 @@ class Scoring:
 
     @classmethod
     def of(cls, job: JobView, scores: Leaderboard | None) -> Self | None:
-        """None for a job without benches, as its resolved config has them."""
-        benches = job.config.get("benches")
-        if not isinstance(benches, list) or not benches:
+        """None for a job that asks no benches: its config names none, and it scored on none."""
+        benches = job.config.get("benches") if job.kind == EVALUATION else None
+        named = [str(one.get("name")) for one in benches or () if isinstance(one, dict)]
+        if job.kind == EVALUATION and scores is not None:
+            named = named or scores.benches
+        if not named:
             return None
         models = job.config.get("checkpoints") or [{}]
         runs = {one.get("run") for one in models if isinstance(one, dict)}
@@ -43,7 +47,7 @@ class Scoring:
         return cls(
             checkpoints=len(models),
             scored=0 if scores is None else sum(bool(line.cells) for line in scores.lines),
-            benches=[str(one.get("name")) for one in benches if isinstance(one, dict)],
+            benches=named,
             now=now if job.state is State.RUNNING and isinstance(now, str) else None,
             rows=None if step is None else f"{step} of {job.result.get('max_steps') or '–'}",
             run=whole(next(iter(runs))) if len(runs) == 1 else None,
