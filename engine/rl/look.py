@@ -129,6 +129,7 @@ def _weights(config: RLRunConfig) -> Looked:
     found = fitting.tried(config.base, config.adapter_init)
     if found.problems:
         return Looked(found.problems)
-    if config.serves and found.model is not None and lora.reaches_stacks(found.model):
-        return Looked([stacks_problem(config.adapter_init)])
+    adapter = config.adapter_init
+    if config.serves and adapter is not None and lora.reaches_stacks(found.model):
+        return Looked([stacks_problem(adapter)])
     return Looked()

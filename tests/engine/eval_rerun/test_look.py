@@ -18,8 +18,14 @@ from engine.models.policy import build
 def bert(tmp_path: Path) -> Path:
     """A model that encodes, with a tokenizer beside it."""
     folder = tmp_path / "bert"
-    sizes = {"num_hidden_layers": 1, "num_attention_heads": 2, "vocab_size": 64}
-    BertModel(BertConfig(hidden_size=16, intermediate_size=16, **sizes)).save_pretrained(folder)
+    sizes = BertConfig(
+        vocab_size=64,
+        hidden_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=16,
+    )
+    BertModel(sizes).save_pretrained(folder)
     tiny.build_tokenizer().save_pretrained(folder)
     return folder
 
