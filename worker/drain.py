@@ -10,6 +10,7 @@ from __future__ import annotations
 import signal
 import time
 from collections.abc import Callable, Iterator
+from concurrent import futures
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import FrameType
@@ -26,7 +27,7 @@ from worker.db.connection import Database, open_database
 from worker.lane.accelerator import require_accelerator
 from worker.lane.lease import Lease, hold_lane
 from worker.queue.deferral import wake_due
-from worker.queue.evaluations import queue_evaluations
+from worker.queue.evaluations import any_is_watched, queue_evaluations
 from worker.queue.submit import Claim, claim, look
 from worker.report.digest import send_once
 from worker.schedule.admission import Admission, PutOff
@@ -116,7 +117,7 @@ def claim_next(
     """
     not_now = [settled.job_id for settled in report.ran if settled.later]
     while True:
-        queue_evaluations(db, actor=actor())
+        _queue_evaluations(db, lease)
         ready = look(db, skip=not_now, now=clock())
         report.paused = ready.paused
         if ready.paused or not (ready.claimable or ready.due):
@@ -133,6 +134,19 @@ def claim_next(
             lease.fence = job.fence
             return job
         # Somebody cancelled or moved it meanwhile: the queue is looked at again.
+
+
+def _queue_evaluations(db: Database, lease: Lease) -> None:
+    """Jobs for the checkpoints that wait to be scored. To read the rows of a bench can take longer
+    than a lease lasts: the heart beats on.
+    """
+    if not any_is_watched(db):
+        return
+    with futures.ThreadPoolExecutor(1, "evaluations") as pool:
+        found = pool.submit(queue_evaluations, db, actor=actor())
+        while not futures.wait([found], db.settings.poll_s).done:
+            lease.keep()
+    found.result()
 
 
 def _claim(

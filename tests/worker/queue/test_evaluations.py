@@ -109,7 +109,7 @@ def run_next(hand: Hand, to: State = State.SUCCEEDED) -> Claim:
 
 
 @pytest.mark.requirement("EX-13")
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(240)
 def test_every_checkpoint_of_a_run_is_scored_the_baseline_first(
     settings: WorkerSettings, db: Database, base_recipe: dict[str, Any], bench: Bench
 ) -> None:
