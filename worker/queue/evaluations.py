@@ -200,9 +200,9 @@ def _queue(
     try:
         found = candidate(wanted.kind, wanted.config, f"job {row.id}: {_shortened(said)}")
     except ConfigError as error:
-        if not _went_away(error):
+        if waiting.keys() <= dict(complete_checkpoints(RunDir(run))).keys():
             _refuse(db, one, row, str(error), actor)
-        return None
+        return None  # else one went away since: the next look does not find it
     with db.write_tx() as conn:
         if watches.get(conn, one.id).steps != one.steps:
             return None
@@ -212,11 +212,6 @@ def _queue(
         told = f"job {made} scores step {said}"
         note(conn, row.id, State(row.state), actor=actor, why=told)
         return made
-
-
-def _went_away(error: ConfigError) -> bool:
-    """A checkpoint did, after it was looked at; the next look does not find it."""
-    return any(problem.field.startswith("checkpoints") for problem in error.problems)
 
 
 def _refuse(db: Database, one: Watch, row: Row[Any], problem: str, actor: str) -> None:

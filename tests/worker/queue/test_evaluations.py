@@ -403,3 +403,20 @@ def test_whatever_a_watch_holds_the_queue_goes_on(
     assert look(db) == [[0]]
     assert look(db) == []
     assert any("KeyError" in row.why for row in jobs.audit(db, broken))
+
+
+def test_a_checkpoint_that_cannot_answer_is_said_on_the_run_and_not_tried_for_ever(
+    db: Database, queue_run: Callable[..., int], bench: Bench, model: Path
+) -> None:
+    """It is whole, and its folder holds no weights."""
+    number = queue_run(evaluate={"benches": [bench]})
+    with by_hand(db) as hand:
+        trained = Trained(hand, model)
+        trained.saves(0)
+        (trained.run.checkpoint(0) / "model" / "model.safetensors").unlink()
+
+    assert look(db) == []
+    assert look(db) == []
+    said = [row.why for row in jobs.audit(db, number) if "scored no more" in row.why]
+    assert len(said) == 1
+    assert "step-000000" in said[0]
