@@ -45,6 +45,8 @@ class BenchScore(BaseModel):
     """The job that trained it; None where none did."""
     step: int = 0
     """Of that run; the number in the file of its completions."""
+    format: str | None = None
+    """What its weights were written in behind the run: `int8`; None for the checkpoint itself."""
     bench: str
     """Its name, without shots."""
     split: str

@@ -91,6 +91,7 @@ def _facts(unit: EvalUnit, config: RequantConfig, *, label: str, path: str) -> d
         "base": config.base,
         "run": int(run.root.name) if run is not None and run.root.name.isdecimal() else None,
         "step": config.step,
+        "format": label,
         "bench": unit.name,
         "split": unit.split,
         "shots": unit.shots,

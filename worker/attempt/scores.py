@@ -177,7 +177,9 @@ def measure_of(score: BenchScore, job_id: int) -> str:
 
 
 def model_of(score: BenchScore) -> str:
-    """Which weights: a step of a run, else what was loaded."""
+    """Which weights: a step of a run, a format of it, else what was loaded."""
+    if score.run is not None and score.format is not None:
+        return _digest(score.run, score.step, score.format)
     if score.run is not None:
         return model_of_step(score.run, score.step)
     return _digest(score.path or score.base)

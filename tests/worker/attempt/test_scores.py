@@ -213,12 +213,15 @@ def test_scores_without_a_hash_of_their_rows_compare_inside_one_job_alone() -> N
 
 
 def test_a_checkpoint_is_the_same_whoever_scored_it() -> None:
-    """A step of a run, else the path or hub id."""
+    """A step of a run, a format of it, else the path or hub id."""
     score = gate_score(GATE, of(CONFIG))
     assert score is not None
     elsewhere = score.model_copy(update={"path": "/runs/4/checkpoints/step-000010", "bench": "far"})
     assert model_of(elsewhere) == model_of(score)
     assert model_of(score.model_copy(update={"step": 20})) != model_of(score)
+    quantized = score.model_copy(update={"format": "int8"})
+    assert model_of(quantized) != model_of(score)
+    assert model_of(quantized.model_copy(update={"step": 20})) != model_of(quantized)
     alone = score.model_copy(update={"run": None, "path": "/m"})
     assert model_of(alone) == model_of(alone.model_copy(update={"step": 5}))
 
