@@ -16,7 +16,7 @@ _ALL = (
         "gsm8k",
         "Question: {prompt}\nAnswer:",
         "lm-evaluation-harness, task gsm8k; shots drawn from training rows",
-        ("gsm8k_flexible",),
+        ("gsm8k_hashes", "gsm8k_flexible"),
         stops=("Question:", "</s>", "<|im_end|>"),
         usual_shots=5,
         delimiter=" ",

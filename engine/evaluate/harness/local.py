@@ -63,36 +63,40 @@ def parts_of(
     """
     if task.name == "ifeval":
         settle_ifeval()
-    left = never_asked(rows, pool)
+    left = never_asked(rows, pool) if task.draws else []
     parts = []
-    for subject in dict.fromkeys(subject_of(task, row) for row in rows):
+    for place, subject in enumerate(dict.fromkeys(subject_of(task, row) for row in rows)):
         own, shown = ([r for r in some if subject_of(task, r) == subject] for some in (rows, left))
-        parts.append(Part(_loaded(task, subject, own, shown, folder), own))
+        name = f"{task.name}_{place}" if place else task.name
+        data = {"test": _written(task, own, folder / f"{name}-test.parquet")}
+        if shown:
+            data["train"] = _written(task, shown, folder / f"{name}-train.parquet")
+        kept = {"data_files": data, "cache_dir": str(folder / "cache")}
+        config = _config(task, name, subject, data) | {"dataset_kwargs": kept}
+        parts.append(Part(_loaded(task, name, config, folder), own))
     return parts
 
 
-def _loaded(
-    task: Task, subject: str, rows: Sequence[Question], pool: Sequence[Question], folder: Path
-) -> HarnessTask:
-    part = _SUBJECTS.get(subject.lower(), "algebra")
-    name = f"{task.name}_{part}" if subject.lower() in _SUBJECTS else task.name + subject
-    data = {"test": _written(task, rows, folder / f"{name}-test.parquet")}
-    if pool:
-        data["train"] = _written(task, pool, folder / f"{name}-train.parquet")
-    train = "train" if pool else None
-    file = folder / f"{name}.yaml"
-    own = {
-        "include": str(Path(lm_eval.tasks.__file__).parent / _FILES[task.name].format(part)),
+def _config(task: Task, name: str, subject: str, files: Mapping[str, str]) -> dict[str, Any]:
+    """What of the package's own file is said otherwise; `files` are the splits `test`, `train`."""
+    package = Path(lm_eval.tasks.__file__).parent
+    drawn_from = "train" if "train" in files else None
+    return {
+        "include": str(
+            package / _FILES[task.name].format(_SUBJECTS.get(subject.lower(), "algebra"))
+        ),
         "task": name,
         "dataset_path": "parquet",
         "dataset_name": None,
-        "dataset_kwargs": {"data_files": data, "cache_dir": str(folder / "cache")},
         "test_split": "test",
-        "training_split": train,
+        "training_split": drawn_from,
+        "fewshot_split": drawn_from,
     }
-    if task.template.shots == () and not task.template.shows_gold:
-        own["fewshot_split"] = train
-    file.write_text(yaml.safe_dump(own), "utf-8")
+
+
+def _loaded(task: Task, name: str, config: Mapping[str, Any], folder: Path) -> HarnessTask:
+    file = folder / f"{name}.yaml"
+    file.write_text(yaml.safe_dump(config), "utf-8")
     with no_downloads():
         loaded = TaskManager(include_defaults=False).load(str(file))["tasks"][name]
     if task.template.shows_gold:
