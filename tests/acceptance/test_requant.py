@@ -52,6 +52,8 @@ def test_a_gain_is_quantized_and_scored_and_a_pool_that_rose_is_not(
     step = shown[0]["result"]["published_step"]
     assert [one.checkpoint for one in scores] == [f"step {step} bf16", f"step {step} int8"]
     assert {one.run for one in scores} == {1}
+    board = json.loads(cockpit("leaderboard", "--run", "1", "--bench", "run-1", "--json").stdout)
+    assert {line["checkpoint"] for line in board["lines"]} >= {one.checkpoint for one in scores}
     assert "requant" in cockpit("show", "1").stdout
     assert "job 3, after the gain" in cockpit("show", "1").stdout
     assert "the verdict is pool only" in cockpit("show", "2").stdout
