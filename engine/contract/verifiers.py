@@ -78,6 +78,7 @@ LATEX = Needed("antlr4-python3-runtime", "4.11", "minerva")
 INSTRUCTIONS = tuple(Needed(name, "", "ifeval") for name in ("langdetect", "nltk"))
 NEEDS: Mapping[str, Sequence[Needed]] = {
     "minerva_math": (LATEX,),
+    "minerva_final_answer": (LATEX,),
     "allenai_math": (LATEX,),
     **dict.fromkeys(("ifeval", "ifeval_prompt_strict", "ifeval_inst_strict"), INSTRUCTIONS),
     "reasoning_gym": (Needed("reasoning-gym", "", "gym"),),
