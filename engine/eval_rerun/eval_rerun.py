@@ -93,8 +93,15 @@ class _Run:
             lines, facts = self._answered(unit, one, policy)
             baseline = self.rates.get(unit.split)
             self.rates.setdefault(unit.split, pass_rates(lines, unit.worth[0][0]))
-            bands = self.config.bands
-            found = scores(facts, lines, unit.worth, unit.samples, rates=baseline, bands=bands)
+            found = scores(
+                facts,
+                lines,
+                unit.worth,
+                unit.samples,
+                rates=baseline,
+                bands=self.config.bands,
+                weights=unit.weights,
+            )
             self.recorder.scored([*found])
 
     def _answered(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,17 +18,15 @@ from engine.contract.rl.format import FormatConfig
 from engine.contract.run_dir import RunDir, RunDirError
 from engine.contract.task_rows import changes
 from engine.contract.tasks import Filter
-from engine.data.heldout import load_rows
 from engine.data.overlong import SHORTEN, misfit_problem, misfits
 from engine.data.rows import Question, load
-from engine.data.split import thawed
 from engine.evaluate.bench import EvalUnit, Judge
+from engine.evaluate.of_run import METRIC, unit_of_run
 from engine.evaluate.task_bench import drawn_by_subject, task_questions
 from engine.models import lora
 from engine.models.chat import Clock
 from engine.models.policy import Policy, build, require_finite, take_template
 from engine.rewards.adapter import RewardAdapter, load_rewards, scheduled_reward
-from engine.rewards.of_run import build_reward
 from engine.sampling.prompts import Examples, PromptBuilder
 from engine.sampling.shots import drawn_examples, fixed_examples
 
@@ -54,18 +53,22 @@ def build_units(config: EvalRerunConfig, say: Callable[[str], None]) -> list[Eva
     """
     if not config.benches:
         return [_of_rows(config, say)]
-    rows = {bench.name: _rows_of(bench, say) for bench in config.benches if bench.run is None}
-    return [
-        _of_run(asked.bench, config) if asked.bench.run else _of_bench(asked, config, rows)
-        for asked in config.asked
-    ]
+    found: list[EvalUnit] = []
+    for bench in config.benches:
+        if bench.run is not None:
+            found.append(_of_run(bench, config))
+            continue
+        rows = _rows_of(bench, say)
+        every = (Asked(bench, shots) for shots in bench.numbers_of_shots)
+        found += [_of_bench(asked, config, rows) for asked in every]
+    return found
 
 
 def _of_rows(config: EvalRerunConfig, say: Callable[[str], None]) -> EvalUnit:
     bench = load(config.data)
     for told in bench.said:
         say(told)
-    judge = Judge(config.verifier, "success", build_judge(config, config.verifier))
+    judge = Judge(config.verifier, METRIC, build_judge(config, config.verifier))
     return EvalUnit(
         bench.name,
         PASSK,
@@ -81,18 +84,16 @@ def _of_rows(config: EvalRerunConfig, say: Callable[[str], None]) -> EvalUnit:
     )
 
 
-def _of_bench(
-    asked: Asked, config: EvalRerunConfig, rows: Mapping[str, Sequence[Question]]
-) -> EvalUnit:
+def _of_bench(asked: Asked, config: EvalRerunConfig, rows: Sequence[Question]) -> EvalUnit:
     bench = asked.bench
     return EvalUnit(
         bench.name,
         asked.split,
-        rows[bench.name],
+        rows,
         [_judge(config, one) for one in bench.filters],
         pool=_pool(bench) if bench.runner == "harness" else (),
         prompting=config.prompting.under(bench.form),
-        examples=_examples(asked, rows[bench.name]),
+        examples=_examples(asked, rows),
         task=bench.task,
         shots=asked.shots,
         runner=bench.runner,
@@ -152,33 +153,15 @@ def _rows_of(bench: EvalBench, say: Callable[[str], None]) -> Sequence[Question]
 
 def _of_run(bench: EvalBench, config: EvalRerunConfig) -> EvalUnit:
     """The frozen rows of a run, asked and judged as its gates do. Raises RLLoopError."""
-    run = RunDir(Path(bench.run or ""))
-    theirs = _config_of(run)
-    rows = load_rows(theirs)
-    every = [*rows.corpus.questions, *(row for some in rows.benches.values() for row in some)]
-    split = thawed(every, run.split)
-    chosen = getattr(split, bench.part) if split is not None else []
-    if not chosen:
-        problem = f"has no {bench.part} rows that are still in its data files"
-        raise RLLoopError.of(
-            "benches.run", bench.run, problem, "restore its files, or name another"
-        )
-    judge = Judge(theirs.verifier, "success", build_reward(theirs, chosen))
-    return EvalUnit(
-        bench.name,
-        bench.split_of(0),
-        chosen,
-        [judge, *(Judge(v, "success", build_judge(config, v)) for v in bench.also)],
-        prompting=theirs.prompting,
-        temp=theirs.heldout_temp,
-        max_new_tokens=theirs.max_new_tokens,
-        sampling=theirs.sampling,
-        seed=theirs.seed,
-        purpose="heldout",
+    folder = RunDir(Path(bench.run or ""))
+    found = unit_of_run(_config_of(folder), folder, bench.part, bench.name, "benches.run")
+    also = [Judge(name, METRIC, build_judge(config, name)) for name in bench.also]
+    return replace(
+        found,
+        split=bench.split_of(0),
+        judges=[*found.judges, *also],
         by=bench.by,
-        picked=bench.part == "select",
         batch_size=config.rollout_batch,
-        templates={part.name: part.template for part in theirs.data.mix},
     )
 
 

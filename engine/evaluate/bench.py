@@ -74,6 +74,8 @@ class EvalUnit:
     batch_size: int = 256
     templates: Mapping[str, str | None] = field(default_factory=dict)
     """By source, where rows of a mixture are asked in forms of their own."""
+    weights: Mapping[str, float] = field(default_factory=dict)
+    """Of a mixture's sources by name: its score is their mean."""
 
     def prompts(self, policy: Policy) -> PromptBuilder:
         """From a question to the ids in front of its completion."""
@@ -190,6 +192,7 @@ def line_of(
         "prompt_ids": rollout.prompt_ids,
         "completion_ids": rollout.completion_ids,
         "gold": question.answer,
+        **({"source": question.source} if question.source else {}),
         "columns": dict(columns),
         "judged": dict(judged),
     }

@@ -5,6 +5,7 @@ Torch-free; reads lines of completions, knows no model and no verifier.
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,9 +13,9 @@ from itertools import pairwise
 from typing import Any
 
 from engine.contract.asked import asked
-from engine.contract.intervals import bootstrap, wilson
+from engine.contract.intervals import bootstrap, evidence, wilson
 from engine.contract.scores import BenchScore, Part
-from engine.evaluate.passk import counted_ks, pass_at_over
+from engine.evaluate.passk import PassAt, counted_ks, pass_at_over
 from engine.rewards.judgement import Reason
 from engine.rewards.text.forms import form_shares
 
@@ -34,6 +35,8 @@ class Told:
     """Those that were judged, or that the verifier broke on."""
     solved: int
     columns: Mapping[str, Any]
+    source: str = ""
+    """Of a mixture."""
 
     @property
     def pass_rate(self) -> float | None:
@@ -52,7 +55,8 @@ def told_by(lines: Iterable[Line], name: str) -> list[Told]:
         judged = [one for one in outcomes if one is not None]
         columns = mine[0].get("columns") or {}
         asks = asked(mine[0]["prompt"])
-        found.append(Told(id_, asks, len(judged), sum(judged), columns))
+        source = mine[0].get("source") or ""
+        found.append(Told(id_, asks, len(judged), sum(judged), columns, source))
     return found
 
 
@@ -75,10 +79,12 @@ def scores(
     *,
     rates: Mapping[str, float] | None = None,
     bands: Sequence[float] = (),
+    weights: Mapping[str, float] | None = None,
 ) -> Iterator[BenchScore]:
     """One for each filter (name, metric) and k. `facts`: the fields that they share.
 
-    `rates`: the baseline's pass rate by row, which parts the rows into `bands`.
+    `rates`: the baseline's pass rate by row, which parts the rows into `bands`; `weights`: of a
+    mixture's sources, whose mean its score is.
     """
     for name, metric in filters:
         rows = told_by(lines, name)
@@ -86,9 +92,10 @@ def scores(
         if any("of" in of_filter(line, name) for line in lines):
             yield BenchScore(**facts, **shares, filter=name, metric=metric, **_counted(lines, name))
             continue
-        parts = [*_by_columns(rows), *_by_bands(rows, rates or {}, bands)]
+        sources = [*_by_source(rows, weights or {})]
+        parts = [*sources, *_by_columns(rows), *_by_bands(rows, rates or {}, bands)]
         for k in counted_ks(samples):
-            found = pass_at_over(k, [(row.n, row.solved) for row in rows], [r.asks for r in rows])
+            found = _weighed(k, rows, weights) if weights else _pass_at(k, rows)
             if found is not None:
                 yield BenchScore(
                     **facts,
@@ -103,6 +110,27 @@ def scores(
                     high=found.high,
                     parts=parts if k == 1 else [],
                 )
+
+
+def _pass_at(k: int, rows: Sequence[Told]) -> PassAt | None:
+    return pass_at_over(k, [(row.n, row.solved) for row in rows], [row.asks for row in rows])
+
+
+def _weighed(k: int, rows: Sequence[Told], weights: Mapping[str, float]) -> PassAt | None:
+    """The mean over sources by weight, with the interval that a gate gives it: rows of which few
+    make up much of the score count for less.
+    """
+    groups = {name: [row for row in rows if row.source == name] for name in weights}
+    known = {name: one for name, some in groups.items() if (one := _pass_at(k, some)) is not None}
+    whole = math.fsum(weights[name] for name in known)
+    if not known:
+        return None
+    share = {name: weights[name] / whole for name in known}
+    value = math.fsum(share[name] * one.value for name, one in known.items())
+    asks = {name: [row.asks for row in groups[name] if row.n >= k] for name in known}
+    worth = 1 / math.fsum(share[name] ** 2 / evidence(asks[name]) for name in known)
+    low, high = wilson(value * worth, worth)
+    return PassAt(k, value, low, high, sum(one.rows for one in known.values()))
 
 
 def _shares(lines: Sequence[Line], name: str) -> dict[str, Any]:
@@ -138,6 +166,11 @@ def _counted(lines: Sequence[Line], name: str) -> dict[str, Any]:
     return {"n": len(values), "score": score, "low": low, "high": high}
 
 
+def _by_source(rows: Sequence[Told], weights: Mapping[str, float]) -> Iterator[Part]:
+    for name in weights:
+        yield _part("source", name, [row for row in rows if row.source == name])
+
+
 def _by_columns(rows: Sequence[Told]) -> Iterator[Part]:
     for column in rows[0].columns if rows else ():
         groups: dict[str, list[Told]] = {}
@@ -163,7 +196,7 @@ def _by_bands(
 
 
 def _part(by: str, name: str, rows: Sequence[Told]) -> Part:
-    found = pass_at_over(1, [(row.n, row.solved) for row in rows], [row.asks for row in rows])
+    found = _pass_at(1, rows)
     if found is None:
         return Part(by=by, name=name, n=0)
     return Part(by=by, name=name, n=found.rows, score=found.value, low=found.low, high=found.high)

@@ -41,7 +41,7 @@ def measure(
     unit = replace(unit, split=f"{unit.split}-{label}")
     found, speed = _answered(policy, unit)
     facts = _facts(unit, config, label=label, path=str(place))
-    [score] = scores(facts, found, unit.worth, unit.samples)
+    [score] = scores(facts, found, unit.worth, unit.samples, weights=unit.weights)
     file = f"heldout-{score.split}-{score.step:06d}.jsonl"
     write_rows(attempt.run.rollouts / file, found)
     attempt.events.write("score", step=step, score=score.model_dump(mode="json"))

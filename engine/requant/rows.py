@@ -5,6 +5,7 @@ from, as that run asks and judges them. Answers are greedy: formats differ by th
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 
 from engine.contract.errors import RLLoopError
@@ -13,18 +14,15 @@ from engine.contract.kinds.rl_run import RLRunConfig
 from engine.contract.rl.format import FormatConfig
 from engine.contract.run_dir import RunDir
 from engine.contract.sources.benches import BenchConfig
-from engine.data.heldout import judged_rows, load_rows
+from engine.data.heldout import judged_rows
 from engine.data.overlong import SHORTEN, misfit_problem, misfits
 from engine.data.rows import Question, load
-from engine.data.split import thawed
 from engine.evaluate.bench import EvalUnit, Judge
+from engine.evaluate.of_run import METRIC, unit_of_run
 from engine.rewards.adapter import RewardAdapter, ask_all, load_rewards, scheduled_reward
-from engine.rewards.of_run import build_reward
 from engine.rewards.routed import RoutedReward
-from engine.sampling.prompts import Examples, PromptBuilder, no_examples
+from engine.sampling.prompts import Examples, PromptBuilder
 from engine.sampling.shots import drawn_examples, fixed_examples
-
-_METRIC = "success"
 
 
 def unit_of(config: RequantConfig) -> EvalUnit:
@@ -46,7 +44,7 @@ def _of_bench(config: RequantConfig, bench: BenchConfig) -> EvalUnit:
         bench.name,
         bench.name,
         rows,
-        [Judge("+".join(_named(rows)), _METRIC, _reward(config, rows))],
+        [Judge("+".join(_named(rows)), METRIC, _reward(config, rows))],
         prompting=config.prompting,
         examples=_examples(config, bench, rows, FormatConfig()),
         shots=bench.shots,
@@ -58,30 +56,21 @@ def _of_bench(config: RequantConfig, bench: BenchConfig) -> EvalUnit:
 
 
 def _of_run(config: RequantConfig, run: RLRunConfig, source: RunDir) -> EvalUnit:
-    found = load_rows(run)
-    every = [*found.corpus.questions, *(row for rows in found.benches.values() for row in rows)]
-    split = thawed(every, source.split)
-    if split is None or not split.report:
-        problem = "has no report rows that are still there"
-        raise RLLoopError.of("bench", str(source.split), problem, "set bench to rows of your own")
-    rows, name = split.report, f"run-{source.root.name}"
-    bench = next((one for one in run.heldout if one.name == run.decide), None)
-    examples: Examples = no_examples
-    if bench is not None:
-        examples = _examples(config, bench, found.benches[bench.name], run.format)
-    return EvalUnit(
-        name,
-        name,
-        rows,
-        [Judge("+".join(_named(rows)) or run.verifier, _METRIC, build_reward(run, rows))],
+    """What is said in the config counts before what the run said."""
+    found = unit_of_run(run, source, "report", f"run-{source.root.name}", "bench")
+    return replace(
+        found,
         prompting=config.prompting,
-        examples=examples,
-        shots=0 if bench is None else bench.shots,
-        max_new_tokens=(bench and bench.max_new_tokens) or config.max_new_tokens,
+        temp=0.0,
+        max_new_tokens=found.max_new_tokens if _decided(run) else config.max_new_tokens,
         sampling=config.sampling,
         batch_size=config.rollout_batch,
-        templates={one.name: one.template for one in (*run.data.mix, *run.heldout)},
     )
+
+
+def _decided(run: RLRunConfig) -> bool:
+    """Whether a bench with a limit of its own decided."""
+    return any(one.name == run.decide and one.max_new_tokens for one in run.heldout)
 
 
 def _examples(

@@ -273,3 +273,52 @@ def test_a_bench_file_holds_all_but_its_rows(
     assert found.benches[0].by == ["level"]
     file.write_text("name: [mine\n", "utf-8")
     assert "mine.yaml" in refused(config)
+
+
+def test_the_rows_of_a_mixture_or_of_a_deciding_bench_come_out_as_gates_scored_them(
+    recipe: dict[str, Any],
+    sevens_file: Path,
+    levels_file: Path,
+    new_attempt: NewAttempt,
+    events: Events,
+) -> None:
+    """Weighted over sources, or with the bench's own temperature and limit."""
+    parts = [
+        {"name": "a", "source": str(sevens_file), "weight": 3, "verifier": "exact"},
+        {"name": "b", "source": str(levels_file), "weight": 1, "verifier": "exact"},
+    ]
+    bench = {"name": "last", "source": str(levels_file), "verifier": "exact", "temp": 1.0}
+    bench |= {"max_new_tokens": 2}
+    own = {key: value for key, value in recipe.items() if key != "data"}
+    for name, settings in (
+        ("mixed", {"data": {"mix": parts}}),
+        ("decided", {"data": recipe["data"], "heldout": [bench], "decide": "last"}),
+    ):
+        theirs = new_attempt(own | settings | {"max_steps": 2, "save_every": 2}, name=name)
+        assert start(theirs) == ExitCode.DONE
+        asks = {"run": str(theirs.root), "part": "select", "name": "gate"}
+        config = {"base": str(theirs.root), "checkpoints": "all", "benches": [asks], "threads": 1}
+        run = new_attempt(config, kind="eval_rerun", name=f"{name}-eval")
+
+        assert start(run) == ExitCode.DONE
+
+        gates = [event for event in events(theirs, "gate") if event["split"] == "select"]
+        found = scores(run, events)
+        assert [(one.step, one.score) for one in found] == [(g["step"], g["score"]) for g in gates]
+        assert [(one.low, one.high) for one in found] == [tuple(g["ci95"]) for g in gates]
+
+
+def test_two_benches_of_one_task_have_their_own_rows(
+    base_folder: Path, levels_file: Path, new_attempt: NewAttempt, events: Events
+) -> None:
+    """Names are alike; the numbers of rows are not."""
+    rows = {"source": str(levels_file), "verifier": "exact", "max_new_tokens": 1, "shots": 0}
+    config = {
+        "base": str(base_folder),
+        "benches": [rows | {"name": "few", "limit": 5}, rows | {"name": "more", "limit": 9}],
+    }
+    run = new_attempt(config, kind="eval_rerun")
+
+    assert start(run) == ExitCode.DONE
+
+    assert [(one.bench, one.n) for one in scores(run, events)] == [("few", 5), ("more", 9)]
