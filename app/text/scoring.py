@@ -34,11 +34,9 @@ class Scoring:
 
     @classmethod
     def of(cls, job: JobView, scores: Leaderboard | None) -> Self | None:
-        """None for a job that asks no benches: its config names none, and it scored on none."""
+        """None for a job that asks no benches."""
         benches = job.config.get("benches") if job.kind == EVALUATION else None
         named = [str(one.get("name")) for one in benches or () if isinstance(one, dict)]
-        if job.kind == EVALUATION and scores is not None:
-            named = named or scores.benches
         if not named:
             return None
         models = job.config.get("checkpoints") or [{}]

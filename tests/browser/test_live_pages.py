@@ -375,7 +375,7 @@ def test_the_keyboard_reaches_everything_with_a_visible_focus(visit: Visits, hou
     page = visit(house).open("/")
 
     stops = []
-    for _ in range(19):
+    for _ in range(20):
         page.keyboard.press("Tab")
         stops.append(page.evaluate("document.activeElement.textContent.trim()"))
         style = "getComputedStyle(document.activeElement).outlineStyle"

@@ -204,7 +204,9 @@ def test_an_evaluation_shows_what_it_scored_and_before_that_nothing(
     client: TestClient, db: Database
 ) -> None:
     """A job that scores others' checkpoints has no pass@k."""
-    config = {"base": "embedded:qwen3-tiny"}
+    rows = {"source": "embedded:addition", "verifier": "exact"}
+    benches = [rows | {"name": name} for name in ("gsm8k", "ifeval")]
+    config = {"base": "embedded:qwen3-tiny", "benches": benches}
     job_id = enqueue(db, "eval_rerun", config, actor="test", force=True)
     assert client.get(f"/jobs/{job_id}").status_code == 200
 

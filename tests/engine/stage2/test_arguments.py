@@ -19,6 +19,7 @@ import transformers.training_args
 from pydantic import BaseModel
 
 from engine.contract.kinds.eval_rerun import EvalRerunConfig
+from engine.contract.kinds.requant import RequantConfig
 from engine.contract.kinds.rl_run import RLRunConfig
 from engine.contract.problems import _model_in
 from engine.contract.registry import kinds, make_smaller
@@ -96,6 +97,7 @@ def settings_of(model: type[BaseModel], before: str = "") -> Iterator[str]:
 STAGE2 = {*settings_of(Stage2Config), *(f"training.{name}" for name in TRAINING_ARGUMENTS)}
 RL = {*settings_of(RLRunConfig)}
 EVAL = {*settings_of(EvalRerunConfig)}
+REQUANT = {*settings_of(RequantConfig)}
 _TOLD = re.compile(
     r"\b(?:set|lower|raise|leave|or|and|keep|give|add|instead of|list|remove) "
     r"([a-z][a-z0-9]*(?:[._][a-z0-9]+)+)(?![.\w(/-])"
@@ -130,6 +132,7 @@ def known(name: str, settings: set[str]) -> bool:
         ),
         (("engine/rl", "engine/contract/rl", "engine/contract/kinds/rl_run.py"), RL),
         (("engine/eval_rerun", "engine/contract/kinds/eval_rerun.py"), EVAL),
+        (("engine/requant", "engine/contract/kinds/requant.py"), REQUANT),
         (("engine/run", "engine/models"), STAGE2 | RL),
     ],
 )
@@ -150,7 +153,8 @@ def test_remedies_are_found_where_they_stand() -> None:
 
 @pytest.mark.parametrize("kind", sorted(kinds()))
 def test_a_job_that_did_not_fit_is_told_settings_of_its_own_kind(kind: str) -> None:
-    known_here = {"stage2_ab": STAGE2, "rl_run": RL, "eval_rerun": EVAL}[kind]
+    every = {"stage2_ab": STAGE2, "rl_run": RL, "eval_rerun": EVAL, "requant": REQUANT}
+    known_here = every[kind]
 
     assert kinds()[kind].smaller
     assert set(kinds()[kind].smaller) <= known_here
