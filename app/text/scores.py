@@ -35,7 +35,7 @@ def bench(column: Column) -> str:
 
 def how(column: Column) -> str:
     """How answers were read and counted, and by whom."""
-    metric = "" if column.metric == "exact_match" else column.metric
+    metric = "" if column.metric in {"exact_match", column.filter} else column.metric
     k = f"pass@{column.k}" if column.k > 1 else ""
     runner = {"harness": "lm-eval", "gate": "gate"}.get(column.runner, "")
     return ", ".join(filter(None, (column.filter, metric, k, runner)))
@@ -92,7 +92,7 @@ def change(found: Change | None) -> str:
 
 def line(said: BenchScore, against: Pair | None) -> str:
     """One score, and what it is against the baseline, where that is known."""
-    metric = "" if said.metric == "exact_match" else f" {said.metric}"
+    metric = "" if said.metric in {"exact_match", said.filter} else f" {said.metric}"
     k = f" pass@{said.k}" if said.k > 1 else ""
     which = f"{said.checkpoint} on {label_of(said.bench, said.shots)}, {said.filter}{metric}{k}"
     ends = between(said.low, said.high)
