@@ -35,7 +35,7 @@ from engine.contract.evaluate.benches import (
     limit_of,
     named_twice,
 )
-from engine.contract.evaluate.checkpoints import EvalCheckpoint, checkpoints_of, require_whole
+from engine.contract.evaluate.checkpoints import ALL, EvalCheckpoint, checkpoints_of, require_whole
 from engine.contract.golds.survey import unfit_for
 from engine.contract.hub import hub_cautions, in_hub_cache
 from engine.contract.kind import Kind
@@ -62,7 +62,8 @@ class EvalRerunConfig(Section):
 
     base: str
     """The model: `embedded:qwen3-tiny`, a Hugging Face folder, a hub id; or a checkpoint of a run
-    (`runs/7`, `runs/7/checkpoints/step-000020`) or adapter, whose base is found."""
+    (`runs/7`, `runs/7/checkpoints/step-000020`) or adapter, whose base is found. By default the
+    first of `checkpoints`, where that is named."""
     checkpoints: list[EvalCheckpoint] = Field([], max_length=1000)
     """Several, the first one being what the others are compared with: `all` or steps `[0, 20, 40]`
     of the run that `base` names, or models and checkpoints as `base` takes them."""
@@ -114,6 +115,7 @@ class EvalRerunConfig(Section):
     @classmethod
     def _of_a_checkpoint(cls, data: Any) -> Any:
         """A checkpoint is written down as what it is made of: `selected` may move."""
+        data = _with_base(data)
         if not isinstance(data, dict) or not isinstance(data.get("base"), str):
             return data
         if data.get("checkpoints") not in (None, []):
@@ -206,6 +208,20 @@ class EvalRerunConfig(Section):
     def asked(self) -> Sequence[Asked]:
         """Every bench at each of its numbers of shots."""
         return [*asked_benches(self.benches)]
+
+
+def _with_base(data: Any) -> Any:
+    """Checkpoints that are named need no `base` beside them; steps and `all` are of one run."""
+    if not isinstance(data, dict) or data.get("base") is not None:
+        return data
+    asked = data.get("checkpoints")
+    first = asked[0] if isinstance(asked, list) and asked else asked
+    if isinstance(asked, list) and isinstance(first, str):
+        return {**data, "base": first}
+    if asked == ALL or (isinstance(first, int) and not isinstance(first, bool)):
+        problem = "is missing, and checkpoints are steps of the run that it names"
+        raise refusal(["base"], None, f"{problem}; write base: runs/7")
+    return data
 
 
 def _resolved(base: str, asked: Any) -> list[dict[str, Any]]:

@@ -183,6 +183,18 @@ def test_models_that_no_run_trained_are_told_apart_by_their_names(
     assert [one.base for one in found] == [str(base_folder)] * 3
 
 
+def test_checkpoints_that_are_named_need_no_base(base_folder: Path, trained: RunDir) -> None:
+    """The first one is it; for steps the run must be named."""
+    named = [str(base_folder), str(trained.checkpoint(6))]
+    sums = {"source": "embedded:word_problems", "verifier": "gsm8k"}
+    with_base = validate("eval_rerun", {"base": named[0], "checkpoints": named, "benches": [sums]})
+
+    assert validate("eval_rerun", {"checkpoints": named, "benches": [sums]}) == with_base
+    for steps in ("all", [0, 4]):
+        said = refused({"checkpoints": steps, "benches": [sums]})
+        assert said.startswith("base: is missing, and checkpoints are steps of the run")
+
+
 def test_what_is_resolved_is_resolved_no_further(asked: dict[str, Any]) -> None:
     """A resumed attempt and a clone read the config as it was written down."""
     once = validate("eval_rerun", asked).model_dump(mode="json")
