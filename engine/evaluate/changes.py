@@ -13,7 +13,8 @@ from engine.contract.intervals import PairedComparison, compare, evidence, indep
 from engine.contract.power import CHANGED, paired_lift, unpaired_lift
 from engine.contract.rescored import AS_JUDGED, Change, VerifierChange
 from engine.evaluate.completions import Completion
-from engine.evaluate.judged_tables import BAND, Sections
+from engine.evaluate.judged_tables import Sections
+from engine.evaluate.parts import BAND
 from engine.evaluate.rejudge import Judged
 
 

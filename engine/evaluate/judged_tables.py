@@ -8,20 +8,17 @@ import math
 from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
 from engine.contract.intervals import bootstrap
 from engine.contract.rescored import FormCount, JudgedBy, Known
 from engine.contract.scores import Part
 from engine.evaluate.completions import Completion
+from engine.evaluate.parts import BAND, band_of, natural
 from engine.evaluate.passk import PassAt, counted_ks, pass_at_over
 from engine.evaluate.rejudge import Judged
 from engine.rewards.judgement import BROKE, Reason
 from engine.rewards.text.forms import forms_of
 
-BANDS = (0.0, 0.1, 0.5, 0.9, 1.0)
-"""Edges of the bands of pass rates."""
-BAND = "band"
 _EXAMPLES = 5
 _LONGEST = 240
 """Characters of a text in an example: of a completion its end, where the answer stands."""
@@ -39,16 +36,7 @@ class Sections:
         for place, name in enumerate(self.names[by]):
             if name is not None:
                 found.setdefault(name, []).append(place)
-        return {name: found[name] for name in sorted(found, key=_natural)}
-
-
-def _natural(name: str) -> tuple[float, str]:
-    """`Level 2` before `Level 10`, `0.1 to 0.5` before `0.5 to 0.9`."""
-    digits = "".join(char if char.isdigit() or char == "." else " " for char in name).split()
-    try:
-        return (float(digits[0]) if digits else math.inf), name
-    except ValueError:
-        return math.inf, name
+        return {name: found[name] for name in sorted(found, key=natural)}
 
 
 def sections_of(
@@ -63,16 +51,6 @@ def sections_of(
         known = [rates.get(one.id) for one in completions]
         names[BAND] = [None if rate is None else band_of(rate) for rate in known]
     return Sections(names)
-
-
-def band_of(rate: float) -> str:
-    """A band has its lower end, the last one both.
-
-    >>> band_of(0.1), band_of(1.0)
-    ('0.1 to 0.5', '0.9 to 1')
-    """
-    low, high = next((one for one in pairwise(BANDS) if rate < one[1]), BANDS[-2:])
-    return f"{low:g} to {high:g}"
 
 
 def pass_rates(completions: Sequence[Completion], judged: Judged) -> dict[str, float]:

@@ -9,20 +9,17 @@ import math
 import statistics
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
 from engine.contract.asked import asked
 from engine.contract.intervals import bootstrap, evidence, wilson
 from engine.contract.scores import BenchScore, Part
+from engine.evaluate.parts import BAND, band_of, natural
 from engine.evaluate.passk import PassAt, counted_ks, pass_at_over
 from engine.rewards.judgement import Reason
 from engine.rewards.text.forms import form_shares
 
 Line = Mapping[str, Any]
-
-BAND = "band"
-"""`by` of parts by the baseline's pass rate."""
 
 
 @dataclass(frozen=True)
@@ -176,23 +173,20 @@ def _by_columns(rows: Sequence[Told]) -> Iterator[Part]:
         groups: dict[str, list[Told]] = {}
         for row in rows:
             groups.setdefault(str(row.columns.get(column)), []).append(row)
-        for value in sorted(groups):
+        for value in sorted(groups, key=natural):
             yield _part(column, value, groups[value])
 
 
 def _by_bands(
     rows: Sequence[Told], rates: Mapping[str, float], bands: Sequence[float]
 ) -> Iterator[Part]:
-    for low, high in pairwise(bands):
-        last = high == bands[-1]
-        some = [
-            row
-            for row in rows
-            if (rate := rates.get(row.id)) is not None
-            and (low <= rate < high or (last and rate == high))
-        ]
-        if some:
-            yield _part(BAND, f"{low:g} to {high:g}", some)
+    groups: dict[str, list[Told]] = {}
+    for row in rows:
+        rate = rates.get(row.id)
+        if rate is not None and bands:
+            groups.setdefault(band_of(rate, bands), []).append(row)
+    for name in sorted(groups, key=natural):
+        yield _part(BAND, name, groups[name])
 
 
 def _part(by: str, name: str, rows: Sequence[Told]) -> Part:
