@@ -7,6 +7,7 @@ from the operator's settings and never from a job. Torch-free; starts nothing.
 from __future__ import annotations
 
 import shlex
+from pathlib import Path
 from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
@@ -59,6 +60,8 @@ class Serving(BaseModel):
     serve_cmd: str | None = None
     stop_cmd: str | None = None
     timeout_s: float = Field(DEFAULT_TIMEOUT_S, gt=0)
+    socket: Path | None = None
+    """Unix socket to listen on instead of the address: nobody else reaches it."""
 
     @field_validator("url")
     @classmethod
@@ -69,6 +72,11 @@ class Serving(BaseModel):
     def root(self) -> str:
         """The address without the prefix of the OpenAI routes."""
         return self.url.removesuffix("/v1")
+
+    @property
+    def shown(self) -> str:
+        """Where it is, for a person."""
+        return self.url if self.socket is None else f"{self.socket} (a Unix socket)"
 
     @property
     def here(self) -> bool:

@@ -130,6 +130,6 @@ def _weights(config: RLRunConfig) -> Looked:
     if found.problems:
         return Looked(found.problems)
     adapter = config.adapter_init
-    if config.serves and adapter is not None and lora.reaches_stacks(found.model):
+    if config.sends_adapters and adapter is not None and lora.reaches_stacks(found.model):
         return Looked([stacks_problem(adapter)])
     return Looked()

@@ -41,7 +41,7 @@ from engine.sampling.hf import HFSampler
 from engine.sampling.prompts import Examples, PromptBuilder, fading_examples
 from engine.sampling.rollouts import Rollouts
 from engine.sampling.shots import drawn_examples, fixed_examples
-from engine.sampling.vllm.launch import ServingLane
+from engine.sampling.vllm.lane import ServingLane
 from engine.sampling.vllm.sampler import VLLMServerSampler
 
 Purpose = Literal["train", "heldout"]
@@ -73,7 +73,7 @@ def _way_to_more(config: RLRunConfig) -> str:
         return ""
     if config.tuning == "dora":
         return ". PEFT has DoRA for linear layers alone; LoRA reaches stacked experts too"
-    return ". A server takes no adapter of stacked experts" if config.serves else ""
+    return ". A server takes no adapter of stacked experts" if config.sends_adapters else ""
 
 
 def build_policy(config: RLRunConfig, clock: Clock = local_now) -> Policy:
@@ -98,7 +98,7 @@ def _adapted(config: RLRunConfig, policy: Policy) -> Any:
             config.adapter_init,
             get_peft_model_state_dict(model, save_embedding_layers=False),
         )
-        if config.serves and lora.reaches_stacks(model):
+        if config.sends_adapters and lora.reaches_stacks(model):
             raise RLLoopError([stacks_problem(config.adapter_init)])
         return model
     return lora.attach_zero(
@@ -108,7 +108,7 @@ def _adapted(config: RLRunConfig, policy: Policy) -> Any:
         alpha=config.lora_alpha,
         seed=config.seed,
         dora=config.tuning == "dora",
-        stacks=not config.serves,
+        stacks=not config.sends_adapters,
     )
 
 

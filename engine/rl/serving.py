@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from engine.contract.envelope import ModelShape
 from engine.contract.kinds.rl_run import RLRunConfig
 from engine.contract.rl.envelope import serving_kv_gib
@@ -19,8 +21,10 @@ from engine.rl.parts import Prompts
 from engine.run.checkpoint import Checkpoint, Warn
 from engine.run.once import make_once
 from engine.run.session import Attempt
-from engine.sampling.vllm.launch import Needs, ServingLane
+from engine.sampling.vllm.lane import Rested, ServingLane
+from engine.sampling.vllm.launch import Needs
 from engine.sampling.vllm.parity import CONTEXTS
+from engine.sampling.vllm.places import parallel
 from engine.sampling.vllm.sync import Synced
 
 _DTYPES: Mapping[str, str] = {"fp32": "float32", "bf16": "bfloat16"}
@@ -51,9 +55,10 @@ def build_lane(
             dtype=_DTYPES[config.optim.precision],
             window=window,
             at_once=config.rollout_batch,
-            rank=int(policy.model.peft_config["default"].r),
+            rank=int(policy.model.peft_config["default"].r) if config.sends_adapters else 0,
             kv_gib=_kv_gib(config, policy, window),
             version=config.vllm_pin,
+            parallel=parallel(config.vllm, torch.cuda.device_count()),
         ),
         policy,
         contexts=[prompts.heldout(row) for row in asked[:CONTEXTS]],
@@ -62,6 +67,8 @@ def build_lane(
         tolerance=config.sync_tolerance_used,
         say=attempt.note,
         listen=_Syncs(attempt, policy),
+        rested=_Rests(attempt, policy),
+        vllm=config.vllm,
     )
 
 
@@ -119,3 +126,20 @@ class _Syncs:
         if synced.compared.moved is not None:
             values["sync/moved"] = synced.compared.moved
         self._attempt.metric(step, values)
+
+
+class _Rests:
+    """Writes down what a colocated engine gave back before the trainer learnt."""
+
+    def __init__(self, attempt: Attempt, policy: Policy) -> None:
+        self._attempt = attempt
+        self._policy = policy
+
+    def __call__(self, rested: Rested) -> None:
+        self._attempt.events.write(
+            "span",
+            name="engine-rest",
+            seconds=round(rested.seconds, 4),
+            step=self._policy.version + 1,
+            given_back_gb=round(rested.given_back_gb, 3),
+        )

@@ -36,19 +36,19 @@ def test_the_trainers_own_model_samples_unless_a_server_is_asked_for() -> None:
     ("change", "line"),
     [
         (
-            {"tuning": "full"},
-            "tuning: does not go with rollout_backend: vllm, which is sent LoRA adapters alone "
-            "(got 'full'); set tuning: lora, or rollout_backend: hf",
+            {"tuning": "full", "vllm": {"sync": {"mode": "adapter"}}},
+            "vllm.sync.mode: sends LoRA adapters, and tuning is full (got 'adapter'); "
+            "set vllm.sync.mode: auto (merged weights), or tuning: lora",
         ),
         (
-            {"tuning": "dora"},
-            "tuning: does not go with rollout_backend: vllm, which is sent LoRA adapters alone "
-            "(got 'dora'); set tuning: lora, or rollout_backend: hf",
+            {"tuning": "dora", "vllm": {"sync": {"mode": "adapter"}}},
+            "vllm.sync.mode: sends LoRA adapters, and tuning is dora (got 'adapter'); "
+            "set vllm.sync.mode: auto (merged weights), or tuning: lora",
         ),
         (
             {"lora_rank": 1024},
-            "lora_rank: is more than vLLM serves with rollout_backend: vllm (512) (got 1024); "
-            "lower it, or set rollout_backend: hf",
+            "lora_rank: is more than vLLM serves as an adapter (512) (got 1024); "
+            "lower it, or set vllm.sync.mode: full",
         ),
         (
             {"temp": 3},
@@ -67,7 +67,65 @@ def test_what_a_server_cannot_do_is_refused_when_it_is_enqueued(
 ) -> None:
     """By name, with what to write instead; without a server all of it is fine."""
     assert lines(SERVED | change) == [line]
-    validate("rl_run", {**SERVED, **change, "rollout_backend": "hf"})
+    own = {name: value for name, value in change.items() if name != "vllm"}
+    validate("rl_run", {**SERVED, **own, "rollout_backend": "hf"})
+
+
+@pytest.mark.parametrize(
+    ("tuning", "mode", "sent"),
+    [
+        ("lora", "auto", "adapter"),
+        ("lora", "full", "full"),
+        ("dora", "auto", "full"),
+        ("full", "auto", "full"),
+    ],
+)
+def test_adapters_are_sent_of_lora_and_merged_weights_of_all_else(
+    tuning: str, mode: str, sent: str
+) -> None:
+    config = RLRunConfig.model_validate(
+        SERVED | {"tuning": tuning, "vllm": {"sync": {"mode": mode}}}
+    )
+
+    assert config.sync_mode == sent
+
+
+def test_a_vllm_section_that_nobody_reads_is_refused() -> None:
+    """The trainer's own model samples: a mode or a server list would be forgotten silently."""
+    raw = {"base": "embedded:qwen3-tiny", "vllm": {"mode": "colocate"}}
+
+    assert lines(raw) == [
+        "vllm: is read with rollout_backend: vllm alone, and this is hf; set that, or leave vllm "
+        "out"
+    ]
+
+
+@pytest.mark.requirement("RM-03")
+@pytest.mark.parametrize(
+    ("server", "said"),
+    [
+        ({}, "names no server"),
+        ({"servers": []}, "servers"),
+        ({"base_url": "http://a:8000"}, "names base_url or group_port alone"),
+        ({"base_url": ["http://a:1", "http://b:1"], "group_port": [1]}, "one port per URL"),
+        ({"base_url": "http://a:1", "group_port": [1, 2]}, "give one group_port"),
+        ({"base_url": "a:8000", "group_port": 1}, "is no http URL"),
+        ({"base_url": "http://a:99999", "group_port": 1}, "no port in 1..65535"),
+        ({"base_url": "http://:8000", "group_port": 1}, "names no host"),
+        (
+            {"servers": [{"base_url": "http://a:1", "group_port": 1}], "launch": {}},
+            "names servers and launches its own",
+        ),
+        ({"servers": [{"base_url": "http://a:1", "group_port": 1}] * 2}, "lists a server twice"),
+        ({"launch": {"replicas": 0}}, "launch.replicas"),
+    ],
+)
+def test_servers_are_named_in_one_form_or_refused(server: dict[str, Any], said: str) -> None:
+    """Before the first step, with what to write instead."""
+    [line] = lines(SERVED | {"vllm": {"server": server}})
+
+    assert line.startswith("vllm.server")
+    assert said in line
 
 
 def test_the_tolerance_of_a_sync_follows_the_precision() -> None:

@@ -54,6 +54,7 @@ from engine.contract.rl.serving import serving_problems, stacks_problem
 from engine.contract.rl.shares import heldout_frac_for, rows_for, sizes
 from engine.contract.rl.warnings import WarningsConfig
 from engine.contract.section import Section, refusal
+from engine.contract.served import RunVLLMConfig
 from engine.contract.sources.asked import (
     form_cautions,
     overlap_cautions,
@@ -289,8 +290,9 @@ class RLRunConfig(GRPOConfig):
     rollout_batch: int = Field(256, ge=1)
     """Sequences decoded at once."""
     rollout_backend: Literal["hf", "vllm"] = "hf"
-    """Who samples: the trainer's own model (`hf`), or a vLLM server beside it on the operator's
-    serving lane (`vllm`, with `tuning: lora`); docs/serving.md."""
+    """Who samples: the trainer's own model (`hf`), or vLLM beside it (`vllm`); docs/serving.md."""
+    vllm: RunVLLMConfig = RunVLLMConfig()
+    """With `rollout_backend: vllm`: which engine, and how new weights reach it."""
     sync_tolerance: float | None = Field(None, gt=0, le=10)
     """With `rollout_backend: vllm`: nats a token by which the server may differ from the trainer's
     model after its weights were sent, in the mean; the run ends above it. By default 0.01 with
@@ -424,6 +426,17 @@ class RLRunConfig(GRPOConfig):
     def serves(self) -> bool:
         """Whether a server beside the trainer samples."""
         return self.rollout_backend == "vllm"
+
+    @property
+    def sync_mode(self) -> Literal["full", "adapter"]:
+        """How new weights reach a server: adapters are LoRA's alone."""
+        auto = self.vllm.sync.mode == "auto"
+        return "full" if auto and self.tuning != "lora" else self.vllm.sync_mode
+
+    @property
+    def sends_adapters(self) -> bool:
+        """Whether a server is sent adapters, which reach no stacked experts there."""
+        return self.serves and self.sync_mode == "adapter"
 
     @property
     def sync_tolerance_used(self) -> float:
@@ -687,7 +700,7 @@ def _yaml(value: Any) -> str:
 
 def _check_adapter(config: RLRunConfig, folder: Path) -> Sequence[ConfigProblem]:
     found = adapter_problems("adapter_init", folder, tuning=config.tuning)
-    if not found and config.serves and is_of_stacks(folder):
+    if not found and config.sends_adapters and is_of_stacks(folder):
         return [stacks_problem(str(folder))]
     return found
 

@@ -10,6 +10,7 @@ from typing import Protocol
 
 from engine.contract.errors import ConfigProblem
 from engine.contract.rl.sampling import SamplingConfig
+from engine.contract.served import RunVLLMConfig
 
 MAX_LORA_RANK = 512
 MAX_TEMP = 2.0
@@ -21,6 +22,10 @@ class Knobs(Protocol):
 
     @property
     def rollout_backend(self) -> str: ...
+    @property
+    def vllm(self) -> RunVLLMConfig: ...
+    @property
+    def sends_adapters(self) -> bool: ...
     @property
     def tuning(self) -> str: ...
     @property
@@ -36,24 +41,24 @@ class Knobs(Protocol):
 def serving_problems(config: Knobs) -> Sequence[ConfigProblem]:
     """One entry a setting that does not go with `rollout_backend: vllm`."""
     if config.rollout_backend != "vllm":
-        return []
+        return _unread(config)
     found: list[ConfigProblem] = []
-    if config.tuning != "lora":
+    if config.sends_adapters and config.tuning != "lora":
         found.append(
             ConfigProblem(
-                "tuning",
-                config.tuning,
-                "does not go with rollout_backend: vllm, which is sent LoRA adapters alone",
-                "set tuning: lora, or rollout_backend: hf",
+                "vllm.sync.mode",
+                config.vllm.sync.mode,
+                f"sends LoRA adapters, and tuning is {config.tuning}",
+                "set vllm.sync.mode: auto (merged weights), or tuning: lora",
             )
         )
-    elif config.lora_rank > MAX_LORA_RANK:
+    elif config.sends_adapters and config.lora_rank > MAX_LORA_RANK:
         found.append(
             ConfigProblem(
                 "lora_rank",
                 config.lora_rank,
-                f"is more than vLLM serves with rollout_backend: vllm ({MAX_LORA_RANK})",
-                "lower it, or set rollout_backend: hf",
+                f"is more than vLLM serves as an adapter ({MAX_LORA_RANK})",
+                "lower it, or set vllm.sync.mode: full",
             )
         )
     for field, temp in (("temp", config.temp), ("heldout_temp", config.heldout_temp)):
@@ -78,9 +83,14 @@ def serving_problems(config: Knobs) -> Sequence[ConfigProblem]:
     return found
 
 
+def _unread(config: Knobs) -> Sequence[ConfigProblem]:
+    if config.vllm == RunVLLMConfig():
+        return []
+    problem = f"is read with rollout_backend: vllm alone, and this is {config.rollout_backend}"
+    return [ConfigProblem("vllm", None, problem, "set that, or leave vllm out")]
+
+
 def stacks_problem(folder: str) -> ConfigProblem:
     """Of an adapter with `target_parameters`, or one that PEFT puts on stacked experts."""
-    problem = (
-        "is of stacked experts (target_parameters) too, which goes with no rollout_backend: vllm"
-    )
-    return ConfigProblem("adapter_init", folder, problem, "set rollout_backend: hf")
+    problem = "is of stacked experts (target_parameters) too, and vLLM takes no adapter of those"
+    return ConfigProblem("adapter_init", folder, problem, "set vllm.sync.mode: full")

@@ -6,6 +6,7 @@ of the server and no weights.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -13,6 +14,8 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Self
+
+import psutil
 
 from engine.sampling.vllm import supervisor
 
@@ -59,6 +62,20 @@ class ServerProcess:
     def poll(self) -> int | None:
         """Exit status of the serving command, None while it runs."""
         return self._guardian.poll()
+
+    def memory_gb(self) -> float:
+        """Proportional memory (PSS) of all its processes, in GB (10⁹ bytes)."""
+        total = 0
+        for process in self._family():
+            with contextlib.suppress(psutil.Error):
+                total += process.memory_full_info().pss
+        return total / 1e9
+
+    def _family(self) -> Sequence[psutil.Process]:
+        try:
+            return psutil.Process(self._guardian.pid).children(recursive=True)
+        except psutil.NoSuchProcess:
+            return []
 
     def stop(self) -> None:
         """Nothing of it is left afterwards."""

@@ -16,7 +16,7 @@ from engine.models.policy import Policy
 from engine.sampling.base import Groups, Rollout
 from engine.sampling.seeds import draw_number, key
 from engine.sampling.vllm.client import Drawn, Request
-from engine.sampling.vllm.launch import ServingLane
+from engine.sampling.vllm.lane import ServingLane
 
 
 @dataclass(frozen=True)

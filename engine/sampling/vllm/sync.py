@@ -90,6 +90,10 @@ class AdapterSync:
                 shutil.rmtree(old, ignore_errors=True)
         return Synced(compared, time.monotonic() - began)
 
+    def forget(self) -> None:
+        """Nothing is served any more: its engine was ended."""
+        self._served = None
+
     def still_ours(self) -> None:
         """Raises ServerError when somebody else had another adapter loaded under our name."""
         roots = [model.root for model in self._api.models() if model.name == self._name]

@@ -198,6 +198,8 @@ def test_the_defaults_of_the_schema_are_the_defaults_of_the_config() -> None:
         "format": {"pretrain": {}},
         "requant": {"formats": ["int8"]},
         "evaluate": {"benches": [{"source": "embedded:addition"}]},
+        "rollout_backend": "vllm",
+        "vllm": {"server": {"launch": {}}},
     }
     config = validate("rl_run", {"base": "embedded:qwen3-tiny", "tuning": "lora", **optional})
     resolved = config.model_dump(mode="json")
@@ -207,6 +209,6 @@ def test_the_defaults_of_the_schema_are_the_defaults_of_the_config() -> None:
             value = resolved
             for part in field.setting.name.split("."):
                 value = value[part]
-            given = {"base", "tuning", "requant.formats", "evaluate.benches"}
+            given = {"base", "tuning", "requant.formats", "evaluate.benches", "rollout_backend"}
             if field.setting.name not in given:
                 assert value == field.setting.default, field.setting.name

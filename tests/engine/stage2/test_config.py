@@ -109,7 +109,7 @@ DEFAULTS = [
     (f"{ROLLOUTS}.repeat_terminate.max_object_keys", 256),
     (f"{VLLM}.mode", "colocate"),
     (f"{VLLM}.gpu_memory_utilization", 0.45),
-    (f"{VLLM}.tensor_parallel_size", 4),
+    (f"{VLLM}.tensor_parallel_size", None),  # 4, or as many as the lane has
     (f"{VLLM}.enable_lora", False),
     (f"{VLLM}.sync.mode", "full"),
     (f"{VLLM}.sync.fallback_to_full", True),

@@ -18,7 +18,8 @@ from engine.rl.scoring import Batch, score
 from engine.sampling.base import OwnWeights, Rollout, Sampler, WeightSync
 from engine.sampling.hf import HFSampler
 from engine.sampling.rollouts import Rollouts
-from engine.sampling.vllm.launch import Needs, ServingLane
+from engine.sampling.vllm.lane import ServingLane
+from engine.sampling.vllm.launch import Needs
 from engine.sampling.vllm.sampler import VLLMServerSampler
 
 Backend = Callable[..., Rollouts]

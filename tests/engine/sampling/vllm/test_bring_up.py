@@ -19,7 +19,8 @@ from engine.models import lora
 from engine.models.policy import Policy, build
 from engine.run.stop import Aborted, rl_hooks
 from engine.sampling.vllm.client import Request, ServerApi, ServerError
-from engine.sampling.vllm.launch import Needs, ServingLane, same_version, serve_command
+from engine.sampling.vllm.lane import ServingLane
+from engine.sampling.vllm.launch import Needs, same_version, serve_command
 from tests.engine.sampling.vllm.canned import Canned
 from tests.engine.sampling.vllm.conftest import STAND_IN, lane_of
 
@@ -78,7 +79,7 @@ def refused(lane: ServingLane, error: type[Exception] = RLLoopError) -> str:
         lane.bring()
     line = str(caught.value)
     assert "\n" not in line
-    assert lane._process is None
+    assert not any(replica.ours for replica in lane._replicas)
     assert not lane._folder.exists()
     return line
 

@@ -19,7 +19,8 @@ from engine.contract.serving import Serving
 from engine.models import tiny
 from engine.rl.parts import build_policy
 from engine.sampling.vllm.client import ServerApi
-from engine.sampling.vllm.launch import Needs, ServingLane
+from engine.sampling.vllm.lane import ServingLane
+from engine.sampling.vllm.launch import Needs
 from tests.deadline import eventually
 from tests.engine import killing
 from tests.engine.conftest import add_attempt

@@ -10,7 +10,7 @@ import pytest
 from engine.contract.serving import Serving
 from engine.models.policy import Policy
 from engine.sampling.vllm.client import Request, ServerApi, ServerError
-from engine.sampling.vllm.launch import ServingLane
+from engine.sampling.vllm.lane import ServingLane
 from engine.sampling.vllm.sync import Synced
 from tests.engine.sampling.conformance.backends import (
     SAME,
