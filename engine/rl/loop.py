@@ -102,6 +102,7 @@ class RLLoop:
         journal: Journal | None = None,
         prove: Callable[[], None] = lambda: None,
         benches: Sequence[HeldoutBench] = (),
+        make_room: Callable[[], None] = lambda: None,
     ) -> None:
         self.config = as_run(config)
         self.reward = reward
@@ -120,6 +121,8 @@ class RLLoop:
         """Called once the first checkpoint stands; raises what must end the run before step 1."""
         self.benches = benches
         """Scored at gates; pick nothing."""
+        self.make_room = make_room
+        """Called before the trainer learns: what samples beside it gives its memory back."""
         self._guard, self._watch = self._guarding(), self._watching()
         self._source: BatchSource | None = None
         self._prompts: Mapping[str, int] = {}
@@ -244,6 +247,7 @@ class RLLoop:
         penalised = self.config.objective.trains_on_ties(self.config.kl_coef)
         trains = bool(used) or (penalised and bool(batch.groups))
         if trains:
+            self.make_room()
             self.observer.phase("training", index)
             learnt = [group.learnt() for group in batch.groups]
             metrics |= self.trainer(

@@ -88,7 +88,13 @@ class _Run:
         """Step-0 policy → loop → report."""
         first = self.store.verified(0) if proof.stands(self.attempt.run, self.resumed) else None
         self.warmup = step_zero(
-            self.attempt, self.policy, self.prompts, self.gate, resumed=self.resumed, first=first
+            self.attempt,
+            self.policy,
+            self.prompts,
+            self.gate,
+            resumed=self.resumed,
+            first=first,
+            make_room=self._make_room,
         )
         trainer = parts.build_trainer(self.config, self.policy)  # takes the KL reference
         recorder = self._recorder(trainer)
@@ -111,6 +117,10 @@ class _Run:
             raise
         result = self._result(loop, recorder) | report
         return ended(self.attempt, loop.state.step, result, refusal)
+
+    def _make_room(self) -> None:
+        if self.lane is not None:
+            self.lane.rest()
 
     def _recorder(self, trainer: Trainer) -> LoopRecorder:
         common = Recorder(
@@ -139,6 +149,7 @@ class _Run:
             journal=self.journal,
             prove=prove,
             benches=parts.build_benches(self.config, self.policy, self.reward, split, self.lane),
+            make_room=self._make_room,
         )
         for text in () if self.resumed else seen_before(self.config, split):
             loop.alert(HELDOUT_SEEN, text)

@@ -43,6 +43,7 @@ _RAMP_STEPS = 20
 
 Encode = Callable[[Question], tuple[int, ...]]
 """From a question to the ids of its bare prompt, as a held-out gate asks it."""
+MakeRoom = Callable[[], None]
 
 
 @dataclass(frozen=True)
@@ -114,6 +115,7 @@ def step_zero(
     *,
     resumed: Checkpoint | None,
     first: Checkpoint | None,
+    make_room: MakeRoom,
 ) -> dict[str, Any] | None:
     """Bring the policy to step 0; what its warm-up came to, None without one.
 
@@ -127,7 +129,7 @@ def step_zero(
     assert isinstance(config, RLRunConfig)
     if config.warmup is None and config.format.pretrain is None:
         return None
-    return warm_up(attempt, config, policy, prompts, gate)
+    return warm_up(attempt, config, policy, prompts, gate, make_room=make_room)
 
 
 def warm_up(
@@ -136,6 +138,8 @@ def warm_up(
     policy: Policy,
     prompts: Prompts,
     gate: Gate,
+    *,
+    make_room: MakeRoom,
 ) -> dict[str, Any]:
     """Bring the policy to step 0, by an equal recipe's weights from the job cache or by training.
 
@@ -156,9 +160,13 @@ def warm_up(
         def listen(step: int, series: str, value: float) -> None:
             attempt.metric(step, {series: value})
 
-        report = cache.kept_or(
-            lambda: asdict(prepare(policy, split, config, gate=gate, encode=encode, listen=listen))
-        )
+        def prepared() -> dict[str, Any]:
+            found = prepare(
+                policy, split, config, gate=gate, encode=encode, listen=listen, make_room=make_room
+            )
+            return asdict(found)
+
+        report = cache.kept_or(prepared)
     seconds = round(time.monotonic() - began, 3)
     attempt.events.write("span", name="warmup", seconds=seconds, step=0)
     source = "taken from the cache" if report["cached"] else f"done in {seconds:.0f} s"
@@ -174,11 +182,20 @@ def prepare(
     gate: Gate,
     encode: Encode,
     listen: Listener,
+    make_room: MakeRoom = lambda: None,
 ) -> WarmupReport:
     """Bring the policy to step 0: format pre-training, then the warm-up, as the config asks.
 
+    `make_room`: called before it learns, so that what samples beside it gives its memory back.
+
     Raises WarmupError for a target out of reach, Aborted between two steps.
     """
+
+    def then_learn(score: float) -> float:
+        make_room()
+        return score
+
+    make_room()
     report = WarmupReport(0, None, cached=False)
     pretrain = config.format.pretrain
     if pretrain is not None:
@@ -187,7 +204,7 @@ def prepare(
         steps, reached = teach(
             _format_schedule(pretrain),
             Sft(policy, examples, pretrain, f"{config.seed}:format.pretrain"),
-            lambda: _well_formed(gate, asked),
+            lambda: then_learn(_well_formed(gate, asked)),
             listen,
         )
         report = replace(report, format_steps=steps, format_score=reached)
@@ -200,7 +217,7 @@ def prepare(
                 config.warmup,
                 f"{config.seed}:warmup",
             ),
-            lambda: float(gate(0, split.select)),
+            lambda: then_learn(float(gate(0, split.select))),
             listen,
         )
         report = replace(report, steps=steps, score=reached)
