@@ -35,6 +35,8 @@ class Rollout:
     or penalties reshaped the draw."""
     begun: str = ""
     """What of the text the prompt ended in already."""
+    server: str = ""
+    """Address of the server that drew it; empty where the policy itself did."""
 
 
 Groups = Sequence[Sequence[Rollout]]

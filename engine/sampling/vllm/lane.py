@@ -24,7 +24,7 @@ import torch
 from engine.contract.served import RunVLLMConfig, VLLMConfig
 from engine.contract.serving import Serving
 from engine.models.policy import Policy
-from engine.sampling.vllm.client import Drawn, Request, RouteMissingError, ServerError
+from engine.sampling.vllm.endpoint import Drawn, Request, RouteMissingError, ServerError
 from engine.sampling.vllm.launch import Needs
 from engine.sampling.vllm.parity import ParityCheck
 from engine.sampling.vllm.places import places, visible_devices

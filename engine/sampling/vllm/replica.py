@@ -16,7 +16,8 @@ from typing import Any
 from engine.contract.errors import RLLoopError
 from engine.contract.serving import Serving
 from engine.run.stop import check_abort, sign_of_life
-from engine.sampling.vllm.client import ServerApi, ServerError
+from engine.sampling.vllm.client import ServerApi
+from engine.sampling.vllm.endpoint import ServerError
 from engine.sampling.vllm.launch import Needs, same_version, same_weights, serve_command
 from engine.sampling.vllm.process import ServerProcess
 

@@ -15,7 +15,7 @@ from engine.data.rows import Question
 from engine.models.policy import Policy
 from engine.sampling.base import Groups, Rollout
 from engine.sampling.seeds import draw_number, key
-from engine.sampling.vllm.client import Drawn, Request
+from engine.sampling.vllm.endpoint import Drawn, Request
 from engine.sampling.vllm.lane import ServingLane
 
 
@@ -58,6 +58,7 @@ class VLLMServerSampler:
             temp=self.temp,
             max_new_tokens=self.max_new_tokens,
             end_ids=tuple(sorted(self.policy.eos_ids)),
+            id=task.id,
         )
 
     def _rollout(self, task: Question, sample: int, request: Request, drawn: Drawn) -> Rollout:
@@ -70,4 +71,5 @@ class VLLMServerSampler:
             text=self.policy.decode(drawn.ids, request.prompt_ids),
             truncated=drawn.ids[-1] not in self.policy.eos_ids,
             version=self.policy.version,
+            server=drawn.server,
         )

@@ -19,7 +19,8 @@ import torch
 
 from engine.models import lora
 from engine.models.policy import Policy
-from engine.sampling.vllm.client import Request, ServerApi, ServerError
+from engine.sampling.vllm.client import ServerApi
+from engine.sampling.vllm.endpoint import Request, ServerError
 from engine.sampling.vllm.parity import Compared, ParityCheck
 
 

@@ -18,7 +18,8 @@ from engine.data.rows import Question
 from engine.models import lora
 from engine.models.policy import Policy, build
 from engine.run.stop import Aborted, rl_hooks
-from engine.sampling.vllm.client import Request, ServerApi, ServerError
+from engine.sampling.vllm.client import ServerApi
+from engine.sampling.vllm.endpoint import Request, ServerError
 from engine.sampling.vllm.lane import ServingLane
 from engine.sampling.vllm.launch import Needs, same_version, serve_command
 from tests.engine.sampling.vllm.canned import Canned

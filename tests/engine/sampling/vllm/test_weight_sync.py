@@ -9,7 +9,8 @@ import pytest
 
 from engine.contract.serving import Serving
 from engine.models.policy import Policy
-from engine.sampling.vllm.client import Request, ServerApi, ServerError
+from engine.sampling.vllm.client import ServerApi
+from engine.sampling.vllm.endpoint import Request, ServerError
 from engine.sampling.vllm.lane import ServingLane
 from engine.sampling.vllm.sync import Synced
 from tests.engine.sampling.conformance.backends import (
