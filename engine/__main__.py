@@ -25,6 +25,7 @@ from engine.contract.registry import get_kind
 from engine.contract.run_dir import Abort, AbortReason, AttemptDir, ExitCode, RunDir, RunDirError
 from engine.run.look import look_from_stdin
 from engine.run.session import Attempt, open_attempt, read_newest_job
+from engine.run.shadow import shadows_in
 from engine.run.stop import Aborted, Declined, rl_hooks, telling_of_life
 
 CRASHED = 1
@@ -123,7 +124,8 @@ def _run(attempt: Attempt) -> int:
     attempt.events.write("progress", phase="lane-bringup")
     try:
         hooks = rl_hooks(should_abort=attempt.should_abort)
-        with hooks, telling_of_life(attempt.still_works):
+        shadows = shadows_in(attempt.dir.shadows, attempt.note)
+        with hooks, shadows, telling_of_life(attempt.still_works):
             result = _entry(attempt.job.kind)(attempt)
     except Aborted as stop:
         attempt.events.write("finished", status="aborted", result=stop.result)

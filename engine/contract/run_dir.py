@@ -219,6 +219,11 @@ class AttemptDir:
         return self.root / "serving.log"
 
     @property
+    def shadows(self) -> Path:
+        """Of folders that are read and must not be written (`engine.run.shadow`)."""
+        return self.root / "shadows"
+
+    @property
     def abort(self) -> Path:
         return self.root / "abort"
 

