@@ -24,8 +24,16 @@ import torch
 from engine.contract.served import RunVLLMConfig, VLLMConfig
 from engine.contract.serving import Serving
 from engine.models.policy import Policy
-from engine.sampling.vllm.endpoint import Drawn, Request, RouteMissingError, ServerError
+from engine.sampling.vllm.endpoint import (
+    Drawn,
+    Endpoint,
+    Request,
+    RouteMissingError,
+    ServerError,
+)
+from engine.sampling.vllm.fleet import Fleet
 from engine.sampling.vllm.launch import Needs
+from engine.sampling.vllm.line import Tell, silent
 from engine.sampling.vllm.parity import ParityCheck
 from engine.sampling.vllm.places import places, visible_devices
 from engine.sampling.vllm.replica import Replica, Say
@@ -57,10 +65,12 @@ class ServingLane:
         say: Say,
         listen: Callable[[Synced], None] = lambda _: None,
         rested: Callable[[Rested], None] = lambda _: None,
+        calls: Tell = silent,
         vllm: VLLMConfig | None = None,
     ) -> None:
         """`contexts`: prompts at which the weights are proven; `folder`: for the adapters;
-        `listen` is told about every sync, `rested` about every time that memory was given back.
+        `listen` is told about every sync, `rested` about every time that memory was given back,
+        `calls` about what is sent, tried again, halved and moved.
         """
         vllm = vllm or RunVLLMConfig()
         self._needs = needs
@@ -87,6 +97,7 @@ class ServingLane:
             )
             for place in places(serving, vllm, self._private, devices)
         ]
+        self._fleet = Fleet([one.api for one in self._replicas], tell=calls, revive=self._revive)
         self._sync = AdapterSync(
             self._replicas[0].api,
             policy,
@@ -126,6 +137,9 @@ class ServingLane:
 
     def bring(self) -> None:
         """The servers answer with the policy's weights afterwards; nothing to do if they do."""
+        for replica in self._replicas if self._colocated else ():
+            if not replica.ours:
+                replica.restart()
         synced = self._sync.bring(self._load)
         if synced is not None:
             self._listen(synced)
@@ -133,8 +147,7 @@ class ServingLane:
     def complete(self, requests: Sequence[Request]) -> list[list[Drawn]]:
         """k completions of each request, by the weights that were brought last."""
         at_once = max(1, self._needs.at_once // max(request.k for request in requests))
-        [replica] = self._replicas
-        drawn = replica.api.complete(self._name, requests, at_once=at_once, alive=replica.alive)
+        drawn = self._fleet.complete(self._name, requests, at_once=at_once, alive=self._alive)
         self._sync.still_ours()
         return drawn
 
@@ -152,6 +165,25 @@ class ServingLane:
         self._rested(Rested(time.monotonic() - began, held))
 
     # --- inside ---
+
+    def _alive(self, endpoint: Endpoint) -> None:
+        self._replica_at(endpoint).alive()
+
+    def _revive(self, endpoint: Endpoint) -> Endpoint | None:
+        """A dead server of ours is started again and brought the weights of this step; None where
+        it is not ours, or does not come up.
+        """
+        replica = self._replica_at(endpoint)
+        if not replica.ours:
+            return None
+        self._say("SERVING_RESTART", f"{replica.serving.shown} is dead and is started again")
+        replica.restart()
+        self._sync.forget()
+        self.bring()
+        return replica.api
+
+    def _replica_at(self, endpoint: Endpoint) -> Replica:
+        return next(replica for replica in self._replicas if replica.api is endpoint)
 
     def _first_adapter(self) -> Path:
         return self._sync.write()

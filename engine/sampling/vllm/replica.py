@@ -81,7 +81,7 @@ class Replica:
         except ServerError as error:
             raise self._unfit(str(error)) from error
         self.facts |= {
-            "url": self.serving.url,
+            "url": self.serving.shown,
             "pin": self._needs.version,
             "dtype": self._needs.dtype,
             "started_here": not there,

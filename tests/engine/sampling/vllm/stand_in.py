@@ -131,7 +131,8 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("model")
     parser.add_argument("--host", default="127.0.0.1")
-    parser.add_argument("--port", type=int, required=True)
+    parser.add_argument("--port", type=int)
+    parser.add_argument("--uds")
     parser.add_argument("--max-model-len", type=int, required=True)
     parser.add_argument("--lora-modules", required=True)
     told, _ = parser.parse_known_args()
@@ -140,7 +141,8 @@ def main() -> None:
     served = Served(told.model)
     served.load(*told.lora_modules.split("=", 1))
     app = app_of(served, told.max_model_len)
-    uvicorn.run(app, host=told.host, port=told.port, log_level="warning")
+    where = {"uds": told.uds} if told.uds else {"host": told.host, "port": told.port}
+    uvicorn.run(app, **where, log_level="warning")
 
 
 if __name__ == "__main__":

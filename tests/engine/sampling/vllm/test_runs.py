@@ -14,7 +14,7 @@ from transformers import Qwen3Config, Qwen3ForCausalLM
 from engine.__main__ import main
 from engine.contract.events import Event
 from engine.contract.kinds.rl_run import RLRunConfig
-from engine.contract.run_dir import ExitCode
+from engine.contract.run_dir import ExitCode, RunDir
 from engine.contract.serving import Serving
 from engine.models import tiny
 from engine.rl.parts import build_policy
@@ -127,6 +127,47 @@ def test_a_server_that_takes_no_adapter_while_it_runs_is_restarted(
     assert said == ["SERVING", "SERVING_RESTART"]
 
 
+@SLOW
+@pytest.mark.requirement("RM-02")
+def test_a_colocated_engine_is_gone_while_the_trainer_learns_and_draws_as_a_server_does(
+    serving: Serving, served_recipe: dict[str, Any], tmp_path: Path, events: Events
+) -> None:
+    """It has no port, is ended before each step's update with its memory measured, and started
+    again with the weights of the step; what it draws is what a server beside the trainer draws."""
+    recipe = served_recipe | {"max_steps": 2, "heldout_every": 2}
+    beside = add_attempt(tmp_path / "server", recipe, serving=serving)
+    within = add_attempt(
+        tmp_path / "colocate", recipe | {"vllm": {"mode": "colocate"}}, serving=serving
+    )
+
+    assert [killing.attempt(one.root) for one in (beside, within)] == [ExitCode.DONE] * 2
+
+    rests = [e for e in events(within, "span") if e["name"] == "engine-rest"]
+    assert [e["step"] for e in rests] == [1, 2]
+    assert min(e["given_back_gb"] for e in rests) > 0.1
+    assert _drawn(within) == _drawn(beside)
+    [finished] = events(within, "finished")
+    assert finished["result"]["serving"]["url"].endswith("(a Unix socket)")
+
+
+@SLOW
+@pytest.mark.requirement("EX-20")
+def test_two_servers_of_the_lanes_own_draw_what_one_draws(
+    serving: Serving, served_recipe: dict[str, Any], tmp_path: Path, events: Events
+) -> None:
+    """Started and ended with the run, on ports that it picked."""
+    recipe = served_recipe | {"max_steps": 1, "heldout_every": 1}
+    launched = {"vllm": {"server": {"launch": {"replicas": 2}}}}
+    one = add_attempt(tmp_path / "one", recipe, serving=serving)
+    two = add_attempt(tmp_path / "two", recipe | launched, serving=serving)
+
+    assert [killing.attempt(run.root) for run in (one, two)] == [ExitCode.DONE] * 2
+
+    assert _drawn(two) == _drawn(one)
+    said = [e["text"] for e in events(two, "note") if e["code"] == "SERVING"]
+    assert len(said) == len(set(said)) == 2
+
+
 @pytest.mark.requirement("LN-12", "RL-10")
 def test_a_wrong_version_ends_a_run_before_its_first_rollout(
     served_recipe: dict[str, Any], tmp_path: Path, events: Events, capfd: pytest.CaptureFixture[str]
@@ -158,3 +199,11 @@ def _series(metrics: list[Event]) -> dict[str, dict[int, float]]:
         for name, value in event["values"].items():
             found.setdefault(name, {})[event["step"]] = value
     return found
+
+
+def _drawn(run: RunDir) -> list[list[int]]:
+    """The ids of every completion that was trained on."""
+    files = sorted(run.rollouts.glob("train-*.jsonl"))
+    assert files
+    lines = [json.loads(line) for path in files for line in path.read_text().splitlines()]
+    return [line["completion_ids"] for line in lines]
