@@ -133,7 +133,7 @@ class ServerApi:
 
     async def probe(self, client: httpx.AsyncClient) -> None:
         """Ask whether it lives. Raises httpx.HTTPError."""
-        await client.get(self._health, timeout=PROBE_S)
+        await client.get(self._health, timeout=min(PROBE_S, self.limits.timeout_s))
 
     async def send(
         self, client: httpx.AsyncClient, model: str, requests: Sequence[Request]

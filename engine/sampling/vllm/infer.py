@@ -108,7 +108,7 @@ class InferApi:
 
     async def probe(self, client: httpx.AsyncClient) -> None:
         """Ask whether it lives. Raises httpx.HTTPError."""
-        await client.get(self._health, timeout=PROBE_S)
+        await client.get(self._health, timeout=min(PROBE_S, self.limits.timeout_s))
 
     async def send(
         self,

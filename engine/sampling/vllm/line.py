@@ -1,8 +1,9 @@
 """One server's share of what is asked: its calls go out, are watched, tried again and halved.
 
 A call that fails is sent once more on fresh connections; then it is halved, and its halves again,
-until single completions are left. Beside calls without a time limit a health probe is asked, which
-ends the wait when the server is gone and is a sign of life while it is there. Torch-free.
+until single completions are left. A false answer is asked for once more, and not in parts. Beside
+the calls a health probe is asked, which ends a wait without limit when the server is gone and is a
+sign of life while it is there. Torch-free.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from engine.sampling.vllm.endpoint import (
     Call,
     Drawn,
     Endpoint,
+    FalseReplyError,
     Placed,
     Request,
     ServerError,
@@ -166,7 +168,9 @@ class Line:
             return await self._send(client, requests)
         except ServerError as error:
             parts = halved(requests)
-            if parts is None or not error.again or isinstance(error, ServerLostError):
+            # What is false of many is not believed of few, and nobody is left to ask a part.
+            hopeless = isinstance(error, FalseReplyError | ServerLostError)
+            if parts is None or not error.again or hopeless:
                 raise
             self._tell("halved", requests, error)
             first, second = [await self._or_halved(client, part) for part in parts]

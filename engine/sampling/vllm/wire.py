@@ -49,7 +49,8 @@ class Wire:
         key = os.environ.get(KEY_ENV)
         self._headers = {"Authorization": f"Bearer {key}"} if key else {}
         # One for all clients: it reads the certificates of half the world.
-        self._tls = httpx.create_ssl_context(trust_env=False)
+        secure = url.startswith("https:")
+        self._tls = httpx.create_ssl_context(trust_env=False) if secure else False
         self._connect_s = min(CONNECT_S, limits.read_s or CONNECT_S)
 
     def clients(self, connections: int) -> httpx.AsyncClient:
