@@ -29,6 +29,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import threading
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -109,24 +110,28 @@ class EventLog:
         self._seq, keep = _last_complete(path)
         self._file = path.open("ab", buffering=0)
         self._written = time.monotonic()
+        self._lock = threading.Lock()
+        """Who draws ahead in a thread tells of it too."""
         if self._file.tell() > keep:
             self._file.truncate(keep)
 
     def write(self, type_: EventType, **fields: Any) -> Event:
         """Append one event in a single write and return it."""
-        self._seq += 1
-        event: Event = {
-            "seq": self._seq,
-            "attempt": self.attempt,
-            "t": round(time.time(), 3),
-            "type": type_,
-            **_finite(fields),
-        }
-        line = json.dumps(event, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-        # Half of a surrogate pair, which a model can say, has no bytes: it becomes a question mark.
-        self._file.write(line.encode(errors="replace") + b"\n")
-        self._written = time.monotonic()
-        return event
+        with self._lock:
+            self._seq += 1
+            event: Event = {
+                "seq": self._seq,
+                "attempt": self.attempt,
+                "t": round(time.time(), 3),
+                "type": type_,
+                **_finite(fields),
+            }
+            line = json.dumps(event, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+            # Half of a surrogate pair, which a model can say, has no bytes: it becomes a question
+            # mark.
+            self._file.write(line.encode(errors="replace") + b"\n")
+            self._written = time.monotonic()
+            return event
 
     @property
     def idle_s(self) -> float:

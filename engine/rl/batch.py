@@ -2,6 +2,7 @@
 
 Torch-free. Samples until the buffer holds a step's prompts, leaves out groups without signal where
 the objective says so, and draws other prompts in their place where it says that. Trains nothing.
+Where rollouts may be stale, the rows of coming steps are drawn while this one trains.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import statistics
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
@@ -23,7 +24,9 @@ from engine.rewards.judgement import told
 from engine.rewards.soundness import Soundness
 from engine.rewards.text.forms import form_shares, shares_of
 from engine.rl.advantages import USED, has_signal, step_advantages, tied
+from engine.rl.ahead import AheadSampler, Drawn, DrawsAhead, Given
 from engine.rl.buffer import FATES, Entry, JudgedGroup, RolloutBuffer
+from engine.rl.contradiction import SamplerContradicted
 from engine.rl.journal import Journal, Recalled
 from engine.rl.observer import LoopObserver
 from engine.rl.state import LoopState
@@ -43,6 +46,8 @@ class Batch:
     """Empty when every group came from the buffer."""
     fates: Mapping[str, int]
     """What became of groups in this step."""
+    ahead: Mapping[str, float] = field(default_factory=dict)
+    """Series of rollouts that were drawn while an earlier step trained."""
 
     @property
     def measured(self) -> Sequence[JudgedGroup]:
@@ -54,8 +59,17 @@ class Batch:
         return [a for group in self.groups for a in group.advantages if abs(a) >= USED]
 
 
+@dataclass(frozen=True)
+class _Rows:
+    """What a coming step asks first."""
+
+    tasks: Sequence[Question]
+    drawn: int
+    """Rows that the curriculum has given with these."""
+
+
 class BatchSource:
-    """`gather(step, train)` → the batch of a step."""
+    """`gather(step, train)` → the batch of a step. Ends with `close`."""
 
     def __init__(
         self,
@@ -82,6 +96,17 @@ class BatchSource:
         """Of those, and of what was drawn in their place, how many teach something."""
         self._recalled = False
         """Whether rollouts of the step that is gathered came from the journal."""
+        self._staleness = 0
+        self._ahead: DrawsAhead | None = None
+        if config.draws_ahead and isinstance(sampler, AheadSampler):
+            self._staleness = config.buffer.max_staleness
+            keep = (lambda *_: None) if journal is None else journal.write_ahead
+            self._ahead = DrawsAhead(sampler, config.group_k, keep=keep)
+        self._coming: dict[int, _Rows] = {}
+        """By step, rows that were drawn ahead or are in the journal."""
+        self._served = state.version
+        """Version of the weights that draw ahead."""
+        self._of_ahead: dict[str, float] = {}
         self.buffer = RolloutBuffer(
             capacity=config.tasks_per_step,
             max_staleness=config.buffer.max_staleness,
@@ -93,7 +118,7 @@ class BatchSource:
         """Raises Aborted while sampling or judging."""
         before = self.buffer.totals()
         self.buffer.advance(self._state.version)
-        self._recalled = False
+        self._recalled, self._of_ahead = False, {}
         sampled = self._sample_missing(step, train)
         if sampled:
             if self._journal is not None and not self._recalled:
@@ -102,11 +127,25 @@ class BatchSource:
         waiting = min(self._config.tasks_per_step, len(self.buffer))
         popped = [self.buffer.pop(timeout_s=0) for _ in range(waiting)]
         after = self.buffer.totals()
+        self._draw_ahead(step, train)
         return Batch(
             groups=[group for group in popped if group is not None],
             sampled=sampled,
             fates={fate: after[fate] - before[fate] for fate in FATES},
+            ahead=self._of_ahead,
         )
+
+    def settle(self) -> None:
+        """Wait until nothing is drawn ahead: somebody else asks the sampler. Raises what drawing
+        raised.
+        """
+        if self._ahead is not None:
+            self._ahead.settle()
+
+    def close(self) -> None:
+        """Draw no further."""
+        if self._ahead is not None:
+            self._ahead.close()
 
     def waiting(self) -> list[dict[str, Any]]:
         """Groups with reads left, by where the journal holds them; `restore` takes them back."""
@@ -131,7 +170,7 @@ class BatchSource:
             task = rows[kept["id"]].but(draw=kept["draw"], again=again)
             found = self._recall(kept["step"], [task], kept["version"])
             if found is not None:
-                [group] = self._judged(kept["step"], kept["version"], [task], found)
+                [group] = self._judged(kept["step"], [kept["version"]], [task], found)
                 entries.append(Entry(group, kept["reads_left"], read=True))
         self.buffer.restore(entries)
 
@@ -142,7 +181,7 @@ class BatchSource:
         sampled: list[JudgedGroup] = []
         for round_ in range(rounds):
             missing = self._config.tasks_per_step - len(self.buffer)
-            tasks = self._draw(train, round_, missing, sampled)
+            tasks = self._draw(step, train, round_, missing, sampled)
             if not tasks:
                 break
             groups = self._sample(step, tasks)
@@ -154,6 +193,7 @@ class BatchSource:
 
     def _draw(
         self,
+        step: int,
         train: Sequence[Question],
         round_: int,
         missing: int,
@@ -163,7 +203,7 @@ class BatchSource:
             return []
         draw = self._state.samplings
         if round_ == 0:
-            return self._next_rows(train, missing, draw)
+            return self._first_rows(step, train, missing, draw)
         return more_prompts(
             self._curriculum(train).stand_ins(self.drawn or 0, missing),
             count=missing,
@@ -186,34 +226,114 @@ class BatchSource:
             self._order = curriculum_of(train, data, seed, data.weights)
         return self._order
 
-    def _next_rows(self, train: Sequence[Question], count: int, draw: int) -> Sequence[Question]:
+    def _first_rows(
+        self, step: int, train: Sequence[Question], count: int, draw: int
+    ) -> Sequence[Question]:
         """Of the curriculum. As many as are missing, so that no row of an epoch is passed over."""
+        rows = self._coming.pop(step, None) or self._next_rows(train, self.drawn, count, draw)
+        self.drawn = rows.drawn
+        self._wanted, self._kept = Counter(row.source for row in rows.tasks), Counter()
+        return rows.tasks
+
+    def _next_rows(
+        self, train: Sequence[Question], drawn: int | None, count: int, draw: int
+    ) -> _Rows:
+        """The curriculum's rows behind those that it has given."""
         curriculum = self._curriculum(train)
-        drawn = self.drawn
         if drawn is None:
             drawn = curriculum.drawn_by(draw, self._config.tasks_per_step)
         rows = curriculum.draw(drawn, count, draw=draw)
-        self.drawn = drawn + len(rows)
-        self._wanted, self._kept = Counter(row.source for row in rows), Counter()
-        return rows
+        return _Rows(rows, drawn + len(rows))
+
+    def _draw_ahead(self, step: int, train: Sequence[Question]) -> None:
+        """Give the rows of coming steps to who draws, as far as the weights that draw are not too
+        old for them. No weight moves before this returns.
+        """
+        ahead, drawn = self._ahead, self.drawn
+        if ahead is None:
+            return
+        last = min(step + self._staleness, self._config.max_steps)
+        for coming in range(step + 1, last + 1):
+            if coming not in self._coming:
+                draw = self._state.samplings + coming - step
+                count = self._config.tasks_per_step
+                self._coming[coming] = self._next_rows(train, drawn, count, draw)
+            rows = self._coming[coming]
+            drawn = rows.drawn
+            if not (ahead.has(coming) or self._is_known(coming, rows.tasks)):
+                version = self._state.version if ahead.idle else self._served
+                # Each step in between may move the weights.
+                if version < coming - 1 - self._staleness:
+                    return
+                self._give(ahead, coming, rows.tasks)
+
+    def _give(self, ahead: DrawsAhead, coming: int, tasks: Sequence[Question]) -> None:
+        assert isinstance(self._sampler, AheadSampler)
+        if ahead.idle:
+            self._served = self._sampler.bring()
+        ahead.give(Given(coming, tasks, self._served))
+
+    def _is_known(self, coming: int, tasks: Sequence[Question]) -> bool:
+        """Whether an attempt before this one has drawn it."""
+        newest = coming - 1
+        return (
+            self._recall(coming, tasks, newest) is not None
+            or self._recall_ahead(coming, tasks, newest) is not None
+        )
 
     def _sample(self, step: int, tasks: Sequence[Question]) -> list[JudgedGroup]:
-        """k judged rollouts of each task: from the journal, or sampled now."""
+        """k judged rollouts of each task: from the journal, drawn before, or sampled now."""
         version = self._state.version
         self._observer.phase("sampling", step)
-        found = self._recall(step, tasks, version)
+        drawn = None if self._ahead is None else self._ahead.take(step)
+        found = self._recall(step, tasks, version) if drawn is None else None
         if found is None:
-            groups = self._sampler(tasks, self._config.group_k)
+            groups = self._drawn_before(step, tasks, drawn)
+            if groups is None:
+                self.settle()
+                groups = self._sampler(tasks, self._config.group_k)
             self._observer.judging()
             found = Recalled(groups, self._judge(step, tasks, groups))
         else:
             self._recalled = True
-        return self._judged(step, version, tasks, found)
+        versions = [version] * len(tasks)
+        if self._ahead is not None:
+            versions = [group[0].version for group in found.groups]
+        return self._judged(step, versions, tasks, found)
+
+    def _drawn_before(
+        self, step: int, tasks: Sequence[Question], drawn: Drawn | None
+    ) -> Groups | None:
+        """Drawn ahead by this attempt or by one before it, and held against the trainer's model."""
+        if drawn is not None:
+            self._of_ahead["time/ahead_s"] = drawn.seconds
+            return self._verified(drawn.groups)
+        if self._ahead is None:
+            return None
+        groups = self._recall_ahead(step, tasks, self._state.version)
+        try:
+            return None if groups is None else self._verified(groups)
+        except SamplerContradicted:
+            # The weights that drew it may be gone, and those of now be far from them.
+            return None
+
+    def _verified(self, groups: Groups) -> Groups:
+        assert isinstance(self._sampler, AheadSampler)
+        self._of_ahead["rollout/sampler_gap"] = self._sampler.verify(groups)
+        self._of_ahead["rollout/staleness"] = self._state.version - groups[0][0].version
+        return groups
 
     def _recall(self, step: int, tasks: Sequence[Question], version: int) -> Recalled | None:
         if self._journal is None:
             return None
-        return self._journal.recall(step, tasks, self._config.group_k, version)
+        k, oldest = self._config.group_k, version - self._staleness
+        return self._journal.recall(step, tasks, k, version, oldest=oldest)
+
+    def _recall_ahead(self, step: int, tasks: Sequence[Question], version: int) -> Groups | None:
+        if self._journal is None:
+            return None
+        k, oldest = self._config.group_k, version - self._staleness
+        return self._journal.recall_ahead(step, tasks, k, version, oldest)
 
     def _judge(self, step: int, tasks: Sequence[Question], groups: Groups) -> list[list[Verdict]]:
         """Group by group, or all completions in one call where the reward wants it so."""
@@ -231,15 +351,15 @@ class BatchSource:
         return [list(islice(verdicts, len(group))) for group in groups]
 
     def _judged(
-        self, step: int, version: int, tasks: Sequence[Question], found: Recalled
+        self, step: int, versions: Sequence[int], tasks: Sequence[Question], found: Recalled
     ) -> list[JudgedGroup]:
         rewards_PG = [
             [v.reward if v.judged else None for v in verdicts_G] for verdicts_G in found.verdicts
         ]
         limit = self._config.max_new_tokens
         advantages_PG = step_advantages(rewards_PG, found.groups, self._config.objective, limit)
-        rows = zip(tasks, found.groups, found.verdicts, advantages_PG, strict=True)
-        return [JudgedGroup(*row, version=version, step=step) for row in rows]
+        rows = zip(tasks, found.groups, found.verdicts, advantages_PG, versions, strict=True)
+        return [JudgedGroup(*row, step=step) for row in rows]
 
     def _sort_in(self, group: JudgedGroup, *, keep_all: bool) -> bool:
         """Into the buffer, unless none of it was judged or it teaches nothing."""
@@ -287,6 +407,7 @@ def batch_metrics(
             float(repeats_itself(rollout.completion_ids)) for group in groups for rollout in group
         ),
         **measures(groups),
+        **batch.ahead,
     }
 
 

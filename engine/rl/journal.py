@@ -2,12 +2,13 @@
 
 `rollouts/train-NNNNNN.jsonl` is written whole (aside, then renamed) before anything is trained on
 it. A resumed run takes a step's completions from there instead of sampling and judging them anew;
-a file that is torn, or of other weights, is passed over. Torch-free; knows no loop.
+a file that is torn, or of other weights, is passed over. What was drawn ahead for a step and is not
+judged yet stands in `rollouts/ahead-NNNNNN.jsonl`. Torch-free; knows no loop.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -38,26 +39,46 @@ class Journal:
         """Where a training step's completions stand."""
         return self.folder / f"train-{step:06d}.jsonl"
 
-    def recall(self, step: int, tasks: Sequence[Question], k: int, version: int) -> Recalled | None:
-        """k judged completions of each task by weights `version`; None unless all are there."""
-        rows = read_rows(self.path(step))
-        if rows is None:
-            return None
+    def _ahead(self, step: int) -> Path:
+        return self.folder / f"ahead-{step:06d}.jsonl"
+
+    def recall(
+        self,
+        step: int,
+        tasks: Sequence[Question],
+        k: int,
+        version: int,
+        *,
+        oldest: int | None = None,
+    ) -> Recalled | None:
+        """k judged completions of each task by weights `version`, or by older ones down to
+        `oldest`; None unless all are there.
+        """
         try:
-            found = {(r["id"], r["sample"]): r for r in rows if r.get("version") == version}
-            wanted = [
-                [found.get((task.id, task.again * k + sample)) for sample in range(k)]
-                for task in tasks
-            ]
-            judged = [[_judged(row) for row in group if row is not None] for group in wanted]
+            rows = _wanted(self.path(step), tasks, k, _versions(version, oldest))
+            judged = None if rows is None else [[_judged(row) for row in group] for group in rows]
         except (KeyError, TypeError, ValueError):
             return None
-        if any(len(group) < k for group in judged):
+        if judged is None:
             return None
         return Recalled(
             [[rollout for rollout, _ in group] for group in judged],
             [[verdict for _, verdict in group] for group in judged],
         )
+
+    def recall_ahead(
+        self, step: int, tasks: Sequence[Question], k: int, version: int, oldest: int
+    ) -> Groups | None:
+        """The same of what was drawn ahead and not judged."""
+        try:
+            rows = _wanted(self._ahead(step), tasks, k, _versions(version, oldest))
+            return None if rows is None else [[_rollout(row) for row in group] for group in rows]
+        except (KeyError, TypeError, ValueError):
+            return None
+
+    def write_ahead(self, step: int, groups: Groups) -> None:
+        """What was drawn while an earlier step trained."""
+        write_rows(self._ahead(step), [_drawn(one) for group in groups for one in group])
 
     def judged(self, step: int) -> list[tuple[str, Rollout, Verdict]]:
         """Every completion of a step with its prompt; none where the file is lost or torn."""
@@ -74,12 +95,22 @@ class Journal:
             for rollout, verdict, advantage in group.rows()
         ]
         write_rows(self.path(step), rows)
+        self._ahead(step).unlink(missing_ok=True)
 
     def forget_after(self, step: int) -> None:
         """Remove what later steps sampled: their weights are given up."""
-        for path in self.folder.glob("train-*.jsonl"):
-            if path.stem.removeprefix("train-") > f"{step:06d}":
-                path.unlink()
+        for path in self._after(step):
+            path.unlink()
+
+    def set_aside_after(self, step: int) -> None:
+        """What later steps sampled is believed no more: kept as `refused-…`, and never recalled."""
+        for path in self._after(step):
+            path.replace(path.with_name(f"refused-{path.name}"))
+
+    def _after(self, step: int) -> Iterator[Path]:
+        for path in (*self.folder.glob("train-*.jsonl"), *self.folder.glob("ahead-*.jsonl")):
+            if path.stem.partition("-")[2] > f"{step:06d}":
+                yield path
 
 
 _LOGGED = ("parts", "extra", "logged")
@@ -89,14 +120,22 @@ _LOGGED = ("parts", "extra", "logged")
 def record(rollout: Rollout, verdict: Verdict) -> dict[str, Any]:
     """One completion as a JSON object."""
     return {
-        "id": rollout.question_id,
-        "sample": rollout.sample,
-        "version": rollout.version,
-        "text": rollout.text,
+        **_drawn(rollout),
         "answer": verdict.answer,
         "reward": verdict.reward,
         "reason": verdict.reason,
         "verified": verdict.verified,
+        **{name: value for name in _LOGGED if (value := getattr(verdict, name))},
+    }
+
+
+def _drawn(rollout: Rollout) -> dict[str, Any]:
+    """One completion before it is judged."""
+    return {
+        "id": rollout.question_id,
+        "sample": rollout.sample,
+        "version": rollout.version,
+        "text": rollout.text,
         "truncated": rollout.truncated,
         "prompt_ids": rollout.prompt_ids,
         "completion_ids": rollout.completion_ids,
@@ -104,13 +143,39 @@ def record(rollout: Rollout, verdict: Verdict) -> dict[str, Any]:
         "logprobs": rollout.logprobs,
         "draw_shift": rollout.draw_shift,
         "begun": rollout.begun,
-        **{name: value for name in _LOGGED if (value := getattr(verdict, name))},
     }
+
+
+def _versions(version: int, oldest: int | None) -> range:
+    return range(version if oldest is None else oldest, version + 1)
+
+
+def _wanted(
+    path: Path, tasks: Sequence[Question], k: int, versions: range
+) -> list[list[dict[str, Any]]] | None:
+    """The k rows of each task; None unless all are there. Raises KeyError or TypeError for rows
+    that are none of a journal.
+    """
+    rows = read_rows(path)
+    if rows is None:
+        return None
+    found = {(r["id"], r["sample"]): r for r in rows if r.get("version") in versions}
+    wanted = [[(task.id, task.again * k + sample) for sample in range(k)] for task in tasks]
+    if any(name not in found for names in wanted for name in names):
+        return None
+    return [[found[name] for name in names] for names in wanted]
 
 
 def _judged(row: Mapping[str, Any]) -> tuple[Rollout, Verdict]:
     """The inverse of `record`."""
-    rollout = Rollout(
+    verified = row.get("verified")
+    logged = {name: row[name] for name in _LOGGED if name in row}
+    verdict = Verdict(row["reward"], row["answer"], Reason(row["reason"]), verified, **logged)
+    return _rollout(row), verdict
+
+
+def _rollout(row: Mapping[str, Any]) -> Rollout:
+    return Rollout(
         question_id=row["id"],
         sample=row["sample"],
         prompt_ids=tuple(row["prompt_ids"]),
@@ -122,9 +187,6 @@ def _judged(row: Mapping[str, Any]) -> tuple[Rollout, Verdict]:
         draw_shift=row["draw_shift"],
         begun=row.get("begun", ""),  # rows of older versions say nothing of it
     )
-    verified = row.get("verified")
-    logged = {name: row[name] for name in _LOGGED if name in row}
-    return rollout, Verdict(row["reward"], row["answer"], Reason(row["reason"]), verified, **logged)
 
 
 def read_rows(path: Path) -> list[dict[str, Any]] | None:

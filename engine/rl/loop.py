@@ -11,7 +11,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import asdict
 from typing import Any, NamedTuple, Protocol, SupportsFloat
 
@@ -27,6 +27,7 @@ from engine.rewards.text.forms import FORMS
 from engine.rl.advantages import has_signal
 from engine.rl.batch import BatchSource, batch_metrics
 from engine.rl.buffer import JudgedGroup
+from engine.rl.contradiction import SamplerRefused
 from engine.rl.guards.examples import Judged
 from engine.rl.guards.guard import UPDATES, CollapseGuard, GuardMemory
 from engine.rl.guards.headroom import Baseline, check_headroom
@@ -161,8 +162,9 @@ class RLLoop:
     def run(self) -> LineageSnapshot:
         """Run to `max_steps` and return the run card.
 
-        Raises RLLoopError for a corpus under its floor or a missing seam, Aborted on request;
-        the state is then that after the last complete step.
+        Raises RLLoopError for a corpus under its floor or a missing seam, Aborted on request,
+        SamplerRefused for rollouts that the trainer's model contradicts; the state is then that
+        after the last complete step.
         """
         self._refuse_unfit()
         config = self.config
@@ -174,7 +176,7 @@ class RLLoop:
         )
         self._source = self._open_source(self.split)
         self._prompts = numbered(self.split.train)
-        with self._hooks():
+        with self._hooks(), closing(self._source):
             try:
                 self._run(self.split)
             except Aborted:
@@ -186,6 +188,12 @@ class RLLoop:
             except Collapsed as found:
                 self.state.diagnosis = found.diagnosis.as_dict()
                 self._saved = False
+                self._save_whole_step()
+                raise
+            except SamplerRefused:
+                # Whoever goes on samples anew; this step's completions are evidence, no more.
+                if self.journal is not None:
+                    self.journal.set_aside_after(self.state.step)
                 self._save_whole_step()
                 raise
         return self.lineage()
@@ -376,6 +384,7 @@ class RLLoop:
         assert self.heldout_eval is not None
         started = time.monotonic()
         self.observer.phase("heldout-gate", step)
+        self._settle()
         result = self.heldout_eval(step, split.select)
         self.state.heldout_scores[step] = float(result)
         if kept := marks_of(result):
@@ -395,6 +404,11 @@ class RLLoop:
                 self.score(bench, step)
         self.state.seconds += time.monotonic() - started
         return True
+
+    def _settle(self) -> None:
+        """A gate samples with weights of its own: nothing is drawn meanwhile."""
+        if self._source is not None:
+            self._source.settle()
 
     def benches_behind(self, step: int) -> list[HeldoutBench]:
         """Those that were not scored at a step."""

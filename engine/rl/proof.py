@@ -1,8 +1,8 @@
 """What an `rl_run` proves before step 1: what is sampled is what is trained on, and what is saved
 is what trains.
 
-With a server the lane proves the sampler by itself (`engine.sampling.vllm.parity`). Shapes: T
-tokens, V vocabulary.
+A server is held against the trainer here as the trainer's own sampler is; each sync of its weights
+the lane proves by itself (`engine.sampling.vllm.parity`). Shapes: T tokens, V vocabulary.
 """
 
 from __future__ import annotations
@@ -23,12 +23,14 @@ from engine.models import alike, lora, precision
 from engine.models.forward import forward
 from engine.models.policy import build
 from engine.rl import parts
+from engine.rl.contradiction import allowed
 from engine.rl.scoring import Batch, score
 from engine.rl.trainer import Trainer
 from engine.run.checkpoint import Checkpoint, refused
 from engine.run.proof import Check, Measured, UnmeasuredError, require_none
 from engine.sampling.base import Rollout
 from engine.sampling.decoding import TOLERANCE
+from engine.sampling.vllm.launch import ServingLane
 
 _PROMPTS, _AMONG, _SAMPLES, _TOKENS = 4, 32, 2, 8
 _READ = 64
@@ -38,10 +40,16 @@ _RELOADED = {"fp32": 1e-4, "bf16": 1e-2}
 
 
 def checks(
-    config: RLRunConfig, trainer: Trainer, prompts: parts.Prompts, step_zero: Path
+    config: RLRunConfig,
+    trainer: Trainer,
+    prompts: parts.Prompts,
+    step_zero: Path,
+    lane: ServingLane | None = None,
 ) -> Sequence[Check]:
-    """`step_zero`: the folder of the first checkpoint, which stands when they are made."""
-    checking = _Checking(config, trainer, prompts, step_zero)
+    """`step_zero`: the folder of the first checkpoint, which stands when they are made; `lane`:
+    where a server samples.
+    """
+    checking = _Checking(config, trainer, prompts, step_zero, lane)
     packed = config.optim.batching == "packed"
     return [
         Check(
@@ -88,18 +96,21 @@ def stands(run: RunDir, resumed: Checkpoint | None) -> bool:
 
 class _Checking:
     def __init__(
-        self, config: RLRunConfig, trainer: Trainer, prompts: parts.Prompts, step_zero: Path
+        self,
+        config: RLRunConfig,
+        trainer: Trainer,
+        prompts: parts.Prompts,
+        step_zero: Path,
+        lane: ServingLane | None,
     ) -> None:
         self._config, self._trainer, self._prompts = config, trainer, prompts
-        self._policy, self._step_zero = trainer.policy, step_zero
+        self._policy, self._step_zero, self._lane = trainer.policy, step_zero, lane
 
-    def sampler(self) -> Measured | None:
+    def sampler(self) -> Measured:
         """A few completions by the run's own sampler, each read again alone and without a cache."""
         config, split = self._config, self._prompts.split
-        if config.serves:
-            return None
         few = config.model_copy(update={"max_new_tokens": min(config.max_new_tokens, _TOKENS)})
-        sample = parts.build_sampler(few, self._policy, "train", split.train)
+        sample = parts.build_sampler(few, self._policy, "train", split.train, self._lane)
         asked = _of_unequal_length(self._prompts)
         worst = 0.0
         for rollout in (one for group in sample(asked, _SAMPLES) for one in group):
@@ -107,7 +118,12 @@ class _Checking:
                 batch = Batch.of([rollout], self._policy.device)
                 plain_T = score(self._policy.model, batch, config.temp).logprobs_BT[0].tolist()
             worst = _worse(worst, rollout.logprobs, plain_T)
-        return Measured(worst, self._tolerance())
+        return Measured(worst, self._tolerance() if self._lane is None else self._of_server())
+
+    def _of_server(self) -> float:
+        """Another program rounds in an order of its own."""
+        objective, precision = self._config.objective, self._policy.precision
+        return allowed(objective.sampler_gap_limit_used(precision, self._config.temp), _TOKENS)
 
     def batches(self) -> Measured:
         """A few likely completions of unequal length, read by the trainer all at once."""

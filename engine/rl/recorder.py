@@ -107,12 +107,14 @@ class LoopRecorder(LoopObserver):
         )
         if self._recalled:
             sampling = verifying = 0.0
+        # What was drawn while an earlier step trained took longer than was waited for it.
+        drawing = max(sampling, report.metrics.get("time/ahead_s", 0.0))
         values: dict[str, float] = {
             **report.metrics,
             "train/n_used": report.n_used,
             "train/adv_spread": report.adv_spread,
             "rollout/tokens": self._tokens,
-            **({"rollout/tokens_per_s": self._tokens / sampling} if sampling else {}),
+            **({"rollout/tokens_per_s": self._tokens / drawing} if drawing else {}),
             "time/sampling_s": sampling,
             "time/verifying_s": verifying,
             "time/training_s": training,

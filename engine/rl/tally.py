@@ -6,12 +6,15 @@ Shapes: B rollouts, T completion positions.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from engine.rl.contradiction import Evidence
 from engine.rl.farthest import Farthest
+from engine.sampling.base import Rollout
 
 
 @dataclass
@@ -86,6 +89,8 @@ class SamplerGap:
     weights are those of all tokens.
     """
 
+    evidence: Evidence
+    """Of the same rollouts, one by one."""
     tokens: float = 0.0
     largest: float = 0.0
     total: float = 0.0
@@ -105,6 +110,15 @@ class SamplerGap:
         self.largest = max(self.largest, (magnitude_BT * (counts_BT > 0)).max().item())
         self.total += (magnitude_BT * counts_BT).sum().item()
         self.kl += ((torch.expm1(delta_BT) - delta_BT) * counts_BT).sum().item()
+
+    def hold(
+        self, rollouts: Sequence[Rollout], delta_BT: Tensor, fresh_B: Tensor, mask_BT: Tensor
+    ) -> None:
+        """Take the rollouts of a micro-batch up as evidence, those by the step's own weights."""
+        apart_B = (delta_BT.abs() * mask_BT).sum(-1).tolist()
+        for rollout, apart, fresh in zip(rollouts, apart_B, fresh_B.tolist(), strict=True):
+            if fresh:
+                self.evidence.add(rollout, apart)
 
     def add_weights(
         self, weights_BT: Tensor, cap: float, mask_BT: Tensor, counts_B: Tensor

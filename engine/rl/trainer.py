@@ -23,6 +23,7 @@ from engine.contract.rl.optim import OptimConfig
 from engine.models import recompute
 from engine.models.logprobs import backbone_and_head
 from engine.models.policy import Policy, Snapshot
+from engine.rl.contradiction import Evidence, require_whole
 from engine.rl.farthest import Farthest
 from engine.rl.loss_terms import Tokens, combined_loss, k3, masked_mean
 from engine.rl.minibatches import MicroBatch, Minibatch, plan
@@ -107,7 +108,11 @@ class Trainer:
     def __call__(
         self, rollouts: Groups, advantages: Sequence[Sequence[float]], step: int
     ) -> Mapping[str, float]:
-        """`objective.epochs` × `objective.minibatches` updates, those without signal left out."""
+        """`objective.epochs` × `objective.minibatches` updates, those without signal left out.
+
+        Raises SamplerContradicted, SamplerMalformed.
+        """
+        require_whole(rollout for group in rollouts for rollout in group)
         minibatches = plan(
             rollouts,
             advantages,
@@ -118,7 +123,8 @@ class Trainer:
             max_new_tokens=self.max_new_tokens,
         )
         lr = self._schedule(step)
-        tally, gap = Tally(), SamplerGap()
+        limit = self.objective.sampler_gap_limit_used(self.policy.precision, self.temp)
+        tally, gap = Tally(), SamplerGap(Evidence(limit))
         updates = self.objective.epochs * len(minibatches)
         with self._whole_or_nothing(updates):
             fixed = self._fixed(minibatches) if updates > 1 else {}
@@ -171,13 +177,18 @@ class Trainer:
         tally: Tally,
         gap: SamplerGap | None,
     ) -> None:
-        """Gradients of all micro-batches, then clip and step, or none of it."""
+        """Gradients of all micro-batches, then clip and step, or none of it.
+
+        What the sampler wrote down is judged in between: no weight has moved then.
+        """
         self.optimizer.zero_grad(set_to_none=True)
         update = Tally()
         for micro in minibatch.micro_batches:
             check_abort()
             inputs = fixed[micro] if micro in fixed else self._inputs(micro, with_old=False)
             self._backward(inputs, minibatch, update, gap)
+        if gap is not None:
+            gap.evidence.require(f"step {step}")
         parameters = self.policy.trainable().values()
         norm = float(torch.nn.utils.clip_grad_norm_(parameters, self.grad_clip))
         for what, value in (("the loss", update.loss), ("the gradient's norm", norm)):
@@ -253,6 +264,7 @@ class Trainer:
         delta_BT = old_BT - inputs.sampler_BT
         if gap is not None:
             gap.add(delta_BT, inputs.batch.mask_BT, inputs.counts_B * inputs.fresh_B)
+            gap.hold(inputs.rollouts, delta_BT, inputs.fresh_B, inputs.batch.mask_BT)
         if not correcting:
             return None
         cap = self.objective.sampler_correction_cap

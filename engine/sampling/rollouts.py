@@ -29,6 +29,10 @@ class Rollouts:
     def __call__(self, tasks: Sequence[Question], k: int) -> Groups:
         """k completions of each task, in the tasks' order."""
         self.sync.bring()
+        return self.draw(tasks, k)
+
+    def draw(self, tasks: Sequence[Question], k: int) -> Groups:
+        """The same by the weights that are there already."""
         groups = [[self._cut(one) for one in group] for group in self.sampler(tasks, k)]
         return [
             [replace(one, text=begun + one.text, begun=begun) for one in group] if begun else group

@@ -439,6 +439,11 @@ class RLRunConfig(GRPOConfig):
         return self.serves and self.sync_mode == "adapter"
 
     @property
+    def draws_ahead(self) -> bool:
+        """Whether rollouts are drawn while a step trains; see `buffer.max_staleness`."""
+        return self.serves and self.buffer.max_staleness > 0 and self.buffer.max_reads == 1
+
+    @property
     def sync_tolerance_used(self) -> float:
         """The one in force, in nats a token."""
         if self.sync_tolerance is not None:
@@ -476,7 +481,7 @@ def _check(config: RLRunConfig) -> Sequence[ConfigProblem]:
     if config.model_fields_set <= _TOLD_BY_OPERATORS:
         problem = f"is missing: the config is empty, and {BASE_VARIABLE} is not set"
         return [ConfigProblem("base", None, problem, "add it")]
-    found: list[ConfigProblem] = [*serving_problems(config)]
+    found: list[ConfigProblem] = [*serving_problems(config), *_check_staleness(config)]
     found += base_problems("base", config.base)
     if config.adapter_init:
         folder = Path(config.adapter_init)
@@ -648,6 +653,15 @@ def _is_large(source: SourceConfig) -> bool:
         return False  # embedded, or gone
 
 
+def _check_staleness(config: RLRunConfig) -> Sequence[ConfigProblem]:
+    """Rollouts of older weights, uncorrected, pull the policy towards what it was."""
+    if not config.draws_ahead or config.objective.sampler_correction == "tis":
+        return []
+    problem = "trains on rollouts that older weights drew, and nothing corrects for that"
+    remedy = "set objective.sampler_correction: tis, or max_staleness: 0"
+    return [ConfigProblem("buffer.max_staleness", config.buffer.max_staleness, problem, remedy)]
+
+
 def _buffer_caution(config: RLRunConfig) -> Sequence[ConfigProblem]:
     """The ratio of a loss is to the weights of the step, not to those that drew the rollout."""
     reads, staleness = config.buffer.max_reads, config.buffer.max_staleness
@@ -660,7 +674,7 @@ def _buffer_caution(config: RLRunConfig) -> Sequence[ConfigProblem]:
     if reads > 1:
         problem, remedy = "does nothing without max_staleness", "set buffer.max_staleness"
         return [ConfigProblem("buffer.max_reads", reads, problem, remedy)]
-    if staleness > 0:
+    if staleness > 0 and not config.draws_ahead:
         problem, remedy = "does nothing while a rollout is read once", "set buffer.max_reads"
         return [ConfigProblem("buffer.max_staleness", staleness, problem, remedy)]
     return []

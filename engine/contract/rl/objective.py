@@ -54,6 +54,10 @@ PRESCRIBED: Mapping[LossName, Prescription] = MappingProxyType(
 )
 
 
+SAMPLER_GAP_LIMIT: Mapping[str, float] = MappingProxyType({"fp32": 0.01, "bf16": 0.1})
+"""Nats a token between two exact programs."""
+
+
 class ObjectiveConfig(Section):
     """What one step optimises. Left out, a setting takes what the loss's paper prescribes."""
 
@@ -99,6 +103,12 @@ class ObjectiveConfig(Section):
     """Largest weight of a token with `sampler_correction: tis`."""
     sampler_gap_warn: float = Field(0.05, gt=0)
     """Warn when the mean |log π_trainer − log π_sampler| over a step's tokens is larger."""
+    sampler_gap_limit: float | None = Field(None, gt=0, le=1000)
+    """End the run before the update when that mean is larger, over the step's rollouts, those of
+    one server, of one question, or a single one (more is allowed where there are few tokens).
+
+    By default 0.01 with `optim.precision: fp32` and 0.1 with bf16, by `temp` where that is under 1.
+    """
 
     @property
     def prescribed(self) -> Prescription:
@@ -134,6 +144,15 @@ class ObjectiveConfig(Section):
         low = self.prescribed.clip_low if self.clip_low is None else self.clip_low
         high = self.prescribed.clip_high if self.clip_high is None else self.clip_high
         return (0.0 if low is None else 1 - low, float("inf") if high is None else 1 + high)
+
+    def sampler_gap_limit_used(self, precision: str, temp: float) -> float:
+        """The setting, or what rounding in this precision stays well under.
+
+        What divides logits divides their rounding; greedy tokens are read at temperature 1.
+        """
+        if self.sampler_gap_limit is not None:
+            return self.sampler_gap_limit
+        return SAMPLER_GAP_LIMIT[precision] / min(1.0, temp or 1.0)
 
     @property
     def updates(self) -> int:

@@ -595,7 +595,9 @@ def test_sampler_and_trainer_agree_on_every_log_probability(policy: Policy, temp
 @pytest.mark.requirement("EX-01")
 def test_a_sampler_at_another_temperature_shows(policy: Policy) -> None:
     """The gap is what tells that logits were scaled on one side alone."""
-    metrics = trainer_of(policy, temp=1.0)(sampled(policy, 0.5), [[1.0, -1.0, 0.5, -0.5]] * 2, 1)
+    trainer = trainer_of(policy, temp=1.0, objective=ObjectiveConfig(sampler_gap_limit=9))
+
+    metrics = trainer(sampled(policy, 0.5), [[1.0, -1.0, 0.5, -0.5]] * 2, 1)
 
     assert metrics["train/sampler_gap_mean"] > ObjectiveConfig().sampler_gap_warn
     assert metrics["train/sampler_kl"] > 1e-3
@@ -618,7 +620,7 @@ def test_truncated_importance_sampling_weighs_each_token_up_to_the_cap(policy: P
                 copy.deepcopy(policy),
                 lr=0.0,
                 kl_coef=0.0,
-                objective=ObjectiveConfig(sampler_correction=correction),
+                objective=ObjectiveConfig(sampler_correction=correction, sampler_gap_limit=9),
             )
             for correction in ("none", "tis")
         )
