@@ -33,6 +33,7 @@ from engine.rewards.of_run import build_judges
 from engine.rl.asked import bench_facts
 from engine.rl.loop import HeldoutBench
 from engine.rl.rendered import PROMPT_EXAMPLE, rendered
+from engine.rl.served_rollouts import ServedRollouts
 from engine.rl.trainer import Trainer
 from engine.run.session import Attempt
 from engine.sampling.base import OwnWeights, Sampler
@@ -290,7 +291,15 @@ def build_sampler(
             encode=encode,
             pin_version=not training,
         )
-        return Rollouts(served, lane, encode.begins, drawing.stops)
+        return ServedRollouts(
+            Rollouts(served, lane, encode.begins, drawing.stops),
+            policy,
+            temp=drawing.temp,
+            max_new_tokens=drawing.max_new_tokens,
+            limit=config.objective.sampler_gap_limit_used(policy.precision, drawing.temp),
+            reads_all=training,
+            held=config.buffer.max_staleness + 1 if training and config.draws_ahead else 0,
+        )
     own = HFSampler(
         policy=policy,
         seed=config.seed,

@@ -98,7 +98,7 @@ class _Run:
         )
         trainer = parts.build_trainer(self.config, self.policy)  # takes the KL reference
         recorder = self._recorder(trainer)
-        checks = proof.checks(self.config, trainer, self.prompts, self.store.folder(0))
+        checks = proof.checks(self.config, trainer, self.prompts, self.store.folder(0), self.lane)
         if self.resumed is None:
             self.journal.forget_after(0)  # it was sampled by weights that are gone
         else:
