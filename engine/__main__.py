@@ -26,7 +26,7 @@ from engine.contract.run_dir import Abort, AbortReason, AttemptDir, ExitCode, Ru
 from engine.run.look import look_from_stdin
 from engine.run.session import Attempt, open_attempt, read_newest_job
 from engine.run.shadow import shadows_in
-from engine.run.stop import Aborted, Declined, rl_hooks, telling_of_life
+from engine.run.stop import Aborted, rl_hooks, telling_of_life
 
 CRASHED = 1
 
@@ -128,16 +128,25 @@ def _run(attempt: Attempt) -> int:
         with hooks, shadows, telling_of_life(attempt.still_works):
             result = _entry(attempt.job.kind)(attempt)
     except Aborted as stop:
-        attempt.events.write("finished", status="aborted", result=stop.result)
+        attempt.events.write("finished", status="aborted", result=dict(stop.result))
         return ExitCode.ABORTED
-    except Declined as refusal:
-        _explain(attempt.events, refusal.cause, str(refusal))
-        said = {"cause": refusal.cause, "error": str(refusal)}
-        attempt.events.write("finished", status="declined", result=refusal.result | said)
-        return ExitCode.DECLINED
+    except NightlaneError as end:
+        if end.cause is None:
+            raise
+        return _end_by_name(attempt, end, end.cause)
     if result is not None:
         attempt.events.write("finished", status="done", result=result)
     return ExitCode.DONE
+
+
+def _end_by_name(attempt: Attempt, end: NightlaneError, cause: str) -> ExitCode:
+    """What the engine found out itself: failed with its cause, or put off where time may help."""
+    _explain(attempt.events, cause, str(end))
+    result = {**end.result, "cause": cause, "error": str(end)}
+    attempt.events.write(
+        "finished", status="aborted" if end.retryable else "declined", result=result
+    )
+    return ExitCode.ABORTED if end.retryable else ExitCode.DECLINED
 
 
 def _entry(kind: str) -> Callable[[Attempt], dict[str, Any] | None]:

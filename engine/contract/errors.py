@@ -6,8 +6,9 @@ Knows no exit code of a program and no HTTP status; those belong to the room tha
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from types import MappingProxyType
 from typing import Any
 
 MOST_PROBLEMS = 20
@@ -23,6 +24,18 @@ class NightlaneError(Exception):
     """
 
     retryable = False
+    cause: str | None = None
+    """One word under which a run ends that this ends: SERVER_LOST, COLLAPSED. None: it is a crash.
+
+    With a cause, a retryable error puts the job back, to go on from its last checkpoint, and
+    another fails it."""
+    result: Mapping[str, Any] = MappingProxyType({})
+    """What the run had reached; filled in by whoever knows on the way out."""
+
+    @property
+    def resumable(self) -> bool:
+        """Whether a run that ends by it goes on later from where it stands."""
+        return self.retryable and self.cause is not None
 
 
 @dataclass(frozen=True)

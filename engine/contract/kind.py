@@ -117,7 +117,10 @@ class Kind:
     """What its config says is asked of each checkpoint as it appears; None for a kind whose
     checkpoints answer no bench."""
     serves: Callable[[Any], bool] = _serves_nothing
-    """Whether it starts the program that serves models (`NIGHTLANE_VLLM_BIN`)."""
+    """Whether servers sample for it: its engine is told the operator's serving settings."""
+    needs_server_program: Callable[[Any], bool] = _serves_nothing
+    """Whether it may start the program that serves models (`NIGHTLANE_VLLM_BIN`); not where it
+    only connects to servers that others run."""
     follows: Callable[[Any, Mapping[str, Any], Path], FollowUp | None] = _nothing_follows
     """The job that comes after the success of one, by its config, its result and its run directory;
     None where none does."""

@@ -15,7 +15,7 @@ from contextlib import closing, contextmanager
 from dataclasses import asdict
 from typing import Any, NamedTuple, Protocol, SupportsFloat
 
-from engine.contract.errors import RLLoopError
+from engine.contract.errors import NightlaneError, RLLoopError
 from engine.contract.kinds.rl_run import GRPOConfig, as_run, corpus_problems
 from engine.data.rows import Question, numbered, questions_of
 from engine.data.split import Split, carve
@@ -39,7 +39,6 @@ from engine.rl.state import BenchState, LoopState, StepReport, marks_of
 from engine.run.lineage import LineageSnapshot
 from engine.run.stop import (
     AbortCheck,
-    Aborted,
     Collapsed,
     Diagnosis,
     ProgressCallback,
@@ -179,12 +178,6 @@ class RLLoop:
         with self._hooks(), closing(self._source):
             try:
                 self._run(self.split)
-            except Aborted:
-                self._aborted = True
-                if self.state.step not in self.state.aborted_after:
-                    self.state.aborted_after.append(self.state.step)
-                self._save_whole_step()
-                raise
             except Collapsed as found:
                 self.state.diagnosis = found.diagnosis.as_dict()
                 self._saved = False
@@ -195,6 +188,13 @@ class RLLoop:
                 if self.journal is not None:
                     self.journal.set_aside_after(self.state.step)
                 self._save_whole_step()
+                raise
+            except NightlaneError as stop:
+                if stop.resumable:  # asked to stop, or a server is gone: the run goes on later
+                    self._aborted = True
+                    if self.state.step not in self.state.aborted_after:
+                        self.state.aborted_after.append(self.state.step)
+                    self._save_whole_step()
                 raise
         return self.lineage()
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from engine.contract.errors import NightlaneError
 from engine.contract.kinds.rl_run import RLRunConfig, data_files
 from engine.contract.rl.cautions import cautions
 from engine.contract.trace import TraceWriter
@@ -33,7 +34,6 @@ from engine.run.checkpoint import CheckpointStore
 from engine.run.recorder import Recorder
 from engine.run.report import ended
 from engine.run.session import Attempt
-from engine.run.stop import Aborted
 
 
 def run(attempt: Attempt) -> dict[str, Any]:
@@ -112,8 +112,9 @@ class _Run:
             report = {}
             if refusal is None or refusal.final:
                 report = final_report(self.attempt, self.store, loop, self.policy, recorder)
-        except Aborted as stop:
-            stop.result = self._result(loop, recorder) | {"aborted": True}
+        except NightlaneError as stop:
+            if stop.resumable:
+                stop.result = self._result(loop, recorder) | {"aborted": True}
             raise
         result = self._result(loop, recorder) | report
         return ended(self.attempt, loop.state.step, result, refusal)

@@ -28,10 +28,9 @@ class Aborted(NightlaneError):  # noqa: N818 - a request that was heard, not a f
     """Somebody asked the run to stop; the last complete step is its resumable state."""
 
     retryable = True
+    cause = "ABORTED"
 
     def __init__(self, message: str = "stopped on request") -> None:
-        self.result: dict[str, Any] = {}
-        """What the run had reached; filled in by whoever knows on the way out."""
         super().__init__(message)
 
 
@@ -43,9 +42,6 @@ class Declined(NightlaneError):  # noqa: N818 - a finding about the work, not a 
 
     def __init__(self, cause: str, message: str) -> None:
         self.cause = cause
-        """One word for lists: NO_HEADROOM, NO_SIGNAL, COLLAPSED."""
-        self.result: dict[str, Any] = {}
-        """What the run had reached; filled in by whoever knows on the way out."""
         super().__init__(message)
 
 

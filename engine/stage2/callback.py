@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any
 
-from engine.contract.errors import ConfigError, ConfigProblem
+from engine.contract.errors import ConfigError, ConfigProblem, NightlaneError
 from engine.contract.sources.records import Record
 from engine.run.recorder import Gated, Recorder
 from engine.run.stop import Aborted, Collapsed, rl_hooks
@@ -231,7 +231,9 @@ def train(trainer: Stage2Trainer, callback: RunCallback) -> Collapsed | None:
     try:
         with quiet:
             trainer.train(resume_from_checkpoint=None if resumed is None else str(resumed.path))
-    except (Aborted, Collapsed) as stop:
+    except NightlaneError as stop:
+        if not (stop.resumable or isinstance(stop, Collapsed)):
+            raise
         if not recorder.store.folder(trainer.state.global_step).exists():
             trainer.save_now()
         if isinstance(stop, Collapsed):

@@ -14,13 +14,13 @@ from typing import Any
 
 import torch
 
+from engine.contract.errors import NightlaneError
 from engine.contract.stage2.config import Stage2Config
 from engine.run.checkpoint import CheckpointStore
 from engine.run.proof import Unproven
 from engine.run.recorder import Recorder
 from engine.run.report import ended, result_fields
 from engine.run.session import Attempt
-from engine.run.stop import Aborted
 from engine.stage2 import corpus, opening
 from engine.stage2.arguments import TRAINER_STATE, require_arguments
 from engine.stage2.callback import RunCallback, train
@@ -77,12 +77,13 @@ class _Run:
         try:
             refusal = train(trainer, callback)
             report, alert = final_report(callback, trainer, self.corpus, self.config.report_min)
-        except Aborted as stop:
-            callback.stopped_at(trainer.state.global_step)
-            stop.result = self._result(callback) | {"aborted": True}
-            raise
         except Unproven as found:
             found.result = self._result(callback)
+            raise
+        except NightlaneError as stop:
+            if stop.resumable:
+                callback.stopped_at(trainer.state.global_step)
+                stop.result = self._result(callback) | {"aborted": True}
             raise
         if recorder.writes:
             recorder.let_go(report.get("selected_step", callback.best_step))

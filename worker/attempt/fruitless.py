@@ -1,9 +1,10 @@
 """Attempts without progress: a job that comes back again and again and never gets to a checkpoint.
 
-Budget, window, memory, silence or a full disk end an attempt, and the next one begins where this
-one began: two in a row that made no new checkpoint would be two thousand. Such a job fails as
-NO_PROGRESS, with what it would take, and the jobs behind it get their turn. What a person stopped,
-and what died with its supervisor, counts for nothing. Writes nothing.
+Budget, window, memory, silence, a full disk or a lost server end an attempt, and the next one
+begins where this one began: two in a row that made no new checkpoint would be two thousand. Such a
+job fails as NO_PROGRESS, with what it would take, and the jobs behind it get their turn. What a
+person stopped, what died with its supervisor, and what found no server to begin with (which has a
+limit of its own) counts for nothing. Writes nothing.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, Row, select
 
+from engine.contract.ends import SERVER_LOST
 from engine.contract.events import Event, usable
 from engine.contract.known import real, setting_of, whole
 from engine.contract.registry import kinds
@@ -29,7 +31,7 @@ from worker.queue.states import State
 
 NO_PROGRESS = FRUITLESS
 
-_COUNTED = frozenset({"BUDGET", "WINDOW", SILENT, MEMORY, DISK_FULL})
+_COUNTED = frozenset({"BUDGET", "WINDOW", SILENT, MEMORY, DISK_FULL, SERVER_LOST})
 """What ends an attempt that shall go on by itself."""
 _LOOKED_AT = 20
 """Earlier attempts among which the one before is looked for."""
@@ -37,6 +39,7 @@ _REMEDIES: Mapping[str, str] = {
     SILENT: "see at the end of engine.log where it hangs",
     MEMORY: "make it smaller (micro_batch, rollout_batch)",
     DISK_FULL: "make room for a checkpoint",
+    SERVER_LOST: "see in serving.log, or where the server runs, why it ends",
 }
 
 
@@ -45,8 +48,10 @@ def judged(db: Database, job_id: int, number: int, verdict: Verdict) -> Verdict:
     if verdict.to is not State.QUEUED or verdict.interrupted not in _COUNTED:
         return verdict
     run = RunDir(db.settings.runs_dir / str(job_id))
+    if verdict.interrupted == SERVER_LOST and not _was_served(run, number):
+        return verdict
     with db.read() as conn:
-        before = _before(conn, job_id, number)
+        before = _before(conn, run, job_id, number)
         if before is None or _progressed(run, since=before.n):
             return verdict
         row = conn.execute(select(job).where(job.c.id == job_id)).one()
@@ -75,7 +80,9 @@ def judged(db: Database, job_id: int, number: int, verdict: Verdict) -> Verdict:
     )
 
 
-def _before(conn: Connection, job_id: int, number: int) -> Row[*tuple[Any, ...]] | None:
+def _before(
+    conn: Connection, run: RunDir, job_id: int, number: int
+) -> Row[*tuple[Any, ...]] | None:
     """The attempt before that was ended likewise; none behind an end of the job."""
     earlier = (
         select(attempt.c.n, attempt.c.outcome, attempt.c.cause, attempt.c.seconds)
@@ -86,9 +93,15 @@ def _before(conn: Connection, job_id: int, number: int) -> Row[*tuple[Any, ...]]
     for row in conn.execute(earlier):
         if row.outcome != State.QUEUED:
             return None
-        if row.cause in _COUNTED:
+        if row.cause in _COUNTED and (row.cause != SERVER_LOST or _was_served(run, row.n)):
             return row
     return None
+
+
+def _was_served(run: RunDir, number: int) -> bool:
+    """Whether an attempt got beyond bringing its server up."""
+    phases = (event.get("phase") for event in _events(run, number))
+    return any(phase not in {None, "lane-bringup"} for phase in phases)
 
 
 def _progressed(run: RunDir, *, since: int) -> bool:

@@ -69,7 +69,7 @@ class UnreadableEventsError(NightlaneError):
     """The events of a run cannot be taken over, whatever the reason; the run is to blame."""
 
     def __init__(self, events: Path, cause: Exception) -> None:
-        self.events, self.cause = events, cause
+        self.events = events
         reason = str(cause).splitlines()[0] if str(cause) else ""
         super().__init__(
             f"{events} cannot be read to its end ({type(cause).__name__}: {reason[:200]}); "

@@ -10,6 +10,7 @@ import signal
 from dataclasses import dataclass
 from typing import Any
 
+from engine.contract.ends import SERVER_LOST
 from engine.contract.run_dir import Abort, AbortReason, ExitCode
 from worker.queue.deferral import Deferral, Reason
 from worker.queue.states import State
@@ -29,6 +30,9 @@ BEGIN_PAUSE_S = 300.0
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
 _LATER = frozenset({AbortReason.BUDGET, AbortReason.WINDOW})
 _RESUMED = frozenset({AbortReason.REQUEUE, AbortReason.SIGTERM, AbortReason.SILENT, *_LATER})
+
+SERVER_PAUSE_S, SERVER_PAUSE_MOST_S = 60.0, 3600.0
+"""Seconds until a job that lost its server is tried again: twice as many each time, at most so."""
 
 MEMORY, LOST, SILENT, DISK_FULL = "MEMORY", "LOST", "SILENT", "DISK_FULL"
 CANNOT_BEGIN = "CANNOT_BEGIN"
@@ -56,6 +60,10 @@ class Ending:
     """What helps a job of its kind that needs too much memory."""
     full_disk: str = ""
     """What is left on the disk of its run directory, where that is next to nothing."""
+    servers_lost: int = 0
+    """How many attempts in a row before this one lost their server."""
+    max_attempts: int = TRIES
+    """Attempts that a job may lose to a dead server."""
 
 
 @dataclass(frozen=True)
@@ -82,9 +90,9 @@ class Verdict:
 
 
 def settle(ending: Ending, now: float = 0.0) -> Verdict:
-    """The job's next state; `now` in Unix seconds, for one that waits for room on its disk."""
+    """The job's next state; `now` in Unix seconds, for one that waits for a disk or a server."""
     if ending.exit_status == ExitCode.ABORTED or ending.overdue or ending.guarded:
-        return _stopped(ending)
+        return _stopped(ending, now)
     if ending.exit_status == ExitCode.DONE:
         return _done(ending)
     if ending.exit_status == ExitCode.DECLINED:
@@ -168,10 +176,35 @@ def _done(ending: Ending) -> Verdict:
 
 
 def _declined(ending: Ending) -> Verdict:
-    result = (ending.finished or {}).get("result", {})
-    cause = str(result.get("cause") or "DECLINED")
-    error = str(result.get("error") or ending.last_words or "the engine declined the work")
+    cause, error = _named(ending)
+    cause, error = cause or "DECLINED", error or ending.last_words or "the engine declined the work"
     return Verdict(State.FAILED, f"the engine declined: {cause}", cause, error)
+
+
+def _named(ending: Ending) -> tuple[str, str]:
+    """The cause that the engine itself named for its end, and its words; empty without one."""
+    result = (ending.finished or {}).get("result", {})
+    return str(result.get("cause") or ""), str(result.get("error") or "")
+
+
+def _server_lost(ending: Ending, words: str, now: float) -> Verdict:
+    """The engine ended by itself at its last whole step: it has nobody to ask."""
+    why = f"its server was lost: {words}"
+    if ending.servers_lost + 1 >= ending.max_attempts:
+        error = (
+            f"{words}; {ending.servers_lost + 1} attempts in a row lost their server; see that it "
+            "answers, then try the job again"
+        )
+        return Verdict(State.FAILED, why, SERVER_LOST, error)
+    pause = min(SERVER_PAUSE_S * 2**ending.servers_lost, SERVER_PAUSE_MOST_S)
+    detail = f"{words}; lost {ending.servers_lost + 1} of {ending.max_attempts} times"
+    return Verdict(
+        State.QUEUED,
+        f"{why}; to resume",
+        interrupted=SERVER_LOST,
+        deferral=Deferral(Reason.SERVER_LOST, detail, now + pause),
+        ended=why,
+    )
 
 
 def _how(ending: Ending) -> str:
@@ -190,14 +223,11 @@ def _crashed(ending: Ending) -> Verdict:
     return Verdict(State.FAILED, f"the engine crashed ({how})", "CRASH", error)
 
 
-def _stopped(ending: Ending) -> Verdict:
+def _stopped(ending: Ending, now: float) -> Verdict:
     killed = _killed(ending)
     late = f"; {killed}" if killed else ""
     if ending.abort is None:
-        if ending.guarded:  # there was no room for its sentinel
-            return _out_of_memory(ending, late)
-        error = "the engine stopped without a request; see its engine.log"
-        return Verdict(State.ABORTED, "stopped without a request", "STOPPED", error)
+        return _stopped_by_itself(ending, late, now)
     reason = ending.abort.reason
     if reason is AbortReason.CANCEL:
         return Verdict(State.CANCELLED, f"cancelled{late}")
@@ -215,6 +245,17 @@ def _stopped(ending: Ending) -> Verdict:
         return _out_of_memory(ending, late)
     error = "an operator stopped it; its last checkpoint can be resumed"
     return Verdict(State.ABORTED, f"stopped by an operator{late}", "OPERATOR", error)
+
+
+def _stopped_by_itself(ending: Ending, late: str, now: float) -> Verdict:
+    """No sentinel stands."""
+    if ending.guarded:  # there was no room for it
+        return _out_of_memory(ending, late)
+    cause, words = _named(ending)
+    if cause == SERVER_LOST:
+        return _server_lost(ending, words, now)
+    error = "the engine stopped without a request; see its engine.log"
+    return Verdict(State.ABORTED, "stopped without a request", "STOPPED", error)
 
 
 def _killed(ending: Ending) -> str:

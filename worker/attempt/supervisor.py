@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import hashlib
-import itertools
 import logging
 import os
 import tempfile
@@ -24,12 +23,14 @@ from pydantic import BaseModel
 from sqlalchemy import select, update
 
 from engine.contract.documents import opened
+from engine.contract.ends import SERVER_LOST
 from engine.contract.errors import ConfigError, ConfigProblem, NightlaneError
 from engine.contract.events import Event, usable
 from engine.contract.paths import broken_link
 from engine.contract.registry import get_kind, make_smaller, validate
 from engine.contract.run_dir import Abort, AbortReason, InputFile, JobFile, RunDir, write_json
 from worker.attempt.disk import full_disk
+from worker.attempt.earlier import in_a_row
 from worker.attempt.ingest import Ingest, UnreadableEventsError
 from worker.attempt.provenance import note_provenance
 from worker.attempt.runner.base import Engine, EngineStartError, Exit, Runner
@@ -49,7 +50,7 @@ from worker.attempt.writing import Settled, actor, write_verdict
 from worker.db.connection import DatabaseError
 from worker.db.dialects import Unreadable
 from worker.db.numbers import set_aside
-from worker.db.tables import attempt, job
+from worker.db.tables import job
 from worker.lane.lease import BEAT_PATIENCE_S, Lease, LeaseLostError
 from worker.memory.guard import WatchdogError
 from worker.memory.trace import note_on_lineage
@@ -170,15 +171,7 @@ class Supervisor:
 
     def _cannot_begin(self, what: str) -> Settled:
         """Put aside for a while, or for good; the drain goes on with the next job."""
-        newest = (
-            select(attempt.c.cause)
-            .where(attempt.c.job_id == self._claim.job_id)
-            .order_by(attempt.c.n.desc())
-            .limit(TRIES)
-        )
-        with self._db.read() as conn:
-            causes = conn.execute(newest).scalars().all()
-        before = len(list(itertools.takewhile(lambda cause: cause == CANNOT_BEGIN, causes)))
+        before = in_a_row(self._db, self._claim.job_id, CANNOT_BEGIN, TRIES)
         return self._settle(cannot_begin(what, before, time.time()))
 
     def _find_room(self) -> None:
@@ -255,6 +248,7 @@ class Supervisor:
         finally:
             engine.kill()
             note_on_lineage(self._run)
+        most = self._settings.max_attempts
         return Ending(
             exit_status=exit_.status,
             abort=self._attempt.read_abort() or self._asked,
@@ -265,6 +259,8 @@ class Supervisor:
             guarded=exit_.killed,
             make_smaller=make_smaller(self._claim.kind),
             full_disk=exit_.full_disk,
+            servers_lost=in_a_row(self._db, self._claim.job_id, SERVER_LOST, most),
+            max_attempts=most,
         )
 
     def _record(self, engine: Engine) -> None:

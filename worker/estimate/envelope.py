@@ -98,11 +98,11 @@ def _estimate(kind_name: str, config: Mapping[str, Any]) -> Envelope | None:
         return None
 
 
-def serves(row: RowMapping) -> bool:
-    """Whether the job starts the program that serves models."""
+def needs_server_program(row: RowMapping) -> bool:
+    """Whether the job may start the program that serves models."""
     try:
         kind = get_kind(row["kind"])
         config = kind.config.model_validate(row["config"])
-        return kind.serves(config) and not kind.check(config)
+        return kind.needs_server_program(config) and not kind.check(config)
     except (ConfigError, ValueError):
         return False

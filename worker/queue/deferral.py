@@ -28,6 +28,7 @@ class Reason(StrEnum):
     WAITING_FOR = "WAITING_FOR"
     DISK_FULL = "DISK_FULL"
     CANNOT_BEGIN = "CANNOT_BEGIN"
+    SERVER_LOST = "SERVER_LOST"
     PAUSED = "PAUSED"
     LANE_BUSY = "LANE_BUSY"
     NO_LANE = "NO_LANE"
@@ -55,6 +56,7 @@ _MEANINGS = {
     Reason.WAITING_FOR: "jobs that it runs after have not ended",
     Reason.DISK_FULL: "there was no room for its run directory",
     Reason.CANNOT_BEGIN: "something of its own kept it from beginning",
+    Reason.SERVER_LOST: "the server that it samples from is gone",
     Reason.PAUSED: "somebody paused the queue",
     Reason.LANE_BUSY: "the lane runs another job",
     Reason.NO_LANE: "the lane's accelerator is not in this machine",
@@ -72,6 +74,7 @@ _OF_ONE_JOB = frozenset(
         Reason.WAITING_FOR,
         Reason.DISK_FULL,
         Reason.CANNOT_BEGIN,
+        Reason.SERVER_LOST,
         Reason.OVER_DAILY_CAP,
         Reason.OOM_ENVELOPE,
         Reason.LANE_BIN_ABSENT,

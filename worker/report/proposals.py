@@ -14,6 +14,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
+from engine.contract.ends import OF_SERVERS
 from engine.contract.registry import make_smaller
 from engine.contract.rl.shares import heldout_frac_for, rows_for
 from worker.attempt.fruitless import NO_PROGRESS
@@ -112,6 +113,9 @@ def _of_run(run: RunLine, config: Mapping[str, Any] | None) -> Iterator[Proposal
     elif run.state is State.FAILED and run.cause == COLLAPSED:
         text = f"job {run.job_id} collapsed: {run.remedy or run.error or 'look at its alerts'}"
         yield Proposal(rule="COLLAPSED", job_id=run.job_id, text=text)
+    elif run.state is State.FAILED and run.cause in OF_SERVERS:
+        text = f"job {run.job_id} failed ({run.cause}): {run.error}; then cockpit retry {run.job_id}"
+        yield Proposal(rule="SERVER", job_id=run.job_id, text=text)
     elif run.state is State.FAILED and run.cause in SAYS_IT_ALL:
         yield Proposal(rule="REFUSED", job_id=run.job_id, text=f"job {run.job_id}: {run.error}")
     elif run.state is State.FAILED:

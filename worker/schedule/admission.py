@@ -97,7 +97,7 @@ class Admission:
     def __enter__(self) -> Self:
         if not self._scheduled:
             with self._db.write_tx() as conn:
-                governor.ask_again(conn, (*governor.OURS, Reason.CANNOT_BEGIN))
+                governor.ask_again(conn, (*governor.OURS, Reason.CANNOT_BEGIN, Reason.SERVER_LOST))
         return self
 
     def __exit__(

@@ -4,7 +4,7 @@ Asked for one job after the other, in the order in which they would be claimed:
 
 1. OVER_DAILY_CAP   spent today + held by running jobs + expected cost > cap (scheduled drains only)
 2. OOM_ENVELOPE     it needs more memory than is free, with what the resident model will give back
-3. LANE_BIN_ABSENT  it serves models, and the program for that is not installed
+3. LANE_BIN_ABSENT  it starts a server of models, and the program for that is not installed
 
 A no is a deferral of that job alone, with its numbers; those behind it are asked all the same.
 Starts nothing and stops nothing.
@@ -29,7 +29,7 @@ from worker.clock.window import CapDays, zone_named
 from worker.db import decisions
 from worker.db.changes import announce_moved
 from worker.db.tables import CLAIMABLE, job
-from worker.estimate.envelope import Need, need_of, serves
+from worker.estimate.envelope import Need, need_of, needs_server_program
 from worker.estimate.forecast import Expected, expected
 from worker.estimate.history import History
 from worker.queue.deferral import FREE, Deferral, Reason, columns_of
@@ -143,7 +143,7 @@ def judge(
     deferral = _over_cap(look, terms, took, planned, numbers)
     if deferral is None and need is not None:
         deferral = _too_large(terms, need, memory(), numbers, make_smaller(candidate["kind"]))
-    if deferral is None and serves(candidate):
+    if deferral is None and needs_server_program(candidate):
         deferral = _no_program(terms, numbers)
     return Ruling(deferral, numbers, took, need)
 

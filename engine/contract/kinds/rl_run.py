@@ -444,6 +444,11 @@ class RLRunConfig(GRPOConfig):
         return self.serves and self.buffer.max_staleness > 0 and self.buffer.max_reads == 1
 
     @property
+    def needs_server_program(self) -> bool:
+        """Whether the run may have to start its server itself."""
+        return self.serves and not self.vllm.external
+
+    @property
     def sync_tolerance_used(self) -> float:
         """The one in force, in nats a token."""
         if self.sync_tolerance is not None:
@@ -945,5 +950,6 @@ KIND = Kind(
     checkpoints=rl_checkpoints,
     evaluate=lambda config: config.evaluate,
     serves=lambda config: config.serves,
+    needs_server_program=lambda config: config.needs_server_program,
     follows=_follows,
 )

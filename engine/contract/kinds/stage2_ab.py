@@ -326,4 +326,6 @@ KIND = Kind(
         "checkpoints": "training.save_steps",
     },
     checkpoints=stage2_checkpoints,
+    serves=lambda config: config.serves,
+    needs_server_program=lambda config: config.needs_server_program,
 )

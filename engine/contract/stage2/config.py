@@ -354,6 +354,16 @@ class Stage2Config(StrictSection):
         return max(self.custom.extra.rollout_matching.decode_batch_size, int(given))
 
     @property
+    def serves(self) -> bool:
+        """Whether vLLM generates the rollouts."""
+        return self.custom.extra.rollout_matching.rollout_backend == "vllm"
+
+    @property
+    def needs_server_program(self) -> bool:
+        """Whether the run starts vLLM itself: servers that are named are others' to run."""
+        return self.serves and self.custom.extra.rollout_matching.vllm.mode == "colocate"
+
+    @property
     def seed(self) -> int:
         """The run's, for whoever asks a config of any kind."""
         return self.training.seed

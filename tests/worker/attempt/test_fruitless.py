@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -47,6 +49,7 @@ class Attempts:
         makes: int | None = None,
         resumed_from: int | None = None,
         begins: bool = True,
+        phase: str | None = None,
     ) -> State:
         """Claim, train, and settle as put back; `makes`: the step of its checkpoint."""
         with by_hand(self.db) as hand:
@@ -54,16 +57,19 @@ class Attempts:
             assert taken is not None
             self.run.root.mkdir(parents=True, exist_ok=True)
             if begins:
-                self.seq += 1
-                told = "null" if resumed_from is None else resumed_from
-                with self.run.events.open("a") as events:
-                    events.write(
-                        f'{{"seq":{self.seq},"attempt":{taken.attempt},"t":1.0,"type":"started",'
-                        f'"resumed_from":{told}}}\n'
-                    )
+                self._write(taken.attempt, type="started", resumed_from=resumed_from)
+            if phase is not None:
+                self._write(taken.attempt, type="progress", phase=phase)
             if makes is not None:
                 write_json(self.run.checkpoint(makes) / "complete.json", {"step": makes})
             return hand.settle(taken, State.QUEUED, interrupted=interrupted).state
+
+    def _write(self, number: int, **fields: Any) -> None:
+        self.seq += 1
+        with self.run.events.open("a") as events:
+            events.write(
+                json.dumps({"seq": self.seq, "attempt": number, "t": 1.0, **fields}) + "\n"
+            )
 
 
 @pytest.fixture
@@ -86,6 +92,21 @@ def test_two_attempts_without_a_checkpoint_fail_the_job(
     assert "two attempts in a row ended without a new checkpoint: attempt 1 after" in job.error
     assert f"({first}), attempt 2 after" in job.error
     assert job.error.endswith(f"then: cockpit retry {job.id}")
+
+
+@pytest.mark.requirement("JB-08")
+def test_a_lost_server_counts_where_the_attempt_had_one(attempts: Attempts) -> None:
+    """Two that sampled and made nothing fail; what found no server cost nothing and waits."""
+    assert attempts.end("SERVER_LOST", phase="lane-bringup") is State.QUEUED
+    assert attempts.end("SERVER_LOST", phase="lane-bringup") is State.QUEUED
+    assert attempts.end("SERVER_LOST", phase="sampling") is State.QUEUED
+    assert attempts.end("SERVER_LOST", phase="lane-bringup") is State.QUEUED
+    assert attempts.end("SERVER_LOST", phase="training") is State.FAILED
+
+    job = jobs.get_job(attempts.db, attempts.number)
+    assert job.cause == "NO_PROGRESS"
+    assert "attempt 3 after" in (job.error or "")
+    assert "see in serving.log" in (job.error or "")
 
 
 @pytest.mark.parametrize("persons", ["REQUEUE", "SIGTERM", "LOST", None])

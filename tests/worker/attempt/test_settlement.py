@@ -9,7 +9,14 @@ import pytest
 
 from engine.contract.registry import make_smaller
 from engine.contract.run_dir import Abort, AbortReason, ExitCode
-from worker.attempt.settlement import DISK_PAUSE_S, Ending, settle, settle_lost
+from worker.attempt.settlement import (
+    DISK_PAUSE_S,
+    SERVER_PAUSE_MOST_S,
+    SERVER_PAUSE_S,
+    Ending,
+    settle,
+    settle_lost,
+)
 from worker.queue.deferral import Deferral, Reason
 from worker.queue.states import State
 
@@ -130,3 +137,44 @@ def test_a_crash_on_a_full_disk_waits_for_room_and_says_so() -> None:
     assert settle(done, now=100.0).to is State.SUCCEEDED
     refused = ending(ExitCode.CONFIG, full_disk=full)
     assert settle(refused, now=100.0).cause == "CONFIG"
+
+
+GONE = {"status": "aborted", "result": {"cause": "SERVER_LOST", "error": "http://a:1 is gone"}}
+
+
+@pytest.mark.requirement("JB-08")
+@pytest.mark.parametrize(("before", "times"), [(0, 1), (1, 2), (3, 8), (10, 60)])
+def test_a_job_that_lost_its_server_waits_twice_as_long_each_time(before: int, times: int) -> None:
+    """A minute at first, an hour at most; the engine ended by itself, at its last whole step."""
+    lost = ending(ExitCode.ABORTED, finished=GONE, servers_lost=before, max_attempts=20)
+
+    verdict = settle(lost, now=100.0)
+
+    assert (verdict.to, verdict.cause, verdict.interrupted) == (State.QUEUED, None, "SERVER_LOST")
+    assert verdict.why == "its server was lost: http://a:1 is gone; to resume"
+    assert verdict.deferral is not None
+    assert verdict.deferral.reason is Reason.SERVER_LOST
+    assert verdict.deferral.detail == f"http://a:1 is gone; lost {before + 1} of 20 times"
+    assert verdict.deferral.until == 100.0 + min(SERVER_PAUSE_S * times, SERVER_PAUSE_MOST_S)
+
+
+@pytest.mark.requirement("JB-08")
+def test_lost_servers_are_capped_with_the_cause() -> None:
+    """As attempts that were lost to a dead supervisor."""
+    verdict = settle(ending(ExitCode.ABORTED, finished=GONE, servers_lost=4, max_attempts=5))
+
+    assert (verdict.to, verdict.cause) == (State.FAILED, "SERVER_LOST")
+    assert verdict.error == (
+        "http://a:1 is gone; 5 attempts in a row lost their server; see that it answers, then try "
+        "the job again"
+    )
+
+
+@pytest.mark.parametrize("reason", [AbortReason.CANCEL, AbortReason.REQUEUE, AbortReason.MEMORY])
+def test_a_stop_that_was_asked_for_counts_before_a_lost_server(reason: AbortReason) -> None:
+    """Whoever asked gets what was asked for."""
+    asked = settle(ending(ExitCode.ABORTED, abort=Abort(reason=reason)))
+
+    both = settle(ending(ExitCode.ABORTED, abort=Abort(reason=reason), finished=GONE))
+
+    assert both == asked

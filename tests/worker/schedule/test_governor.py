@@ -45,6 +45,7 @@ from engine.contract.kind import Kind
 class Config(BaseModel):
     gb: float = 1.0
     served: bool = False
+    elsewhere: bool = False
 
 
 def run(attempt):
@@ -58,6 +59,7 @@ KIND = Kind(
     entry=f"{__name__}:run",
     envelope=lambda config: Envelope(weights=config.gb, runtime=0.0),
     serves=lambda config: config.served,
+    needs_server_program=lambda config: config.served and not config.elsewhere,
 )
 '''
 
@@ -320,15 +322,19 @@ def test_a_job_that_ran_before_needs_what_it_used_and_a_tenth(db: Database, larg
 def test_a_run_that_serves_waits_for_the_program(
     db: Database, priced: Priced, large: Tally
 ) -> None:
-    """A clean deferral with the remedy; one that serves nothing starts all the same."""
+    """A clean deferral with the remedy; one that serves nothing starts all the same, and one whose
+    servers are others' to run.
+    """
     priced(vllm_bin="/nowhere/vllm")
 
     serving, plain = ask(db, large(served=True)), ask(db, large())
+    by_others = ask(db, large(served=True, elsewhere=True))
 
     assert reason(serving) == Reason.LANE_BIN_ABSENT
     assert serving.deferral is not None
     assert "NIGHTLANE_VLLM_BIN" in serving.deferral.detail
     assert reason(plain) is None
+    assert reason(by_others) is None
 
 
 def test_a_program_that_is_there_may_be_named_by_path(
