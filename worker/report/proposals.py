@@ -77,7 +77,7 @@ SMALLER: Rule = {
     name: lambda size: size // 2 if isinstance(size, int) and size > 1 else None
     for name in ("micro_batch", "rollout_batch", "custom.extra.rollout_matching.decode_batch_size")
 }
-SAYS_IT_ALL = frozenset({NO_PROGRESS, CANNOT_BEGIN})
+SAYS_IT_ALL = OF_SERVERS | {NO_PROGRESS, CANNOT_BEGIN}
 """Failures whose error says what to do."""
 SLOWER: Rule = {
     name: lambda rate: rate / 2 if isinstance(rate, float) and rate > 0 else None
@@ -113,11 +113,10 @@ def _of_run(run: RunLine, config: Mapping[str, Any] | None) -> Iterator[Proposal
     elif run.state is State.FAILED and run.cause == COLLAPSED:
         text = f"job {run.job_id} collapsed: {run.remedy or run.error or 'look at its alerts'}"
         yield Proposal(rule="COLLAPSED", job_id=run.job_id, text=text)
-    elif run.state is State.FAILED and run.cause in OF_SERVERS:
-        text = f"job {run.job_id} failed ({run.cause}): {run.error}; then cockpit retry {run.job_id}"
-        yield Proposal(rule="SERVER", job_id=run.job_id, text=text)
     elif run.state is State.FAILED and run.cause in SAYS_IT_ALL:
-        yield Proposal(rule="REFUSED", job_id=run.job_id, text=f"job {run.job_id}: {run.error}")
+        retry = f"; then cockpit retry {run.job_id}" if run.cause in OF_SERVERS else ""
+        text = f"job {run.job_id}: {run.error}{retry}"
+        yield Proposal(rule="REFUSED", job_id=run.job_id, text=text)
     elif run.state is State.FAILED:
         text = (
             f"job {run.job_id} was refused ({run.cause}), and the same settings would be again: "

@@ -14,13 +14,14 @@ from typing import Any, Protocol
 
 import httpx
 
+from engine.contract.ends import FALSE_REPLY, SERVER_FAILED, SERVER_LOST
 from engine.contract.errors import NightlaneError
 
 
 class ServerError(NightlaneError):
     """The serving lane does not do what the run needs of it."""
 
-    retryable = True
+    cause = SERVER_FAILED
     again = True
     """Whether the same call is worth another try on a fresh connection."""
 
@@ -40,6 +41,8 @@ class RefusedError(ServerError):
 class FalseReplyError(ServerError):
     """An answer that cannot be true; `lie` names it."""
 
+    cause = FALSE_REPLY
+
     def __init__(self, lie: str, message: str) -> None:
         self.lie = lie
         super().__init__(message)
@@ -47,6 +50,9 @@ class FalseReplyError(ServerError):
 
 class ServerLostError(ServerError):
     """Nobody answers there any more."""
+
+    retryable = True
+    cause = SERVER_LOST
 
 
 @dataclass(frozen=True)

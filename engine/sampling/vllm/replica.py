@@ -17,7 +17,7 @@ from engine.contract.errors import RLLoopError
 from engine.contract.serving import Serving
 from engine.run.stop import check_abort, sign_of_life
 from engine.sampling.vllm.client import ServerApi
-from engine.sampling.vllm.endpoint import ServerError
+from engine.sampling.vllm.endpoint import ServerError, ServerLostError
 from engine.sampling.vllm.launch import Needs, same_version, same_weights, serve_command
 from engine.sampling.vllm.process import ServerProcess
 
@@ -124,11 +124,11 @@ class Replica:
         return 0.0 if self._process is None else self._process.memory_gb()
 
     def alive(self) -> None:
-        """Raises ServerError when the process of ours is dead."""
+        """Raises ServerLostError when the process of ours is dead."""
         status = None if self._process is None else self._process.poll()
         if status is not None:
             assert self._process is not None
-            raise ServerError(
+            raise ServerLostError(
                 f"the serving process ended with status {status}: {self._process.log_tail()}; "
                 f"look at {self._log}"
             )
