@@ -30,7 +30,7 @@ from engine.run.checkpoint import Checkpoint, refused
 from engine.run.proof import Check, Measured, UnmeasuredError, require_none
 from engine.sampling.base import Rollout
 from engine.sampling.decoding import TOLERANCE
-from engine.sampling.vllm.launch import ServingLane
+from engine.sampling.vllm.lane import ServingLane
 
 _PROMPTS, _AMONG, _SAMPLES, _TOKENS = 4, 32, 2, 8
 _READ = 64
