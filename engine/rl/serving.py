@@ -25,7 +25,7 @@ from engine.sampling.vllm.lane import Rested, ServingLane
 from engine.sampling.vllm.launch import Needs
 from engine.sampling.vllm.parity import CONTEXTS
 from engine.sampling.vllm.places import parallel
-from engine.sampling.vllm.sync import Synced
+from engine.sampling.vllm.sync.proof import Synced
 
 _DTYPES: Mapping[str, str] = {"fp32": "float32", "bf16": "bfloat16"}
 

@@ -34,10 +34,10 @@ from engine.sampling.vllm.endpoint import (
 from engine.sampling.vllm.fleet import Fleet
 from engine.sampling.vllm.launch import Needs
 from engine.sampling.vllm.line import Tell, silent
-from engine.sampling.vllm.parity import ParityCheck
 from engine.sampling.vllm.places import places, visible_devices
 from engine.sampling.vllm.replica import Replica, Say
-from engine.sampling.vllm.sync import AdapterSync, Synced
+from engine.sampling.vllm.sync.adapter import AdapterSync
+from engine.sampling.vllm.sync.proof import Proof, Synced
 
 
 class Rested(NamedTuple):
@@ -98,14 +98,8 @@ class ServingLane:
             for place in places(serving, vllm, self._private, devices)
         ]
         self._fleet = Fleet([one.api for one in self._replicas], tell=calls, revive=self._revive)
-        self._sync = AdapterSync(
-            self._replicas[0].api,
-            policy,
-            ParityCheck(policy, contexts),
-            name=self._name,
-            folder=folder,
-            tolerance=tolerance,
-        )
+        proof = Proof([one.api for one in self._replicas], policy, contexts, tolerance)
+        self._sync = AdapterSync(proof, name=self._name, folder=folder)
 
     @property
     def facts(self) -> dict[str, Any]:

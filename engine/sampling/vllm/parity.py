@@ -52,21 +52,26 @@ class ParityCheck:
         self._before_CV: Tensor | None = None
         self.top = min(TOP, int(policy.model.config.vocab_size))
 
+    def read(self) -> None:
+        """Ask the trainer's own model, with the weights of this moment."""
+        self._now_CV = self._read()
+
+    def keep(self) -> None:
+        """The weights of the last `read` are served: they are those of before at the next one."""
+        self._before_CV = self._now_CV
+
     def compare(self, told: Sequence[Mapping[int, float]]) -> Compared:
-        """`told`: by context, log-probabilities at temperature 1 by token. The weights of this
-        call are those of before at the next one."""
-        now_CV = self._read()
+        """With the last `read`. `told`: by context, log-probabilities at temperature 1 by token."""
         gaps, moves, gaps_before = [], [], []
         for row, values in enumerate(told):
             tokens = torch.tensor(list(values))
             server = torch.tensor(list(values.values()))
-            now = now_CV[row, tokens]
+            now = self._now_CV[row, tokens]
             gaps.append((server - now).abs())
             if self._before_CV is not None:
                 before = self._before_CV[row, tokens]
                 moves.append((before - now).abs())
                 gaps_before.append((server - before).abs())
-        self._before_CV = now_CV
         return Compared(_mean(gaps) or 0.0, _mean(moves), _mean(gaps_before))
 
     @torch.inference_mode()

@@ -12,7 +12,7 @@ from engine.models.policy import Policy
 from engine.sampling.vllm.client import ServerApi
 from engine.sampling.vllm.endpoint import Request, ServerError
 from engine.sampling.vllm.lane import ServingLane
-from engine.sampling.vllm.sync import Synced
+from engine.sampling.vllm.sync.proof import Synced
 from tests.engine.sampling.conformance.backends import (
     SAME,
     TASKS,
