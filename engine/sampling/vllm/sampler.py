@@ -8,22 +8,34 @@ token between two runs; what was drawn is written down, and a resumed run reads 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, Protocol
 
 from engine.data.rows import Question
 from engine.models.policy import Policy
 from engine.sampling.base import Groups, Rollout
 from engine.sampling.seeds import draw_number, key
 from engine.sampling.vllm.endpoint import Drawn, Request
-from engine.sampling.vllm.lane import ServingLane
+
+
+class Lane(Protocol):
+    """Who completes by the weights that were brought last."""
+
+    def complete(self, requests: Sequence[Request]) -> list[list[Drawn]]:
+        """k completions of each request, in their order."""
+        ...
+
+
+def _ids_alone(_: Question) -> tuple[Mapping[str, Any], ...]:
+    return ()
 
 
 @dataclass(frozen=True)
 class VLLMServerSampler:
     """Raises Aborted while the server decodes, and ServerError when it does not."""
 
-    lane: ServingLane
+    lane: Lane
     policy: Policy
     seed: int
     purpose: str
@@ -35,6 +47,8 @@ class VLLMServerSampler:
     """From a question to prompt ids."""
     pin_version: bool = False
     """Draw with the same random numbers at every step, so that gates compare like with like."""
+    messages: Callable[[Question], tuple[Mapping[str, Any], ...]] = _ids_alone
+    """The same prompt as a conversation, for routes that take no ids."""
 
     def __call__(self, tasks: Sequence[Question], k: int) -> Groups:
         """k completions of each task, in the tasks' order."""
@@ -50,6 +64,7 @@ class VLLMServerSampler:
 
     def _request(self, task: Question, k: int) -> Request:
         number = draw_number(task.draw, self.policy.version, pinned=self.pin_version)
+        ends = tuple(sorted(self.policy.eos_ids))
         return Request(
             prompt_ids=self.encode(task),
             k=k,
@@ -57,8 +72,10 @@ class VLLMServerSampler:
             seed=(key(self.seed, self.purpose, task.id, number) >> 2) + task.again * k,
             temp=self.temp,
             max_new_tokens=self.max_new_tokens,
-            end_ids=tuple(sorted(self.policy.eos_ids)),
+            end_ids=ends,
             id=task.id,
+            messages=self.messages(task),
+            stop=tuple(str(self.policy.tokenizer.decode([end])) for end in ends),
         )
 
     def _rollout(self, task: Question, sample: int, request: Request, drawn: Drawn) -> Rollout:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,11 @@ from engine.rl.scoring import Batch, score
 from engine.sampling.base import OwnWeights, Rollout, Sampler, WeightSync
 from engine.sampling.hf import HFSampler
 from engine.sampling.rollouts import Rollouts
+from engine.sampling.vllm.checks import ReplyCheck
+from engine.sampling.vllm.client import ServerApi
+from engine.sampling.vllm.endpoint import Drawn, Request
+from engine.sampling.vllm.fleet import Fleet
+from engine.sampling.vllm.infer import InferApi
 from engine.sampling.vllm.lane import ServingLane
 from engine.sampling.vllm.launch import Needs
 from engine.sampling.vllm.sampler import VLLMServerSampler
@@ -70,7 +76,56 @@ def move(policy: Policy, size: float, seed: int = 0) -> None:
             parameter.add_(size * torch.randn(parameter.shape, generator=generator))
 
 
-def backend_of(policy: Policy, lane: ServingLane | None) -> Backend:
+@dataclass
+class FleetLane:
+    """A fleet over servers that are up, each with its own weight sync."""
+
+    lanes: Sequence[ServingLane]
+    fleet: Fleet
+
+    def bring(self) -> None:
+        """To every server."""
+        for lane in self.lanes:
+            lane.bring()
+
+    def complete(self, requests: Sequence[Request]) -> list[list[Drawn]]:
+        """By all of them."""
+        return self.fleet.complete("policy", requests, at_once=8)
+
+
+def fleet_lane(policy: Policy, servers: Sequence[tuple[ServingLane, Serving]]) -> FleetLane:
+    """Over OpenAI-style routes."""
+    check = ReplyCheck(policy.known_tokens, policy.tokenizer)
+    apis = [ServerApi(serving, check=check) for _, serving in servers]
+    return FleetLane([lane for lane, _ in servers], Fleet(apis))
+
+
+def infer_lane(policy: Policy, lane: ServingLane, serving: Serving) -> FleetLane:
+    """Over ms-swift's routes of the same server."""
+    check = ReplyCheck(policy.known_tokens, policy.tokenizer)
+    api = InferApi(serving.root, batch_size=8, check=check)
+    return FleetLane([lane], Fleet([api]))
+
+
+def conversation(task: Question) -> tuple[dict[str, str], ...]:
+    """What a chat program would send."""
+    return ({"role": "user", "content": task.prompt},)
+
+
+def in_conversation(policy: Policy) -> dict[str, Any]:
+    """Settings of a sampler whose routes take conversations."""
+    tokenizer: Any = policy.tokenizer
+
+    def encode(task: Question) -> tuple[int, ...]:
+        told = tokenizer.apply_chat_template(
+            list(conversation(task)), add_generation_prompt=True, return_dict=False
+        )
+        return tuple(told)
+
+    return {"encode": encode, "messages": conversation}
+
+
+def backend_of(policy: Policy, lane: ServingLane | FleetLane | None, **own: Any) -> Backend:
     """Of a serving lane, or of the policy itself."""
 
     def make(**settings: Any) -> Rollouts:
@@ -81,6 +136,7 @@ def backend_of(policy: Policy, lane: ServingLane | None) -> Backend:
             "temp": TEMP,
             "max_new_tokens": 12,
             "encode": lambda task: policy.encode(task.prompt),
+            **own,
         }
         sampler: Sampler
         sync: WeightSync

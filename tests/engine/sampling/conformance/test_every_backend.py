@@ -1,6 +1,8 @@
 """What every backend promises of its draws and of the weights behind them.
 
-The policy's own sampler, and a vLLM server: the stand-in, by `make test-vllm` the real one too.
+The policy's own sampler; a vLLM server: the stand-in, by `make test-vllm` the real one too; two
+stand-ins as a fleet; ms-swift's routes, as far as they go: they tell no log-probabilities, and a
+seed belongs to a call.
 """
 
 from __future__ import annotations
@@ -40,12 +42,12 @@ def test_the_trainer_reads_the_samplers_logprobs_off_the_same_tokens(
 
 
 @pytest.mark.requirement("RL-09")
-def test_a_completion_ends_at_the_runs_own_end_tokens(backend: Backend, policy: Policy) -> None:
+def test_a_completion_ends_at_the_runs_own_end_tokens(any_backend: Backend, policy: Policy) -> None:
     """Both of the generation config; whichever was drawn stands last, and not in the text."""
     tokenizer: Any = policy.tokenizer
     ends = set(tokenizer.convert_tokens_to_ids([END, STOP]))
 
-    rollouts = flat(backend(temp=2.0)(TASKS, 32))
+    rollouts = flat(any_backend(temp=2.0)(TASKS, 32))
 
     assert {r.completion_ids[-1] for r in rollouts if not r.truncated} == ends
     for r in rollouts:
@@ -68,13 +70,13 @@ def test_a_seed_draws_the_same_alone_and_among_others(backend: Backend, policy: 
 
 
 def test_a_later_draw_of_a_question_is_another_and_a_gates_is_not(
-    backend: Backend, policy: Policy
+    any_backend: Backend, policy: Policy
 ) -> None:
     """The curriculum's count goes into the seed; a pinned sampler leaves it out."""
     later = [replace(task, draw=7) for task in TASKS]
 
     for pinned in (False, True):
-        draw = backend(pin_version=pinned)
+        draw = any_backend(pin_version=pinned)
         first, second = flat(draw(TASKS, 2)), flat(draw(later, 2))
         same = [r.completion_ids for r in first] == [r.completion_ids for r in second]
         assert same == pinned
@@ -98,9 +100,9 @@ def test_nothing_of_the_generation_config_reaches_a_rollout(
     assert inside == pytest.approx(top_five, abs=0.1)
 
 
-def test_greedy_takes_the_likeliest_token(backend: Backend, policy: Policy) -> None:
+def test_greedy_takes_the_likeliest_token(any_backend: Backend, policy: Policy) -> None:
     """Temperature 0, as a held-out gate may ask."""
-    rollouts = flat(backend(temp=0.0, pin_version=True)(TASKS, 1))
+    rollouts = flat(any_backend(temp=0.0, pin_version=True)(TASKS, 1))
 
     for r in rollouts:
         with torch.no_grad():
@@ -111,7 +113,7 @@ def test_greedy_takes_the_likeliest_token(backend: Backend, policy: Policy) -> N
 
 
 def test_a_stop_reaches_a_decode_and_the_next_ones_are_answered(
-    backend: Backend, policy: Policy
+    any_backend: Backend, policy: Policy
 ) -> None:
     """The requests are given up; the next ones are answered."""
     asked = 0
@@ -122,9 +124,9 @@ def test_a_stop_reaches_a_decode_and_the_next_ones_are_answered(
         return asked > 1
 
     with rl_hooks(should_abort=should_abort), pytest.raises(Aborted):
-        backend(max_new_tokens=40)(TASKS, 16)
+        any_backend(max_new_tokens=40)(TASKS, 16)
 
-    assert len(flat(backend()(TASKS, 1))) == 6
+    assert len(flat(any_backend()(TASKS, 1))) == 6
 
 
 @pytest.mark.requirement("RL-09")
@@ -143,9 +145,9 @@ def test_what_is_drawn_after_a_step_is_drawn_by_the_new_weights(
         assert gap(policy, before, TEMP) > 0.01
 
 
-def test_weights_that_are_in_use_are_not_brought_again(backend: Backend) -> None:
+def test_weights_that_are_in_use_are_not_brought_again(any_backend: Backend) -> None:
     """The draws stay the same, however often they are brought."""
-    draw = backend(pin_version=True)
+    draw = any_backend(pin_version=True)
     first = flat(draw(TASKS, 2))
 
     for _ in range(3):
@@ -154,6 +156,6 @@ def test_weights_that_are_in_use_are_not_brought_again(backend: Backend) -> None
     assert [r.completion_ids for r in flat(draw(TASKS, 2))] == [r.completion_ids for r in first]
 
 
-def test_no_questions_are_no_rollouts(backend: Backend) -> None:
+def test_no_questions_are_no_rollouts(any_backend: Backend) -> None:
     """A step whose groups all wait in the buffer samples nothing."""
-    assert list(backend()([], 4)) == []
+    assert list(any_backend()([], 4)) == []

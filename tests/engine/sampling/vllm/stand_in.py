@@ -1,10 +1,11 @@
-"""A stand-in for `vllm serve`: the same routes and options, over Transformers and PEFT.
+"""A stand-in for `vllm serve` and for ms-swift's rollout server, over Transformers and PEFT.
 
     python stand_in.py MODEL --port N --lora-modules NAME=FOLDER …
 
-A real HTTP process with real weights, which starts in seconds. It draws with its own random
-numbers and one forward pass a token, without a cache. VLLM_ALLOW_RUNTIME_LORA_UPDATING switches its
-adapter route on, as with vLLM; unset or empty, it must be restarted for other weights.
+A real HTTP process with real weights, which starts in seconds; the same routes and options. It
+draws with its own random numbers and one forward pass a token, without a cache. `/infer/` answers
+by the adapter, with one seed for all requests of a call. VLLM_ALLOW_RUNTIME_LORA_UPDATING switches
+its adapter route on, as with vLLM; unset or empty, it must be restarted for other weights.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import uvicorn
 from fastapi import FastAPI
 from fastapi.responses import JSONResponse
 from peft import PeftModel
-from transformers import AutoModelForCausalLM
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
 VERSION = "0.32.0+standin"
 
@@ -32,6 +33,7 @@ class Served:
     def __init__(self, base: str) -> None:
         self.base = base
         self.lock = threading.Lock()
+        self.tokenizer: Any = AutoTokenizer.from_pretrained(base)
         self.plain = self._load()
         self.adapters: dict[str, tuple[str, Any]] = {}
 
@@ -65,9 +67,30 @@ class Served:
             if all(set(row) & set(ends) for row in rows[:, len(body["prompt"]) :].tolist()):
                 break
         return [
-            _answer(body, rows[i, len(body["prompt"]) :].tolist(), [row[i] for row in told])
+            self._told(body, rows[i, len(body["prompt"]) :].tolist(), [row[i] for row in told])
             for i in range(n)
         ]
+
+    def _told(
+        self, body: dict[str, Any], ids: list[int], log_p: list[torch.Tensor]
+    ) -> dict[str, Any]:
+        """With its text, without the end token's as vLLM has it."""
+        answer = _answer(body, ids, log_p)
+        words = [token for token in answer["token_ids"] if token not in body["stop_token_ids"]]
+        return answer | {"text": self.tokenizer.decode(words)}
+
+    def infer(self, model: Any, request: dict[str, Any], config: dict[str, Any]) -> dict[str, Any]:
+        """One answer of ms-swift's routes: a conversation in, ids out, no log-probabilities."""
+        prompt = self.tokenizer.apply_chat_template(
+            request["messages"], add_generation_prompt=True, return_dict=False
+        )
+        body = {
+            "prompt": prompt, "n": 1, "logprobs": 0, **config,
+            "stop_token_ids": self.tokenizer.convert_tokens_to_ids(config["stop"]),
+        }  # fmt: skip
+        [drawn] = self.draw(model, body)
+        choice = {"message": {"content": drawn["text"]}, "token_ids": drawn["token_ids"]}
+        return {"response": {"prompt_token_ids": prompt, "choices": [choice]}}
 
 
 def _answer(body: dict[str, Any], ids: list[int], log_p: list[torch.Tensor]) -> dict[str, Any]:
@@ -121,9 +144,28 @@ def app_of(served: Served, window: int) -> FastAPI:
         with served.lock:
             _, model = served.adapters[body["model"]]
             choices = served.draw(model, body)
-        return JSONResponse({"choices": [{"index": i, **c} for i, c in enumerate(choices)]})
+        told = [{"index": i, **c} for i, c in enumerate(choices)]
+        return JSONResponse({"model": body["model"], "choices": told})
 
+    infer_routes(app, served)
     return app
+
+
+def infer_routes(app: FastAPI, served: Served) -> None:
+    """ms-swift's, as far as a rollout needs them."""
+
+    @app.get("/health/")
+    def alive() -> JSONResponse:
+        return JSONResponse({"status": "ok"})
+
+    @app.post("/infer/")
+    def infer(body: dict[str, Any]) -> JSONResponse:
+        with served.lock:
+            [(_, model)] = served.adapters.values()
+            config = body["request_config"]
+            return JSONResponse(
+                [served.infer(model, request, config) for request in body["infer_requests"]]
+            )
 
 
 def main() -> None:
