@@ -237,6 +237,9 @@ class RunSyncConfig(SyncConfig):
     mode: Literal["full", "adapter", "auto"] = "auto"
     """Merged weights, the adapter alone, or the adapter with `tuning: lora` and merged weights with
     all else."""
+    fallback_to_full: bool = False
+    """After a failed adapter sync go on with merged weights, for good. A server of the run's own is
+    then started with what vLLM 0.32 needs for both."""
 
 
 class RunVLLMConfig(VLLMConfig):

@@ -72,7 +72,9 @@ class _Run:
         self.policy = parts.open_policy(attempt, config)
         self.reward = build_reward(config, split.rows)
         self.prompts = parts.build_run_prompts(attempt, config, self.policy, split, self.bench)
-        self.lane = serving.build_lane(attempt, config, self.policy, self.prompts)
+        self.lane = serving.build_lane(
+            attempt, config, self.policy, self.prompts, resumed=self.resumed, trace=trace
+        )
         self.gate = parts.build_gate(config, self.policy, self.reward, self.lane, config.decide)
         attempt.peaks.end("lane-bringup")
 

@@ -14,7 +14,7 @@ import secrets
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self
@@ -24,9 +24,11 @@ import torch
 from engine.contract.served import RunVLLMConfig, VLLMConfig
 from engine.contract.serving import Serving
 from engine.models.policy import Policy
+from engine.sampling.vllm.checks import ReplyCheck, SeedProbe
 from engine.sampling.vllm.endpoint import (
     Drawn,
     Endpoint,
+    Limits,
     Request,
     RouteMissingError,
     ServerError,
@@ -34,10 +36,19 @@ from engine.sampling.vllm.endpoint import (
 from engine.sampling.vllm.fleet import Fleet
 from engine.sampling.vllm.launch import Needs
 from engine.sampling.vllm.line import Tell, silent
-from engine.sampling.vllm.places import places, visible_devices
+from engine.sampling.vllm.places import Place, places, visible_devices
 from engine.sampling.vllm.replica import Replica, Say
 from engine.sampling.vllm.sync.adapter import AdapterSync
+from engine.sampling.vllm.sync.chosen import ChosenSync
+from engine.sampling.vllm.sync.cuda import IpcTransport, NcclTransport
+from engine.sampling.vllm.sync.full import FullSync, Transport, VLLMTransfer
+from engine.sampling.vllm.sync.needs import Device, Mode, launch_needs
 from engine.sampling.vllm.sync.proof import Proof, Synced
+from engine.sampling.vllm.sync.routes import WeightRoutes
+from engine.sampling.vllm.sync.shared import SharedMemory
+
+_PROBED = 4
+"""Prompts at which a server shows what it does with seeds."""
 
 
 class Rested(NamedTuple):
@@ -67,44 +78,40 @@ class ServingLane:
         rested: Callable[[Rested], None] = lambda _: None,
         calls: Tell = silent,
         vllm: VLLMConfig | None = None,
+        mode: Mode = "adapter",
+        state: Mapping[str, Any] | None = None,
     ) -> None:
         """`contexts`: prompts at which the weights are proven; `folder`: for the adapters;
         `listen` is told about every sync, `rested` about every time that memory was given back,
-        `calls` about what is sent, tried again, halved and moved.
+        `calls` about what is sent, tried again, halved and moved. `mode`: how weights are sent;
+        `state`: what `facts["sync"]` of an earlier attempt was.
         """
-        vllm = vllm or RunVLLMConfig()
+        self._vllm = vllm = vllm or RunVLLMConfig()
         self._needs = needs
-        self._name = serving.lora_name
+        self._policy = policy
+        self._contexts = contexts
         self._folder = folder
+        self._log = log
+        self._tolerance = tolerance
         self._say = say
         self._listen = listen
         self._rested = rested
+        self._mode = mode
         self._colocated = vllm.mode == "colocate"
-        self._policy = policy
+        self._device: Device = _device(policy, vllm)
+        self._lora_name = serving.lora_name
         self._private = Path(tempfile.gettempdir()) / f"nightlane-{secrets.token_hex(8)}"
         """For a Unix socket, whose path may have 107 bytes at most; nobody else enters it."""
         devices = visible_devices(torch.cuda.device_count())
         self._replicas = [
-            Replica(
-                place.serving,
-                needs,
-                log=log,
-                say=say,
-                adapter=self._first_adapter,
-                environment=place.environment,
-                field=place.field,
-                external=place.external,
-            )
-            for place in places(serving, vllm, self._private, devices)
+            self._replica(place) for place in places(serving, vllm, self._private, devices)
         ]
         self._fleet = Fleet([one.api for one in self._replicas], tell=calls, revive=self._revive)
-        proof = Proof([one.api for one in self._replicas], policy, contexts, tolerance)
-        self._sync = AdapterSync(proof, name=self._name, folder=folder)
-
-    @property
-    def facts(self) -> dict[str, Any]:
-        """For the run card: address, version, pin, whether it was started here."""
-        return self._replicas[0].facts
+        self._sync = self._new_sync(state)
+        self._probed = False
+        self.facts: dict[str, Any] = {"sync": self._sync.state}
+        """For the run card and checkpoints: address, version, pin, whether it was started here, how
+        weights are sent. One object for the whole run."""
 
     def __enter__(self) -> Self:
         shutil.rmtree(self._folder, ignore_errors=True)
@@ -113,6 +120,7 @@ class ServingLane:
         try:
             for replica in self._replicas:
                 replica.bring_up()
+            self.facts |= self._replicas[0].facts
         except BaseException:
             self.__exit__(None, None, None)
             raise
@@ -124,6 +132,7 @@ class ServingLane:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        self._sync.close()
         for replica in self._replicas:
             replica.stop()
         shutil.rmtree(self._folder, ignore_errors=True)
@@ -135,13 +144,19 @@ class ServingLane:
             if not replica.ours:
                 replica.restart()
         synced = self._sync.bring(self._load)
+        self.facts["sync"] = self._sync.state
         if synced is not None:
             self._listen(synced)
+        if not self._probed:
+            self._fleet.probe_seeds(self._sync.serves, SeedProbe(self._some_requests()))
+            self._probed = True
 
     def complete(self, requests: Sequence[Request]) -> list[list[Drawn]]:
         """k completions of each request, by the weights that were brought last."""
         at_once = max(1, self._needs.at_once // max(request.k for request in requests))
-        drawn = self._fleet.complete(self._name, requests, at_once=at_once, alive=self._alive)
+        name = self._sync.serves
+        drawn = self._fleet.complete(name, requests, at_once=at_once, alive=self._alive)
+        self._without_the_lost()
         self._sync.still_ours()
         return drawn
 
@@ -179,8 +194,64 @@ class ServingLane:
     def _replica_at(self, endpoint: Endpoint) -> Replica:
         return next(replica for replica in self._replicas if replica.api is endpoint)
 
+    def _replica(self, place: Place) -> Replica:
+        needs = launch_needs(self._mode, self._device, may_fall_back=self._may_fall_back)
+        serving, policy = place.serving, self._policy
+        server = self._vllm.server
+        limits = None
+        if place.external and server is not None:
+            limits = Limits(server.timeout_s, server.infer_timeout_s)
+        vocabulary = int(policy.model.config.get_text_config().vocab_size)
+        return Replica(
+            serving,
+            self._needs,
+            check=ReplyCheck(vocabulary, policy.tokenizer),
+            limits=limits,
+            log=self._log,
+            say=self._say,
+            adapter=self._first_adapter if self._mode == "adapter" else None,
+            options=needs.options,
+            environment={**needs.environment, **place.environment},
+            field=place.field,
+            external=place.external,
+        )
+
+    @property
+    def _may_fall_back(self) -> bool:
+        return self._mode == "adapter" and self._vllm.sync.fallback_to_full
+
+    def _new_sync(self, state: Mapping[str, Any] | None) -> ChosenSync:
+        """To the servers that are left."""
+        apis = [replica.api for replica in self._replicas]
+        proof = Proof(apis, self._policy, self._contexts, self._tolerance)
+        routes = [WeightRoutes(replica.serving) for replica in self._replicas]
+        adapter = full = None
+        if self._mode == "adapter":
+            adapter = AdapterSync(proof, name=self._lora_name, folder=self._folder)
+        if self._mode == "full" or self._may_fall_back:
+            transfer = VLLMTransfer(routes, _transport(self._device, self._policy))
+            full = FullSync(proof, transfer, dtype=getattr(torch, self._needs.dtype))
+        return ChosenSync(proof, adapter=adapter, full=full, warn=self._say, state=state)
+
+    def _without_the_lost(self) -> None:
+        """A server that was lost gets no weights any more."""
+        left = [one for one in self._replicas if one.api in self._fleet.live]
+        if len(left) < len(self._replicas):
+            self._sync.close()
+            self._replicas = left
+            self._sync = self._new_sync(self._sync.state)
+
+    def _some_requests(self) -> list[Request]:
+        ends = tuple(sorted(self._policy.eos_ids))
+        return [
+            Request(ids, k=1, seed=0, temp=1.0, max_new_tokens=1, end_ids=ends)
+            for ids in self._contexts[:_PROBED]
+        ]
+
     def _first_adapter(self) -> Path:
-        return self._sync.write()
+        folder = self._sync.write()
+        assert folder is not None, "adapters are sent"
+        return folder
 
     def _load(self, adapter: Path) -> None:
         for replica in self._replicas:
@@ -189,7 +260,7 @@ class ServingLane:
     def _load_at(self, replica: Replica, adapter: Path) -> None:
         """Minutes instead of a blink where the server takes no adapter while it runs."""
         try:
-            replica.api.load_adapter(self._name, str(adapter))
+            replica.api.load_adapter(self._lora_name, str(adapter))
         except RouteMissingError as error:
             if not replica.ours:
                 raise ServerError(
@@ -202,3 +273,16 @@ class ServingLane:
                 replica.restart()
             return
         replica.alive()
+
+
+def _device(policy: Policy, vllm: VLLMConfig) -> Device:
+    """What carries merged weights to the servers."""
+    if policy.device.type != "cuda":
+        return "cpu"
+    return "cuda" if vllm.external or torch.cuda.device_count() > 1 else "cuda-shared"
+
+
+def _transport(device: Device, policy: Policy) -> Transport:
+    if device == "cpu":
+        return SharedMemory()
+    return NcclTransport(policy.device) if device == "cuda" else IpcTransport(policy.device)

@@ -16,8 +16,9 @@ from typing import Any
 from engine.contract.errors import RLLoopError
 from engine.contract.serving import Serving
 from engine.run.stop import check_abort, sign_of_life
+from engine.sampling.vllm.checks import ReplyCheck
 from engine.sampling.vllm.client import ServerApi
-from engine.sampling.vllm.endpoint import ServerError, ServerLostError
+from engine.sampling.vllm.endpoint import Limits, ServerError, ServerLostError
 from engine.sampling.vllm.launch import Needs, same_version, same_weights, serve_command
 from engine.sampling.vllm.process import ServerProcess
 
@@ -36,6 +37,8 @@ class Replica:
         serving: Serving,
         needs: Needs,
         *,
+        check: ReplyCheck | None = None,
+        limits: Limits | None = None,
         log: Path,
         say: Say,
         adapter: Callable[[], Path] | None,
@@ -44,12 +47,13 @@ class Replica:
         field: str = "NIGHTLANE_VLLM_URL",
         external: bool = False,
     ) -> None:
-        """Of a server that is started: `adapter` writes what it serves from the start, where it is
+        """`check`: what answers are held against; `limits`: other than those of the lane. Of a
+        server that is started: `adapter` writes what it serves from the start, where it is
         sent adapters; `options` and `environment` are what the way of the weights needs. `field`:
         the setting that names it, for errors; `external`: never started, whatever happens.
         """
         self.serving = serving
-        self.api = ServerApi(serving)
+        self.api = ServerApi(serving, limits=limits, check=check)
         self._needs = needs
         self._log = log
         self._say = say

@@ -98,11 +98,11 @@ class ChosenSync:
         return all(server.healthy() for server in self._proof.servers)
 
     def _fall_back(self, error: ServerError, load: Callable[[Path], None]) -> Synced | None:
-        said = str(error).partition("; ")[0]
+        said, _, remedy = str(error).partition("; ")
         if self._full is None:
+            more = "set vllm.sync.mode: full, or vllm.sync.fallback_to_full: true"
             raise SyncError(
-                f"adapter sync failed: {said}; set vllm.sync.mode: full, or "
-                "vllm.sync.fallback_to_full: true"
+                f"adapter sync failed: {said}; {remedy}{', or ' if remedy else ''}{more}"
             ) from error
         self._fell_back = said
         self._warn("SYNC_FALLBACK", f"adapter sync failed, full sync from here on: {said}")

@@ -240,7 +240,7 @@ def test_somebody_elses_adapter_under_our_name_ends_the_run(
     request = Request((1, 2), k=1, seed=0, temp=1.0, max_new_tokens=2, end_ids=(3,))
     refused_with = pytest.raises(ServerError, match="serves /theirs as 'policy', not this run's")
     with lane, refused_with:
-        lane._sync._served = "ours"
+        lane._sync._using._served = "ours"
         lane.complete([request])
 
 
