@@ -11,17 +11,17 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 import torch
 
+from engine.contract.served import Server
 from engine.models import lora
 from engine.models.merged import MergedWeights
 from engine.models.policy import build
-from engine.sampling.vllm.client import ServerError
+from engine.sampling.vllm.endpoint import Limits, ServerError
 from engine.sampling.vllm.sync.proof import SyncError
-from engine.sampling.vllm.sync.swift import Address, SwiftTransfer, read_told
+from engine.sampling.vllm.sync.swift import SwiftTransfer, read_told
 from tests.engine.sampling.vllm.canned import Canned
 
 ROUTES = (
@@ -53,26 +53,21 @@ def server() -> Iterator[Canned]:
         yield server
 
 
-def address_of(server: Canned, port: int = 51216) -> Address:
-    return Address(server.serving.root, port)
-
-
-def transfer_to(wire: Recorded, *servers: Canned, most: int = 20_000, **settings: Any) -> Any:
+def transfer_to(group: Recorded, server: Canned) -> SwiftTransfer:
     return SwiftTransfer(
-        [address_of(server) for server in servers],
-        timeout_s=5,
-        join=lambda _, world: wire if world == 3 else Recorded(),
+        [Server(base_url=server.serving.root, group_port=51216)],
+        limits=Limits(timeout_s=5),
+        join=lambda *_: group,
         memory=lambda size: torch.zeros(size, dtype=torch.uint8),
-        most=most,
-        **settings,
+        most=20_000,
     )
 
 
-def received(server: Canned, wire: Recorded) -> dict[str, torch.Tensor]:
+def received(server: Canned, group: Recorded) -> dict[str, torch.Tensor]:
     """What its workers would put together again."""
     told = [body["metadatas"] for route, body in server.asked if "flattened" in route]
     found = {}
-    for metadatas, flat in zip(told, wire.heard, strict=True):
+    for metadatas, flat in zip(told, group.heard, strict=True):
         assert len({one["dtype"] for one in metadatas}) == 1
         assert len(flat) == metadatas[-1]["end_idx"]
         assert str(flat.dtype) == metadatas[0]["dtype"]
@@ -89,27 +84,27 @@ def test_every_merged_weight_arrives_in_buckets_of_a_bounded_size(
 ) -> None:
     """Then the verb that waits for the workers, then empty caches; the group is made once."""
     model = lora.attach_zero(build(str(chat_base), 0).model, base="x", rank=2, alpha=4, seed=1)
-    weights, wire = MergedWeights(model, torch.bfloat16), Recorded()
-    transfer = transfer_to(wire, server)
+    weights, group = MergedWeights(model, torch.bfloat16), Recorded()
+    transfer = transfer_to(group, server)
 
     sent = [transfer.send(weights, "1"), transfer.send(weights, "2")]
 
     assert sent == [sum(tensor.numel() for _, tensor in weights) * 2] * 2
-    buckets = len(wire.heard) // 2
+    buckets = len(group.heard) // 2
     assert buckets > 2
     largest = max(tensor.numel() for _, tensor in weights)
-    assert max(len(flat) for flat in wire.heard) <= max(10_000, largest)
+    assert max(len(flat) for flat in group.heard) <= max(10_000, largest)
     routes = [route.strip("/") for route, _ in server.asked]
     one_sync = ["update_flattened_params"] * buckets
     one_sync += ["process_weights_after_loading", "reset_prefix_cache"]
     assert routes == ["get_world_size", "init_communicator", *one_sync, *one_sync]
     told = {"host": "0.0.0.0", "port": 51216, "world_size": 3}  # noqa: S104 - where it meets
     assert server.asked[1][1] == told
-    assert {n: t.tolist() for n, t in received(server, wire).items()} == {
+    assert {n: t.tolist() for n, t in received(server, group).items()} == {
         name: tensor.tolist() for name, tensor in weights
     }
     transfer.close()
-    assert wire.left
+    assert group.left
     assert server.asked[-1][0] == "/close_communicator/"
 
 
@@ -124,7 +119,7 @@ def test_a_refused_bucket_and_a_cache_that_stays_are_told_by_name(
         transfer.send(weights, "1")
 
     server["/update_flattened_params/"] = (500, {"error": "no such parameter"})
-    with pytest.raises(ServerError, match=r"update_flattened_params/ was refused with status 500"):
+    with pytest.raises(ServerError, match=r"update_flattened_params was refused with status 500"):
         transfer.send(weights, "1")
 
 

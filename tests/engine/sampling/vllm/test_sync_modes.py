@@ -11,7 +11,8 @@ import pytest
 
 from engine.models import lora
 from engine.models.policy import Policy, build
-from engine.sampling.vllm.client import ServerApi, ServerError
+from engine.sampling.vllm.client import ServerApi
+from engine.sampling.vllm.endpoint import ServerError, ServerLostError
 from engine.sampling.vllm.sync.adapter import MEMORY, AdapterSync, memory_folder
 from engine.sampling.vllm.sync.chosen import ChosenSync
 from engine.sampling.vllm.sync.full import FullSync, VLLMTransfer
@@ -54,7 +55,7 @@ class Run:
         """As an attempt begins it, from a checkpoint's word."""
         serving = self._server.serving
         proof = Proof([ServerApi(serving)], self.policy, [(5, 6, 7)], tolerance=0.001)
-        routes = WeightRoutes(serving.root, timeout_s=20)
+        routes = WeightRoutes(serving)
         full = FullSync(proof, VLLMTransfer([routes], SharedMemory()))
         return ChosenSync(
             proof,
@@ -119,7 +120,7 @@ def test_a_server_that_is_gone_is_no_reason_to_fall_back(
     with WeightServer(chat_base, free_port()) as server:
         run = Run(server, policy, tmp_path)
 
-    with pytest.raises(ServerError, match="DoRA"):
+    with pytest.raises(ServerLostError, match="DoRA"):
         run.sync.bring(run.refuse)
 
     assert run.sync.state == {"mode": "adapter", "fell_back": None}
