@@ -12,10 +12,9 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
-from enum import StrEnum
 from typing import Any
 
-from engine.sampling.vllm.endpoint import Drawn, Endpoint, FalseReplyError, Request
+from engine.sampling.vllm.endpoint import Drawn, Endpoint, FalseReplyError, Lie, Request
 from engine.sampling.vllm.line import complete
 
 _FLOOR = -9000.0
@@ -27,22 +26,6 @@ _CHANCE = 40.0
 """Nats: what happens once in e^40 draws (2e17) is no chance."""
 _ALIKE = 0.9
 """Share of two texts that must agree; partial characters at a cut are written in several ways."""
-
-
-class Lie(StrEnum):
-    """What is wrong with an answer."""
-
-    LENGTH = "wrong length"
-    NO_IDS = "no token ids"
-    NO_PROMPT = "prompt ids not returned"
-    PROMPT = "ids of another prompt"
-    MODEL = "another model"
-    VOCABULARY = "ids out of the vocabulary"
-    TEXT = "text that is not its ids"
-    LOGPROBS = "log-probabilities that are none"
-    END = "an end that was not asked for"
-    SAMPLES = "samples alike"
-    SEEDS = "seeds ignored"
 
 
 @dataclass(frozen=True)

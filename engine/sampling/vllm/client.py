@@ -13,12 +13,13 @@ import httpx
 
 from engine.contract.serving import Serving
 from engine.sampling.vllm import line
-from engine.sampling.vllm.checks import Lie, Reply, ReplyCheck
+from engine.sampling.vllm.checks import Reply, ReplyCheck
 from engine.sampling.vllm.endpoint import (
     Alive,
     Call,
     Drawn,
     FalseReplyError,
+    Lie,
     Limits,
     Placed,
     Request,

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from enum import StrEnum
 from typing import Any, Protocol
 
 import httpx
@@ -38,12 +39,29 @@ class RefusedError(ServerError):
     again = False
 
 
+class Lie(StrEnum):
+    """What is wrong with an answer."""
+
+    LENGTH = "wrong length"
+    HALF = "half a reply"
+    NO_IDS = "no token ids"
+    NO_PROMPT = "prompt ids not returned"
+    PROMPT = "ids of another prompt"
+    MODEL = "another model"
+    VOCABULARY = "ids out of the vocabulary"
+    TEXT = "text that is not its ids"
+    LOGPROBS = "log-probabilities that are none"
+    END = "an end that was not asked for"
+    SAMPLES = "samples alike"
+    SEEDS = "seeds ignored"
+
+
 class FalseReplyError(ServerError):
     """An answer that cannot be true; `lie` names it."""
 
     cause = FALSE_REPLY
 
-    def __init__(self, lie: str, message: str) -> None:
+    def __init__(self, lie: Lie, message: str) -> None:
         self.lie = lie
         super().__init__(message)
 

@@ -9,10 +9,12 @@ process and knows no weights.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TypeVar
 
+from engine.run.stop import check_abort
 from engine.sampling.vllm.checks import SeedProbe
 from engine.sampling.vllm.endpoint import (
     Call,
@@ -34,6 +36,7 @@ from engine.sampling.vllm.line import (
     silent,
 )
 
+_LOOK_S = 0.2
 T = TypeVar("T")
 Revive = Callable[[Endpoint], Endpoint | None]
 """Starts a dead server again and brings it the weights; None for one that is not ours to start."""
@@ -66,6 +69,18 @@ class Fleet:
         self._tell = tell
         self._revive = revive
         self._last_words = "no server is named"
+
+    def reach(self) -> None:
+        """Wait until all servers answer, each as long as its `timeout_s`.
+
+        Raises ServerLostError for one that nobody listens at, and ServerError for something there
+        that is no healthy server; Aborted when asked to stop.
+        """
+        began = time.monotonic()
+        for endpoint in self.live:
+            while not _there(endpoint, late=time.monotonic() - began > endpoint.limits.timeout_s):
+                check_abort(working=False)
+                time.sleep(_LOOK_S)
 
     def probe_seeds(self, model: str, probe: SeedProbe) -> None:
         """At bring-up. Raises FalseReplyError for a server that does not go by its seeds."""
@@ -160,6 +175,22 @@ class Fleet:
     ) -> None:
         requests = [request for call in share.values() for _, request in call]
         self._tell(CallEvent.of(what, endpoint.url, requests, problem))
+
+
+def _there(endpoint: Endpoint, *, late: bool) -> bool:
+    """Whether it answers; what is wrong with it is raised when it is too late to mend."""
+    try:
+        there = endpoint.answers()
+    except ServerError:
+        if late:
+            raise
+        return False
+    if late and not there:
+        raise ServerLostError(
+            f"{endpoint.url} does not answer within {endpoint.limits.timeout_s:g} s; start that "
+            "server, correct its address, or sample with rollout_backend: hf"
+        )
+    return there
 
 
 async def _until_ended(lines: Sequence[Line]) -> list[ServerError | None]:

@@ -17,12 +17,13 @@ from typing import Any
 import httpx
 
 from engine.sampling.vllm import line
-from engine.sampling.vllm.checks import Lie, Reply, ReplyCheck
+from engine.sampling.vllm.checks import Reply, ReplyCheck
 from engine.sampling.vllm.endpoint import (
     Alive,
     Call,
     Drawn,
     FalseReplyError,
+    Lie,
     Limits,
     Placed,
     RefusedError,

@@ -18,6 +18,7 @@ import httpx
 
 from engine.sampling.vllm.endpoint import (
     FalseReplyError,
+    Lie,
     Limits,
     RefusedError,
     ServerError,
@@ -220,7 +221,7 @@ def read_json(url: str, reply: httpx.Response) -> Any:
     except ValueError as error:
         shown = reply.text[-40:]
         raise FalseReplyError(
-            "half a reply", f"{url} gave an answer that is no whole JSON (it ends with {shown!r})"
+            Lie.HALF, f"{url} gave an answer that is no whole JSON (it ends with {shown!r})"
         ) from error
     if isinstance(found, dict) and (found.get("object") == "error" or found.get("error")):
         raise ServerError(f"{url} answers with an error: {words(reply)}; look at the serving log")

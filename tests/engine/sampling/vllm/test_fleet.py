@@ -142,6 +142,52 @@ def test_every_request_carries_its_seed_and_the_decoding_in_force(
     assert shape.items() <= events[0].decoding.items()
 
 
+# --- bring-up ---
+
+
+@pytest.mark.requirement("RM-04")
+def test_servers_that_nobody_listens_at_are_named_after_their_time(servers: list[Liar]) -> None:
+    """With what to do about it, and not before `timeout_s` is over."""
+    servers[1].kill()
+    fleet = Fleet([one.infer() for one in servers[:2]])
+    began = time.monotonic()
+
+    with pytest.raises(
+        ServerLostError, match=f"127.0.0.1:{servers[1].port} does not answer within 1 s; start that"
+    ):
+        fleet.reach()
+
+    assert time.monotonic() - began >= 1
+
+
+def test_servers_that_come_up_in_their_time_are_waited_for(servers: list[Liar]) -> None:
+    """They may be loading while the run begins."""
+    servers[1].kill()
+    limits = replace(PATIENCE, timeout_s=60)
+    fleet = Fleet([servers[0].infer(limits), servers[1].infer(limits)])
+    asked: list[None] = []
+
+    def should_abort() -> bool:
+        if not asked:
+            asked.append(None)
+            servers[1].start()
+        return False
+
+    with rl_hooks(should_abort=should_abort):
+        fleet.reach()
+
+    assert asked
+
+
+def test_a_stop_reaches_the_wait_for_a_server(servers: list[Liar]) -> None:
+    """Models take minutes to load."""
+    servers[0].kill()
+    fleet = Fleet([servers[0].openai(replace(PATIENCE, timeout_s=600))])
+
+    with rl_hooks(should_abort=lambda: True), pytest.raises(Aborted):
+        fleet.reach()
+
+
 # --- retry and halving ---
 
 

@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 from transformers import AutoTokenizer
 
-from engine.sampling.vllm.checks import Lie, SeedProbe, impossible
+from engine.sampling.vllm.checks import SeedProbe, impossible
 from engine.sampling.vllm.client import ServerApi
 from engine.sampling.vllm.endpoint import (
     Drawn,
     FalseReplyError,
+    Lie,
     RefusedError,
     ServerError,
     ServerLostError,
@@ -25,7 +26,7 @@ from tests.engine.sampling.vllm.lying import UNLIMITED, Liar, running
 Api = ServerApi | InferApi
 NAMED = {
     "wrong length": Lie.LENGTH,
-    "half a JSON": "half a reply",
+    "half a JSON": Lie.HALF,
     "no ids": Lie.NO_IDS,
     "no prompt ids": Lie.NO_PROMPT,
     "other prompt": Lie.PROMPT,
@@ -68,7 +69,7 @@ def ask(api: Api, liar: Liar, **settings: Any) -> list[list[Drawn]]:
 
 
 @pytest.mark.parametrize(("lie", "name"), NAMED.items())
-def test_a_false_answer_is_caught_by_name(api: Api, liar: Liar, lie: str, name: str) -> None:
+def test_a_false_answer_is_caught_by_name(api: Api, liar: Liar, lie: str, name: Lie) -> None:
     """Asked a second time it says the same, and then it is no accident."""
     liar.lie(lie)
 
@@ -81,7 +82,7 @@ def test_a_false_answer_is_caught_by_name(api: Api, liar: Liar, lie: str, name: 
 
 @pytest.mark.parametrize(("lie", "name"), OPENAI_ALONE.items())
 def test_what_log_probabilities_give_away_is_caught_by_name(
-    liar: Liar, lie: str, name: str
+    liar: Liar, lie: str, name: Lie
 ) -> None:
     """Six samples of one request that are one completion, once in e^40 draws or never."""
     liar.lie(lie)
