@@ -1,7 +1,8 @@
 """The routes of a vLLM server that a run uses, and what goes wrong with them.
 
-`/health`, `/version`, `/v1/models`, `/v1/completions` with token ids in and out, and
-`/v1/load_lora_adapter`. Torch-free; knows no policy and starts no process.
+`/health`, `/version`, `/v1/models`, `/v1/completions` with token ids in and out,
+`/v1/chat/completions` for pictures, and `/v1/load_lora_adapter`. Torch-free; knows no policy and
+starts no process.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Any, NamedTuple
 import httpx
 
 from engine.contract.serving import Serving
-from engine.sampling.vllm import line
+from engine.sampling.vllm import chat, line
 from engine.sampling.vllm.checks import Reply, ReplyCheck
 from engine.sampling.vllm.endpoint import (
     Alive,
@@ -146,10 +147,8 @@ class ServerApi:
             # what its model folder suggests.
             **request.decoding,
             "model": model,
-            "prompt": list(request.prompt_ids),
             "n": request.k,
             "seed": request.seed,
-            "logprobs": request.top,
             # The run's own end tokens end a completion, and none of the server's.
             "ignore_eos": True,
             "stop_token_ids": list(request.end_ids),
@@ -157,7 +156,12 @@ class ServerApi:
             "return_token_ids": True,
             "return_tokens_as_token_ids": True,
         }
-        reply = await self._wire.post(client, f"{self.url}/completions", body)
+        if request.images:
+            address, own = f"{self.url}/chat/completions", chat.asked(request)
+        else:
+            address = f"{self.url}/completions"
+            own = {"prompt": list(request.prompt_ids), "logprobs": request.top}
+        reply = await self._wire.post(client, address, {**body, **own})
         return [self._read(read_json(self.url, reply), request, model)]
 
     # --- inside ---
@@ -169,6 +173,8 @@ class ServerApi:
     def _read(self, told: Any, request: Request, model: str) -> list[Drawn]:
         """Raises FalseReplyError for an answer that a run must not be trained on."""
         try:
+            if request.images:
+                told = chat.told(told)
             choices = sorted(told["choices"], key=lambda choice: int(choice["index"]))
             drawn = [_drawn(choice, request.top, self.url) for choice in choices]
             read = [choice.get("prompt_token_ids") for choice in choices]

@@ -96,9 +96,10 @@ class Request:
     min_p: float = 0.0
     repetition_penalty: float = 1.0
     messages: tuple[Mapping[str, Any], ...] = ()
-    """The same prompt as a conversation, for routes that take no ids."""
+    """The same prompt as a conversation, for routes that take no ids; `{"type": "image"}` is a
+    picture's place."""
     images: tuple[str, ...] = ()
-    """Its pictures in their order, as addresses or base64."""
+    """Its pictures in their order, as `data:` URLs."""
     stop: tuple[str, ...] = ()
     """The end ids as texts, for routes that take no ids."""
 

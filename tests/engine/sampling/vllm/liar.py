@@ -115,6 +115,31 @@ def completions(body: dict[str, Any], lie: str) -> Any:
     return {"model": model, "choices": choices[:-1] if lie == "wrong length" else choices}
 
 
+def chat(body: dict[str, Any], lie: str) -> Any:
+    """As vLLM has it; the text parts of a conversation are its prompt ids, written out."""
+    parts = body["messages"][-1]["content"]
+    words = " ".join(part["text"] for part in parts if part["type"] == "text")
+    pictures = [part["image_url"]["url"] for part in parts if part["type"] == "image_url"]
+    prompt = [*map(int, words.split()), *map(len, pictures)]
+    told = completions({**body, "prompt": prompt}, lie)
+    choices = [
+        {
+            "index": choice["index"],
+            "token_ids": choice["token_ids"],
+            "message": {"content": choice["text"]},
+            "logprobs": {
+                "content": [
+                    {"logprob": value, "top_logprobs": []}
+                    for value in choice["logprobs"]["token_logprobs"]
+                ]
+            },
+        }
+        for choice in told["choices"]
+    ]
+    read = told["choices"][0]["prompt_token_ids"]
+    return {"model": told["model"], "prompt_token_ids": read, "choices": choices}
+
+
 def infer(body: dict[str, Any], lie: str) -> Any:
     """As ms-swift's async engine: one seed for all requests of a call; every other one wrapped.
 
@@ -171,7 +196,8 @@ class Handler(BaseHTTPRequestHandler):
         elif lie == "error object":
             self._say(200, {"object": "error", "message": "no slot is free"})
         else:
-            self._say(200, (infer if route == "infer" else completions)(body, lie), lie)
+            by = infer if route == "infer" else chat if "chat" in self.path else completions
+            self._say(200, by(body, lie), lie)
 
     def _say(self, status: int, found: Any, lie: str = "") -> None:
         data = json.dumps(found).encode()

@@ -170,3 +170,50 @@ def test_a_server_that_is_stopped_ends_an_unlimited_wait(liar: Liar, chat_base: 
 
         with pytest.raises(ServerLostError, match="has not said for 1 s that it lives"):
             api.complete("policy", stopped.requests(1))
+
+
+# --- pictures ---
+
+PICTURE = "data:image/png;base64,aGk="
+TURN = ({"role": "user", "content": [{"type": "image"}, {"type": "text", "text": "1 2"}]},)
+SEEN = (1, 2, len(PICTURE))
+
+
+def test_a_picture_goes_out_in_its_place_and_ids_come_back(liar: Liar) -> None:
+    """With log-probabilities, seeds and the decoding of every other request."""
+    liar.lie("")
+    [request] = liar.requests(1, messages=TURN, images=(PICTURE,), prompt_ids=SEEN, k=3)
+
+    [drawn] = liar.openai().complete("policy", [request], at_once=1)
+
+    [call] = liar.asked()
+    assert call["path"] == "/v1/chat/completions"
+    assert call["body"]["messages"][0]["content"] == [
+        {"type": "image_url", "image_url": {"url": PICTURE}},
+        {"type": "text", "text": "1 2"},
+    ]
+    assert (call["body"]["seed"], call["body"]["n"]) == (7000, 3)
+    assert len({one.ids for one in drawn}) == 3
+    assert all(len(one.ids) == len(one.logprobs) for one in drawn)
+
+
+@pytest.mark.parametrize(
+    ("lie", "name"),
+    [
+        ("other prompt", Lie.PROMPT),
+        ("no prompt ids", Lie.NO_PROMPT),
+        ("no ids", Lie.NO_IDS),
+        ("wrong length", Lie.LENGTH),
+        ("other tokenizer", Lie.TEXT),
+        ("no log-probs", Lie.LOGPROBS),
+    ],
+)
+def test_a_false_answer_to_a_picture_is_caught_by_name(liar: Liar, lie: str, name: Lie) -> None:
+    """A chat template of its own shows in the ids that it read."""
+    liar.lie(lie)
+    requests = liar.requests(1, messages=TURN, images=(PICTURE,), prompt_ids=SEEN, k=3)
+
+    with pytest.raises(FalseReplyError) as caught:
+        liar.openai().complete("policy", requests, at_once=1)
+
+    assert caught.value.lie == name
