@@ -9,7 +9,7 @@ the sum here.
 from __future__ import annotations
 
 import math
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -186,9 +186,9 @@ def _problem(rollout: Rollout, longest: int | None) -> str | None:
     return f"{wrong[0]} as a log-probability" if wrong else None
 
 
-def require_independent(groups: Groups, where: str) -> None:
-    """Raises SamplerContradicted where all completions of a prompt are one, prompt after prompt,
-    and their own log-probabilities say that this cannot be chance.
+def are_independent(groups: Groups) -> bool:
+    """Whether chance explains that all completions of a prompt are one, prompt after prompt, by
+    their own log-probabilities.
 
     The others of a group equal its first one with its probability to the power of their number; of
     P prompts any may be those that are alike, hence P·log 2.
@@ -196,14 +196,21 @@ def require_independent(groups: Groups, where: str) -> None:
     alike = [
         (len(group) - 1) * (math.fsum(group[0].logprobs) + group[0].draw_shift)
         for group in groups
-        if len(group) > 1 and len({one.completion_ids for one in group}) == 1
+        if _is_one(group)
     ]
-    chance = math.fsum(alike) + len(groups) * math.log(2)
-    if alike and chance < _IMPOSSIBLE:
-        servers = Counter(server_of(one) for group in groups for one in group)
-        names = ", ".join(sorted(filter(None, servers))) or "the sampler"
-        raise SamplerContradicted(
-            f"{where}: {names} answered all samples of {len(alike)} of {len(groups)} prompts "
-            f"alike, which independent draws do with a chance of e^{chance:.0f}: it ignores seeds "
-            f"or copies its first answer; {_REMEDY}"
-        )
+    return not alike or math.fsum(alike) + len(groups) * math.log(2) > _IMPOSSIBLE
+
+
+def copied(groups: Groups, where: str) -> SamplerContradicted:
+    """What to raise for groups that are not."""
+    alike = [group for group in groups if _is_one(group)]
+    names = {server_of(one) for group in alike for one in group} - {""}
+    return SamplerContradicted(
+        f"{where}: {', '.join(sorted(names)) or 'the sampler'} answered all samples of "
+        f"{len(alike)} of {len(groups)} prompts alike, which independent draws never do: it "
+        f"ignores seeds or copies its first answer; {_REMEDY}"
+    )
+
+
+def _is_one(group: Sequence[Rollout]) -> bool:
+    return len(group) > 1 and len({one.completion_ids for one in group}) == 1

@@ -19,7 +19,8 @@ from engine.models.logprobs import BackboneAndHead, backbone_and_head
 from engine.models.policy import Policy, Snapshot
 from engine.rl.contradiction import (
     Evidence,
-    require_independent,
+    are_independent,
+    copied,
     require_whole,
     server_of,
     stale_evidence,
@@ -68,6 +69,10 @@ class ServedRollouts:
             everything = [one for group in groups for one in group]
             where = f"held-out rows at step {self._policy.version}"
             self._require(_few(everything), where, Evidence(self._limit))
+        elif not are_independent(groups):
+            where = f"drawn by the weights of step {self._policy.version}"
+            self._require([group[0] for group in groups], where, Evidence(self._limit))
+            raise copied(groups, where)
         return groups
 
     def bring(self) -> int:
@@ -84,8 +89,6 @@ class ServedRollouts:
         """
         groups = self._rollouts.draw(tasks, k)
         require_whole((one for group in groups for one in group), self._longest)
-        if self._temp:
-            require_independent(groups, "of one draw")
         return groups
 
     def verify(self, groups: Groups) -> float:
@@ -98,10 +101,13 @@ class ServedRollouts:
         version = picked[0].version
         where = f"drawn ahead by the weights of step {version}"
         snapshot = dict(self._held).get(version)
-        if version != self._policy.version and snapshot is None:
-            return self._require(picked, where, stale_evidence(self._limit))
+        known = version == self._policy.version or snapshot is not None
+        evidence = Evidence(self._limit) if known else stale_evidence(self._limit)
         with nullcontext() if snapshot is None else snapshot.in_place():
-            return self._require(picked, where, Evidence(self._limit))
+            gap = self._require(picked, where, evidence)
+        if not are_independent(groups):
+            raise copied(groups, where)
+        return gap
 
     def _require(self, rollouts: Sequence[Rollout], where: str, evidence: Evidence) -> float:
         for rollout in rollouts:
