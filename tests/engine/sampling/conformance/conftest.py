@@ -10,7 +10,7 @@ import pytest
 
 from engine.contract.serving import Serving
 from engine.models.policy import Policy
-from engine.sampling.vllm.launch import ServingLane
+from engine.sampling.vllm.lane import ServingLane
 from tests.engine.sampling.conformance.backends import (
     Backend,
     backend_of,

@@ -10,7 +10,7 @@ import pytest
 
 from engine.models.policy import Policy
 from engine.sampling.vllm.endpoint import ServerError
-from engine.sampling.vllm.launch import ServingLane
+from engine.sampling.vllm.lane import ServingLane
 from tests.engine.sampling.conformance.backends import (
     SAME,
     TASKS,
