@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from engine.run.stop import Declined
@@ -104,23 +104,20 @@ class Evidence:
         return math.fsum(apart for _, apart, _ in self._rows) / max(1, tokens)
 
     def require(self, where: str) -> None:
-        """Raises SamplerContradicted where any part of it lies beyond what is allowed."""
-        found = next(self._contradictions(), None)
-        if found is None:
+        """Raises SamplerContradicted where any part of it lies beyond what is allowed; the part
+        that is the farthest beyond is named.
+        """
+        parts = {name: part for who in _PARTS for name, part in self._over(who).items()}
+        name = max(parts, key=lambda one: parts[one].beyond(self.limit), default="")
+        if not parts or parts[name].beyond(self.limit) <= 1:
             return
-        raise SamplerContradicted(f"{where}: {found}; the worst: {self._worst()}; {_REMEDY}")
-
-    def _contradictions(self) -> Iterator[str]:
-        for name in _PARTS:
-            parts = self._over(name)
-            farthest = max(parts, key=lambda one: parts[one].beyond(self.limit), default="")
-            if farthest and parts[farthest].beyond(self.limit) > 1:
-                apart = parts[farthest]
-                yield (
-                    f"sampler and trainer differ by {apart.mean:.3g} nats a token over {farthest} "
-                    f"({apart.tokens:.0f} tokens), where {allowed(self.limit, apart.tokens):.3g} "
-                    f"is allowed ({self.why}: {self.limit:g} and more for few tokens)"
-                )
+        apart = parts[name]
+        raise SamplerContradicted(
+            f"{where}: sampler and trainer differ by {apart.mean:.3g} nats a token over {name} "
+            f"({apart.tokens:.0f} tokens), where {allowed(self.limit, apart.tokens):.3g} is "
+            f"allowed ({self.why}: {self.limit:g} and more for few tokens); the worst: "
+            f"{self._worst()}; {_REMEDY}"
+        )
 
     def _over(self, name: Callable[[Rollout], str]) -> dict[str, _Apart]:
         found: defaultdict[str, _Apart] = defaultdict(_Apart)
@@ -151,7 +148,7 @@ _PARTS: Sequence[Callable[[Rollout], str]] = (
     _question,
     lambda one: f"sample {one.sample} of {_question(one)}",
 )
-"""What is held against the limit together, the widest first."""
+"""What is held against the limit together."""
 
 
 def server_of(rollout: Rollout) -> str:

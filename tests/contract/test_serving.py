@@ -60,6 +60,11 @@ def test_the_trainers_own_model_samples_unless_a_server_is_asked_for() -> None:
             "sampling: reshapes the draw, and a server tells only the reshaped log-probabilities; "
             "leave top_p, top_k, min_p and repetition_penalty out, or set rollout_backend: hf",
         ),
+        (
+            {"buffer": {"max_staleness": 1}},
+            "buffer.max_staleness: trains on rollouts that older weights drew, and nothing "
+            "corrects for that (got 1); set objective.sampler_correction: tis, or max_staleness: 0",
+        ),
     ],
 )
 def test_what_a_server_cannot_do_is_refused_when_it_is_enqueued(
@@ -126,6 +131,28 @@ def test_servers_are_named_in_one_form_or_refused(server: dict[str, Any], said: 
 
     assert line.startswith("vllm.server")
     assert said in line
+
+
+@pytest.mark.requirement("EX-15")
+@pytest.mark.parametrize(
+    ("backend", "buffer", "ahead"),
+    [
+        ("vllm", {}, False),
+        ("vllm", {"max_staleness": 1}, True),
+        ("vllm", {"max_staleness": 2, "max_reads": 2}, False),
+        ("hf", {"max_staleness": 1}, False),
+    ],
+)
+def test_a_server_draws_ahead_where_rollouts_may_be_stale_and_are_read_once(
+    backend: str, buffer: dict[str, int], ahead: bool
+) -> None:
+    """Synchronous is the default; what samples with the weights that train cannot draw ahead."""
+    raw = {"base": "embedded:qwen3-tiny", "rollout_backend": backend, "buffer": buffer}
+    corrected = raw | {"objective": {"sampler_correction": "tis"}}
+
+    assert RLRunConfig.model_validate(corrected).draws_ahead is ahead
+    fields = [caution.field for caution in cautions("rl_run", corrected)]
+    assert ("buffer.max_staleness" in fields) is (backend == "hf")
 
 
 def test_the_tolerance_of_a_sync_follows_the_precision() -> None:
