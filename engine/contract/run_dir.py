@@ -45,9 +45,10 @@ class ExitCode(enum.IntEnum):
 
     DONE = 0
     ABORTED = 75
-    """Stopped on request after writing a checkpoint; the run can be resumed."""
+    """Stopped after writing a checkpoint, on request or for want of a server; it can be resumed."""
     DECLINED = 76
-    """The engine looked at the work and refused it (no headroom, no signal)."""
+    """The engine refused the work, or gave it up for what it found out itself (no headroom, stale
+    weights)."""
     CONFIG = 78
 
 

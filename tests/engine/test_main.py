@@ -36,6 +36,13 @@ from engine.run.stop import Declined, check_abort
 class Config(BaseModel, extra="forbid"):
     do: str
 
+class Stale(NightlaneError):
+    cause = "STALE_WEIGHTS"
+
+class Lost(NightlaneError):
+    cause = "SERVER_LOST"
+    retryable = True
+
 def run(attempt):
     match attempt.config.do:
         case "finish":
@@ -46,6 +53,10 @@ def run(attempt):
             raise NightlaneError("the target was not reached; aim lower")
         case "decline":
             raise Declined("NO_SIGNAL", "nothing is solved; choose easier rows")
+        case "stale":
+            raise Stale("the weights did not arrive; restart the server")
+        case "lost":
+            raise Lost("nobody answers; start the server")
         case "unfit":
             raise UnfitError("the model has no eyes; name one that has")
         case "signal":
@@ -101,6 +112,8 @@ def wait_for(condition: Callable[[], bool], what: str) -> None:
         ("crash", 1, "CRASH"),
         ("fail", 1, "FAILED"),
         ("decline", ExitCode.DECLINED, "NO_SIGNAL"),
+        ("stale", ExitCode.DECLINED, "STALE_WEIGHTS"),
+        ("lost", ExitCode.ABORTED, "SERVER_LOST"),
         ("unfit", ExitCode.CONFIG, "CONFIG"),
         ("signal", ExitCode.ABORTED, None),
         ("wrong config", ExitCode.CONFIG, "CONFIG"),
