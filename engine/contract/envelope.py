@@ -23,6 +23,9 @@ FP32 = 4
 ADAM_MOMENTS = 2
 RUNTIME_GB = 0.45
 """Interpreter, torch and transformers with nothing loaded yet."""
+SERVER_RUNTIME_GB = 1.7
+"""vLLM with nothing loaded yet, its engine core and its API server together; measured on a CPU."""
+GIB = 2**30
 _MAX_HEADER = 100 * 1024 * 1024
 _LARGEST = 2**63
 """Of a size or a count: arithmetic with more of it overflows."""
@@ -129,6 +132,15 @@ class ModelShape:
     def kv_bytes(self, tokens: int, width: int = FP32) -> int:
         """Keys and values of so many tokens."""
         return 2 * self.layers * self.kv_heads * self.head_dim * tokens * width
+
+    def served_kv_gib(self, tokens: int, width: int = FP32) -> int:
+        """Whole GiB of keys and values that a server needs for so many tokens at once."""
+        return max(1, math.ceil(self.kv_bytes(tokens, width) / GIB))
+
+    def served_gb(self, tokens: int, width: int = FP32) -> float:
+        """A server's own copy of the weights, its keys and values, and the program."""
+        weights = gigabytes(self.parameters * width)
+        return weights + gigabytes(self.served_kv_gib(tokens, width) * GIB) + SERVER_RUNTIME_GB
 
     def activation_bytes(self, tokens: int, *, checkpointing: bool, width: int = FP32) -> int:
         """What a backward pass over so many tokens keeps, attention by blocks (no score matrix).

@@ -16,6 +16,7 @@ from engine.eval_rerun.rows import Sampled, series
 from engine.evaluate.bench import EvalUnit
 from engine.models.policy import Policy
 from engine.run.stop import check_abort
+from engine.sampling.vllm.lane import ServingLane
 
 
 class Asking(NamedTuple):
@@ -33,12 +34,20 @@ class Asking(NamedTuple):
         self.recorder.asking(named)
 
 
-def answered(how: Asking, unit: EvalUnit, one: EvalCheckpoint, policy: Policy) -> list[Line]:
-    """Every row that fits, as the journal has it or asked now. Raises RLLoopError, Aborted."""
+def answered(
+    how: Asking,
+    unit: EvalUnit,
+    one: EvalCheckpoint,
+    policy: Policy,
+    lane: ServingLane | None = None,
+) -> list[Line]:
+    """Every row that fits, as the journal has it or asked now, of the server on `lane` where there
+    is one. Raises RLLoopError, ServerError, Aborted.
+    """
     prompts = unit.prompts(policy)
     rows = parts.rows_that_fit(unit, how.config, policy, prompts, how.warn)
     known = how.journal.recall(unit.split, one.step, unit.samples)
-    sampler = unit.sampler(policy, prompts)
+    sampler = unit.sampler(policy, prompts, lane)
     size = max(1, unit.batch_size // unit.samples)
     before = how.recorder.done
     how.begin(unit, one)

@@ -20,6 +20,7 @@ from engine.eval_rerun.by_sampler import Asking
 from engine.eval_rerun.journal import Journal, Line
 from engine.eval_rerun.recorder import EvalRecorder
 from engine.eval_rerun.rows import Sampled, alerts, tables, write_files
+from engine.eval_rerun.serving import lane_of
 from engine.evaluate.bench import EvalUnit
 from engine.evaluate.scores import pass_rates, scores
 from engine.models.policy import Policy
@@ -29,6 +30,7 @@ from engine.run.recorder import Recorder
 from engine.run.report import ended, result_fields
 from engine.run.session import Attempt
 from engine.run.stop import Aborted
+from engine.sampling.vllm.lane import ServingLane
 
 
 def run(attempt: Attempt) -> dict[str, Any]:
@@ -89,8 +91,12 @@ class _Run:
             first = self.units[0]
             few = proof.checks(first, policy, first.prompts(policy), first.rows)
             prove(self.proofs, few)
+        with lane_of(self.attempt, self.config, one, policy, self.units) as lane:
+            self._ask(one, policy, lane)
+
+    def _ask(self, one: EvalCheckpoint, policy: Policy, lane: ServingLane | None) -> None:
         for unit in self.units:
-            lines, facts = self._answered(unit, one, policy)
+            lines, facts = self._answered(unit, one, policy, lane)
             baseline = self.rates.get(unit.split)
             self.rates.setdefault(unit.split, pass_rates(lines, unit.worth[0][0]))
             found = scores(
@@ -105,12 +111,12 @@ class _Run:
             self.recorder.scored([*found])
 
     def _answered(
-        self, unit: EvalUnit, one: EvalCheckpoint, policy: Policy
+        self, unit: EvalUnit, one: EvalCheckpoint, policy: Policy, lane: ServingLane | None
     ) -> tuple[list[Line], dict[str, Any]]:
         """All completions of a bench, and what its scores share."""
         facts = parts.facts(unit, one, self.config)
         if unit.runner != "harness":
-            return by_sampler.answered(self.how, unit, one, policy), facts
+            return by_sampler.answered(self.how, unit, one, policy, lane), facts
         found = by_harness.answered(self.how, unit, one, policy)
         return found.lines, facts | {"version": found.version, "seeds": by_harness.seeds(unit)}
 

@@ -27,6 +27,8 @@ from engine.sampling.base import OwnWeights, Rollout, Sampler
 from engine.sampling.hf import HFSampler
 from engine.sampling.prompts import Examples, PromptBuilder, no_examples
 from engine.sampling.rollouts import Rollouts
+from engine.sampling.vllm.lane import ServingLane
+from engine.sampling.vllm.sampler import VLLMServerSampler
 
 _BATCH = 32
 """Completions judged between two looks at the abort."""
@@ -88,8 +90,24 @@ class EvalUnit:
             self.templates,
         )
 
-    def sampler(self, policy: Policy, prompts: PromptBuilder) -> Sampler:
-        """The sampler of every run, with random numbers named by seed, row and sample alone."""
+    def sampler(
+        self, policy: Policy, prompts: PromptBuilder, lane: ServingLane | None = None
+    ) -> Sampler:
+        """The sampler of every run, with random numbers named by seed, row and sample alone; with a
+        lane its server draws.
+        """
+        if lane is not None:
+            served = VLLMServerSampler(
+                lane=lane,
+                policy=policy,
+                seed=self.seed,
+                purpose=self.purpose,
+                temp=self.temp,
+                max_new_tokens=self.max_new_tokens,
+                encode=prompts,
+                pin_version=True,
+            )
+            return Rollouts(served, lane, prompts.begins, self.stops)
         own = HFSampler(
             policy=policy,
             seed=self.seed,

@@ -5,11 +5,14 @@ Built on the spot with random weights; it knows nothing until a warm-up teaches 
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import torch
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
 from engine.data.addition import ALPHABET
+from engine.run.once import make_once
 
 NAME = "embedded:qwen3-tiny"
 END = "<|end|>"
@@ -50,3 +53,15 @@ def build_model(seed: int) -> Qwen3ForCausalLM:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return Qwen3ForCausalLM(config)
+
+
+def folder_of(base: str, seed: int, cache_dir: Path) -> str:
+    """What another program loads: the embedded base becomes a folder, made once for each seed."""
+    if base != NAME:
+        return base
+
+    def make(folder: Path) -> None:
+        build_model(seed).save_pretrained(folder)
+        build_tokenizer().save_pretrained(folder)
+
+    return str(make_once(cache_dir / f"base-qwen3-tiny-{seed}", make))

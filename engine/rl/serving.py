@@ -21,7 +21,6 @@ from engine.models import tiny
 from engine.models.policy import Policy
 from engine.rl.parts import Prompts
 from engine.run.checkpoint import Checkpoint, Warn
-from engine.run.once import make_once
 from engine.run.session import Attempt
 from engine.sampling.vllm.lane import Rested, ServingLane
 from engine.sampling.vllm.launch import Needs
@@ -60,7 +59,7 @@ def build_lane(
     return ServingLane(
         attempt.job.serving or Serving(),
         Needs(
-            base=served_base(config, Path(attempt.job.cache_dir)),
+            base=tiny.folder_of(config.base, config.seed, Path(attempt.job.cache_dir)),
             dtype=_DTYPES[config.optim.precision],
             window=window,
             at_once=config.rollout_batch,
@@ -100,18 +99,6 @@ def warn_of_change(resumed: Checkpoint | None, now: Mapping[str, Any] | None, wa
             f"vLLM {now['version']} samples from here on, {before.get('version')} did before; "
             "set vllm_pin to refuse that",
         )
-
-
-def served_base(config: RLRunConfig, cache_dir: Path) -> str:
-    """What a server loads: the embedded base becomes a folder, made once for each seed."""
-    if config.base != tiny.NAME:
-        return config.base
-
-    def make(folder: Path) -> None:
-        tiny.build_model(config.seed).save_pretrained(folder)
-        tiny.build_tokenizer().save_pretrained(folder)
-
-    return str(make_once(cache_dir / f"base-qwen3-tiny-{config.seed}", make))
 
 
 def _kv_gib(config: RLRunConfig, policy: Policy, window: int) -> int:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
@@ -45,7 +45,9 @@ from engine.contract.paths import located
 from engine.contract.rl.envelope import PROMPT_TOKENS
 from engine.contract.rl.prompting import PromptingConfig, template_cautions, template_problems
 from engine.contract.rl.sampling import SamplingConfig
+from engine.contract.rl.serving import served_problems
 from engine.contract.section import Section, refusal
+from engine.contract.served import RunVLLMConfig
 from engine.contract.sources.questions import (
     EMBEDDED_ANSWER,
     EMBEDDED_TASKS,
@@ -106,6 +108,11 @@ class EvalRerunConfig(Section):
     """Sequences decoded at once; a step of the run is the rows that fill one batch."""
     keep_checkpoints: int = Field(2, ge=1)
     """How many marks of how far it is stay; they hold no weights."""
+    rollout_backend: Literal["hf", "vllm"] = "hf"
+    """Who answers: the model itself (`hf`), or a vLLM server that is brought each checkpoint
+    (`vllm`); docs/serving.md. Benches with `runner: harness` always ask the model itself."""
+    vllm: RunVLLMConfig = RunVLLMConfig()
+    """With `rollout_backend: vllm`: which server."""
     tensor_parallel: int = Field(1, ge=1, le=1)
     """Devices that one model is spread over. Scores of a model that is spread may differ."""
     threads: int | None = Field(None, ge=1)
@@ -205,6 +212,11 @@ class EvalRerunConfig(Section):
         return [own]
 
     @property
+    def serves(self) -> bool:
+        """Whether a server answers."""
+        return self.rollout_backend == "vllm"
+
+    @property
     def asked(self) -> Sequence[Asked]:
         """Every bench at each of its numbers of shots."""
         return [*asked_benches(self.benches)]
@@ -277,6 +289,7 @@ def _check(config: EvalRerunConfig) -> Sequence[ConfigProblem]:
         found += base_problems(f"{where}base", one.base)
         found += _check_adapter(one, f"{where}adapter_init")
         found += template_problems(config.prompting, one.base)
+    found += served_problems(config, {"temp": config.temp})
     if config.benches:
         return [*found, *benches_problems(config.benches)]
     if lacks := library_problem(config.verifier):
@@ -354,9 +367,11 @@ def _envelope(config: EvalRerunConfig) -> Envelope | None:
     shape = max(shapes, key=lambda one: one.parameters)
     longest = max((limit_of(one, config.max_new_tokens) for one in config.benches), default=0)
     tokens = config.rollout_batch * (PROMPT_TOKENS + (longest or config.max_new_tokens))
+    servers = 0 if config.vllm.external else config.vllm.launch.replicas
     return Envelope(
         weights=gigabytes(shape.parameters * FP32),
-        kv_cache=gigabytes(shape.kv_bytes(tokens)),
+        kv_cache=0.0 if config.serves else gigabytes(shape.kv_bytes(tokens)),
+        serving=servers * shape.served_gb(tokens) if config.serves else 0.0,
         logits=gigabytes(config.rollout_batch * shape.vocabulary * FP32),
     )
 
@@ -378,4 +393,6 @@ KIND = Kind(
     smaller=("rollout_batch", "max_new_tokens"),
     envelope=_envelope,
     lowers=_LOWERS,
+    serves=lambda config: config.serves,
+    needs_server_program=lambda config: config.serves and not config.vllm.external,
 )

@@ -20,6 +20,7 @@ from engine.contract.envelope import (
 from engine.contract.rl.format import FormatConfig
 from engine.contract.rl.optim import OptimConfig
 from engine.contract.rl.prompting import PromptingConfig
+from engine.contract.served import RunVLLMConfig
 
 PROMPT_TOKENS = 512
 """Length that a prompt of a real model is taken to have where nobody read the data."""
@@ -27,9 +28,6 @@ _TEMPLATE_TOKENS = 64
 """Of a chat template around a question."""
 _BYTES_A_TOKEN = 3
 """Of a long text, at the fewest; a short one may be digits, a token a byte."""
-SERVER_RUNTIME_GB = 1.7
-"""vLLM with nothing loaded yet, its engine core and its API server together; measured on a CPU."""
-GIB = 2**30
 _LOGIT_COPIES = 3
 """Logits, their softmax and the gradient."""
 
@@ -75,6 +73,8 @@ class Knobs(Protocol):
     def optim(self) -> OptimConfig: ...
     @property
     def rollout_backend(self) -> str: ...
+    @property
+    def vllm(self) -> RunVLLMConfig: ...
     @property
     def tasks_per_step(self) -> int: ...
     @property
@@ -177,18 +177,18 @@ def _sequences(config: Knobs, rows: Rows | None) -> int:
 
 def serving_kv_gib(config: Knobs, shape: ModelShape, length: int) -> int:
     """Whole GiB of keys and values that a server needs for `rollout_batch` sequences at once."""
-    needed = shape.kv_bytes(config.rollout_batch * length, _served_width(config))
-    return max(1, math.ceil(needed / GIB))
+    return shape.served_kv_gib(config.rollout_batch * length, _served_width(config))
 
 
 def _serving_gb(config: Knobs, shape: ModelShape, length: int) -> float:
-    """The server's own copy of the base, its keys and values, and the program.
+    """Of the servers that the run starts, each with a copy of its own.
 
     What a share of a GPU (NIGHTLANE_GPU_UTIL) takes beyond that is memory of the device, which no
     config tells the size of.
     """
-    weights = gigabytes(shape.parameters * _served_width(config))
-    return weights + gigabytes(serving_kv_gib(config, shape, length) * GIB) + SERVER_RUNTIME_GB
+    vllm = config.vllm
+    servers = 0 if vllm.external else vllm.launch.replicas
+    return servers * shape.served_gb(config.rollout_batch * length, _served_width(config))
 
 
 def _served_width(config: Knobs) -> int:

@@ -5,7 +5,7 @@ Knows settings; starts nothing and asks no server.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from engine.contract.errors import ConfigProblem
@@ -17,13 +17,20 @@ MAX_TEMP = 2.0
 """The largest that vLLM takes."""
 
 
-class Knobs(Protocol):
-    """What of an `rl_run` config decides here."""
+class Served(Protocol):
+    """What every kind that may be served says."""
 
     @property
     def rollout_backend(self) -> str: ...
     @property
     def vllm(self) -> RunVLLMConfig: ...
+    @property
+    def sampling(self) -> SamplingConfig: ...
+
+
+class Knobs(Served, Protocol):
+    """What of an `rl_run` config decides here."""
+
     @property
     def sends_adapters(self) -> bool: ...
     @property
@@ -34,16 +41,12 @@ class Knobs(Protocol):
     def temp(self) -> float: ...
     @property
     def heldout_temp(self) -> float: ...
-    @property
-    def sampling(self) -> SamplingConfig: ...
 
 
 def serving_problems(config: Knobs) -> Sequence[ConfigProblem]:
     """One entry a setting that does not go with `rollout_backend: vllm`."""
-    if config.rollout_backend != "vllm":
-        return _unread(config)
     found: list[ConfigProblem] = []
-    if config.sends_adapters and config.tuning != "lora":
+    if config.rollout_backend == "vllm" and config.sends_adapters and config.tuning != "lora":
         found.append(
             ConfigProblem(
                 "vllm.sync.mode",
@@ -61,7 +64,16 @@ def serving_problems(config: Knobs) -> Sequence[ConfigProblem]:
                 "lower it, or set vllm.sync.mode: full",
             )
         )
-    for field, temp in (("temp", config.temp), ("heldout_temp", config.heldout_temp)):
+    temps = {"temp": config.temp, "heldout_temp": config.heldout_temp}
+    return [*found, *served_problems(config, temps)]
+
+
+def served_problems(config: Served, temps: Mapping[str, float]) -> Sequence[ConfigProblem]:
+    """Of any kind that a server may answer for; `temps`: its temperatures by field."""
+    if config.rollout_backend != "vllm":
+        return _unread(config)
+    found: list[ConfigProblem] = []
+    for field, temp in temps.items():
         if temp > MAX_TEMP:
             found.append(
                 ConfigProblem(
@@ -83,7 +95,7 @@ def serving_problems(config: Knobs) -> Sequence[ConfigProblem]:
     return found
 
 
-def _unread(config: Knobs) -> Sequence[ConfigProblem]:
+def _unread(config: Served) -> Sequence[ConfigProblem]:
     if config.vllm == RunVLLMConfig():
         return []
     problem = f"is read with rollout_backend: vllm alone, and this is {config.rollout_backend}"
