@@ -134,8 +134,9 @@ class ServerApi:
         return self._wire.clients(connections)
 
     async def probe(self, client: httpx.AsyncClient) -> None:
-        """Ask whether it lives. Raises httpx.HTTPError."""
-        await client.get(self._health, timeout=min(PROBE_S, self.limits.timeout_s))
+        """Ask whether it is healthy. Raises httpx.HTTPError."""
+        patience = min(PROBE_S, self.limits.timeout_s)
+        (await client.get(self._health, timeout=patience)).raise_for_status()
 
     async def send(
         self, client: httpx.AsyncClient, model: str, requests: Sequence[Request]

@@ -172,7 +172,7 @@ class Endpoint(Protocol):
         ...
 
     async def probe(self, client: httpx.AsyncClient) -> None:
-        """Ask whether it lives. Raises httpx.HTTPError."""
+        """Ask whether it is healthy. Raises httpx.HTTPError."""
         ...
 
     async def send(

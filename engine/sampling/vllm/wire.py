@@ -152,9 +152,11 @@ class Wire:
             )
         ours = reply.is_client_error and reply.status_code not in _BUSY
         kind = RefusedError if ours else ServerError
+        locked = reply.status_code in {401, 403}
+        remedy = f"set {KEY_ENV} to its key" if locked else "look at the serving log"
         return kind(
             f"{self.url}: {route} was refused with status {reply.status_code}: {words(reply)}; "
-            "look at the serving log"
+            f"{remedy}"
         )
 
     # --- inside ---

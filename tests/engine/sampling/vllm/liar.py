@@ -168,6 +168,8 @@ class Handler(BaseHTTPRequestHandler):
             self._say(200, State.asked)
         elif route == "get_world_size":
             self._say(200, {"world_size": 0 if State.take() == "no world" else 2})
+        elif State.lie == "sick":
+            self._say(503, {})
         else:
             self._say(200, {})
 
@@ -185,12 +187,14 @@ class Handler(BaseHTTPRequestHandler):
         self._answer(route, body, State.take())
 
     def _answer(self, route: str, body: dict[str, Any], lie: str) -> None:
-        if lie == "hang":
+        if lie in {"hang", "sick"}:
             time.sleep(3600)
         if lie == "late":
             time.sleep(LATE_S)
         if lie == "engine dead" or (lie == "overfull" and len(body["infer_requests"]) > BATCH):
             self._say(500, {"object": "error", "message": "EngineCore died"})
+        elif lie == "locked":
+            self._say(401, {"detail": "Unauthorized"})
         elif lie == "refusal":
             self._say(400, {"error": {"message": "maximum context length"}})
         elif lie == "error object":

@@ -127,6 +127,14 @@ def test_a_request_that_is_refused_is_not_sent_again(api: Api, liar: Liar) -> No
     assert len(liar.asked()) == 1
 
 
+def test_a_server_that_wants_a_key_says_where_it_is_set(api: Api, liar: Liar) -> None:
+    """Ours is not in the message."""
+    liar.lie("locked")
+
+    with pytest.raises(RefusedError, match="Unauthorized; set NIGHTLANE_SERVE_KEY to its key"):
+        api.complete("policy", liar.requests(1), at_once=1)
+
+
 @pytest.mark.parametrize(
     ("lie", "said"),
     [
@@ -170,6 +178,16 @@ def test_a_server_that_is_stopped_ends_an_unlimited_wait(liar: Liar, chat_base: 
 
         with pytest.raises(ServerLostError, match="has not said for 1 s that it lives"):
             api.complete("policy", stopped.requests(1))
+
+
+@pytest.mark.parametrize("kind", ["openai", "infer"])
+def test_a_server_that_calls_itself_sick_ends_an_unlimited_wait(liar: Liar, kind: str) -> None:
+    """vLLM says 503 when its engine is dead, and the call may hang on."""
+    liar.lie("sick")
+    api: Api = getattr(liar, kind)(UNLIMITED)
+
+    with pytest.raises(ServerLostError, match="has not said for 1 s that it lives"):
+        api.complete("policy", liar.requests(1), at_once=1)
 
 
 # --- pictures ---
