@@ -298,7 +298,7 @@ def build_sampler(
             max_new_tokens=drawing.max_new_tokens,
             limit=config.objective.sampler_gap_limit_used(policy.precision, drawing.temp),
             reads_all=training,
-            held=config.buffer.max_staleness + 1 if training and config.draws_ahead else 0,
+            held=config.buffer.max_staleness if training and config.draws_ahead else 0,
         )
     own = HFSampler(
         policy=policy,

@@ -179,6 +179,11 @@ def test_a_server_beside_the_trainer_is_in_the_envelope() -> None:
     # 0.4 M weights in fp32, one GiB of keys and values, and 1.7 GB of program
     assert beside.serving == pytest.approx(0.0016 + 1.074 + 1.7, abs=0.001)
     assert beside.total > alone.total + 2.7 - alone.kv_cache
+    ahead = {"buffer": {"max_staleness": 2}, "objective": {"sampler_correction": "tis"}}
+    stale = kind.envelope(validate("rl_run", SERVED | ahead))
+    assert stale is not None
+    # the step-0 policy, and the weights of each of two batches drawn ahead
+    assert stale.reference == pytest.approx(3 * beside.reference)
 
 
 @pytest.mark.requirement("LN-12")

@@ -17,6 +17,7 @@ from engine.contract.envelope import (
     ModelShape,
     gigabytes,
 )
+from engine.contract.rl.buffer import BufferConfig
 from engine.contract.rl.format import FormatConfig
 from engine.contract.rl.optim import OptimConfig
 from engine.contract.rl.prompting import PromptingConfig
@@ -76,6 +77,10 @@ class Knobs(Protocol):
     @property
     def vllm(self) -> RunVLLMConfig: ...
     @property
+    def buffer(self) -> BufferConfig: ...
+    @property
+    def draws_ahead(self) -> bool: ...
+    @property
     def tasks_per_step(self) -> int: ...
     @property
     def group_k(self) -> int: ...
@@ -121,7 +126,7 @@ def rl_envelope(config: Knobs, rows: Rows | None = None) -> Envelope | None:
         weights=gigabytes(shape.parameters * FP32),
         gradients=gigabytes(trained * FP32),
         optimizer=gigabytes(trained * FP32 * ADAM_MOMENTS),
-        reference=gigabytes(trained * FP32) if config.kl_coef > 0 else 0.0,
+        reference=gigabytes(trained * FP32 * _kept(config)),
         # An adapter is read again on the base that is there.
         proof=gigabytes((shape.parameters if config.tuning == "full" else trained) * FP32),
         kv_cache=0.0 if served else gigabytes(shape.kv_bytes(sequences * length)),
@@ -131,6 +136,11 @@ def rl_envelope(config: Knobs, rows: Rows | None = None) -> Envelope | None:
             shape.activation_bytes(tokens, checkpointing=config.optim.gradient_checkpointing)
         ),
     )
+
+
+def _kept(config: Knobs) -> int:
+    """Copies of what trains: the step-0 policy, and the weights of each batch drawn ahead."""
+    return int(config.kl_coef > 0) + config.draws_ahead * config.buffer.max_staleness
 
 
 def rl_checkpoints(config: Stored) -> Checkpoints | None:
