@@ -595,6 +595,19 @@ def test_the_report_proposes_what_to_change_tonight(
     assert proposals[-1].text.startswith("1 job met the day's cap: raise it, or expect it a night")
 
 
+@pytest.mark.parametrize("cause", ["SERVER_LOST", "STALE_WEIGHTS"])
+def test_what_a_server_did_is_told_with_the_engines_own_remedy(
+    db: Database, ran: Ran, cause: str
+) -> None:
+    """The job's settings are not to blame: it is tried again as it is."""
+    number = ran("22:00", "23:00", state="failed", cause=cause, error="a:1 is gone; start it")
+
+    [proposal] = report(db).proposals
+
+    assert proposal.text == f"job {number}: a:1 is gone; start it; then cockpit retry {number}"
+    assert proposal.by_hand
+
+
 @pytest.mark.parametrize(
     ("word", "n", "proposed", "text"),
     [
