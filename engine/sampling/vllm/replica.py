@@ -19,6 +19,7 @@ from engine.run.stop import check_abort, sign_of_life
 from engine.sampling.vllm.checks import ReplyCheck
 from engine.sampling.vllm.client import ServerApi
 from engine.sampling.vllm.endpoint import Limits, ServerError, ServerLostError
+from engine.sampling.vllm.fleet import Fleet
 from engine.sampling.vllm.launch import Needs, same_version, same_weights, serve_command
 from engine.sampling.vllm.process import ServerProcess
 
@@ -75,7 +76,9 @@ class Replica:
         """Use what answers at the address, else start it there; checked either way."""
         began = time.monotonic()
         try:
-            there = self.api.answers()
+            if self._external:
+                Fleet([self.api]).reach()
+            there = self._external or self.api.answers()
         except ServerError as error:
             raise self._unfit(str(error)) from error
         if not there:
@@ -96,9 +99,9 @@ class Replica:
     def start(self) -> None:
         """Until it is healthy. Raises RLLoopError with its last words when it does not come up."""
         serving = self.serving
-        if self._external or (serving.serve_cmd is None and not serving.here):
-            problem = "does not answer, and this run does not start it"
-            remedy = "start the server there, or let the run have its own: see docs/serving.md"
+        if serving.serve_cmd is None and not serving.here:
+            problem = "does not answer, and it is another machine's"
+            remedy = "start the server there, or set NIGHTLANE_SERVE_CMD to what starts it"
             raise RLLoopError.of(self._field, serving.url, problem, remedy)
         adapter = None if self._adapter is None else self._adapter()
         command = serve_command(serving, self._needs, adapter, self._options)

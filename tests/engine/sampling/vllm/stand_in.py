@@ -25,6 +25,9 @@ from peft import PeftModel
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 VERSION = "0.32.0+standin"
+DIES_AFTER = int(os.environ.get("DIES_AFTER", "1000000"))
+"""Adapters after which the process ends itself when completions are asked for; a proof of the
+weights is still answered."""
 
 
 class Served:
@@ -36,6 +39,7 @@ class Served:
         self.tokenizer: Any = AutoTokenizer.from_pretrained(base)
         self.plain = self._load()
         self.adapters: dict[str, tuple[str, Any]] = {}
+        self.loads = 0
 
     def _load(self) -> Any:
         model: Any = AutoModelForCausalLM.from_pretrained(self.base, dtype=torch.float32)
@@ -44,6 +48,7 @@ class Served:
     def load(self, name: str, folder: str) -> None:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
+            self.loads += 1
             self.adapters[name] = (folder, PeftModel.from_pretrained(self._load(), folder).eval())
 
     @torch.inference_mode()
@@ -141,6 +146,8 @@ def app_of(served: Served, window: int) -> FastAPI:
         if len(body["prompt"]) + body["max_tokens"] > window:
             error = {"message": f"This model's maximum context length is {window} tokens."}
             return JSONResponse({"error": error}, status_code=400)
+        if served.loads >= DIES_AFTER and not body["logprobs"]:
+            os._exit(1)
         with served.lock:
             _, model = served.adapters[body["model"]]
             choices = served.draw(model, body)
@@ -176,12 +183,13 @@ def main() -> None:
     parser.add_argument("--port", type=int)
     parser.add_argument("--uds")
     parser.add_argument("--max-model-len", type=int, required=True)
-    parser.add_argument("--lora-modules", required=True)
+    parser.add_argument("--lora-modules")
     told, _ = parser.parse_known_args()
     torch.set_num_threads(1)
     assert Path(told.model).is_dir(), told.model
     served = Served(told.model)
-    served.load(*told.lora_modules.split("=", 1))
+    if told.lora_modules:
+        served.load(*told.lora_modules.split("=", 1))
     app = app_of(served, told.max_model_len)
     where = {"uds": told.uds} if told.uds else {"host": told.host, "port": told.port}
     uvicorn.run(app, **where, log_level="warning")

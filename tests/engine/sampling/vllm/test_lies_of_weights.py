@@ -56,7 +56,7 @@ def test_weights_that_did_not_arrive_end_the_step(
     move(policy, 0.05, seed=len(lie))
     tell(lie)
 
-    with pytest.raises(ServerError, match="http://127.0.0.1:.* nats a token away"):
+    with pytest.raises(ServerError, match=r"http://127.0.0.1:.* nats a token away"):
         lane.bring()
 
     tell("")

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
+import httpx
 import pytest
 import torch
 from transformers import Qwen3Config, Qwen3ForCausalLM
@@ -16,6 +22,7 @@ from engine.contract.events import Event
 from engine.contract.kinds.rl_run import RLRunConfig
 from engine.contract.run_dir import ExitCode, RunDir
 from engine.contract.serving import Serving
+from engine.contract.trace import read_trace
 from engine.models import tiny
 from engine.rl.parts import build_policy
 from engine.sampling.vllm.client import ServerApi
@@ -25,7 +32,9 @@ from tests.deadline import eventually
 from tests.engine import killing
 from tests.engine.conftest import add_attempt
 from tests.engine.killing import Point
+from tests.engine.sampling.vllm import stand_in
 from tests.engine.sampling.vllm.canned import Canned
+from tests.engine.sampling.vllm.conftest import STAND_IN, free_port, lane_of
 
 Events = Callable[..., list[Event]]
 SLOW = pytest.mark.timeout(1200)
@@ -168,6 +177,50 @@ def test_two_servers_of_the_lanes_own_draw_what_one_draws(
     assert len(said) == len(set(said)) == 2
 
 
+@SLOW
+@pytest.mark.requirement("EX-20", "RM-03", "RM-05")
+def test_a_run_goes_on_with_the_servers_that_are_left(
+    served_recipe: dict[str, Any], tmp_path: Path, events: Events
+) -> None:
+    """Two that somebody else started, the second of which dies in the run: its chunk moves to the
+    first, and every completion is that of a run with one server. Neither is started or ended here.
+    """
+    recipe = served_recipe | {"max_steps": 2, "heldout_every": 2}
+    whole = add_attempt(tmp_path / "whole", recipe, serving=lane_of(STAND_IN))
+    with running(recipe["base"], 4) as first, running(recipe["base"], 4, dies_after=2) as second:
+        ports = [urlsplit(one).port for one in (first, second)]
+        servers = {"base_url": [first, second], "group_port": ports, "timeout_s": 60}
+        broken = add_attempt(
+            tmp_path / "broken", recipe | {"vllm": {"server": servers}}, serving=Serving()
+        )
+
+        assert [killing.attempt(run.root) for run in (whole, broken)] == [ExitCode.DONE] * 2
+
+        assert httpx.get(f"{first}/health", trust_env=False).status_code == httpx.codes.OK
+    assert _drawn(broken) == _drawn(whole)
+    said = [e["text"] for e in events(broken, "note") if e["code"] == "SERVER_CALL"]
+    assert [text.split()[0] for text in said if not text.startswith("retried")] == ["lost", "moved"]
+    assert second in next(text for text in said if text.startswith("lost"))
+    traced = [e for e in read_trace(broken.trace) if e["name"].startswith("rollout-call")]
+    assert {"seed", "decoding", "server", "requests"} <= set(traced[0]["args"])
+
+
+@pytest.mark.requirement("RM-03")
+def test_a_server_that_is_not_there_ends_a_run_before_its_first_rollout(
+    served_recipe: dict[str, Any], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """After its `timeout_s`, with what to do instead; nothing is started in its place."""
+    url = f"http://127.0.0.1:{free_port()}"
+    servers = {"servers": [{"base_url": url, "group_port": 1}], "timeout_s": 0.5}
+    run = add_attempt(tmp_path, served_recipe | {"vllm": {"server": servers}}, serving=Serving())
+
+    assert main(["run", str(run.root)]) == ExitCode.CONFIG
+
+    [line] = capfd.readouterr().err.strip().splitlines()
+    assert line.startswith(f"vllm.server: {url}/v1 does not answer within 0.5 s; start that server")
+    assert "rollout_backend: hf" in line
+
+
 @pytest.mark.requirement("LN-12", "RL-10")
 def test_a_wrong_version_ends_a_run_before_its_first_rollout(
     served_recipe: dict[str, Any], tmp_path: Path, events: Events, capfd: pytest.CaptureFixture[str]
@@ -186,6 +239,24 @@ def test_a_wrong_version_ends_a_run_before_its_first_rollout(
         f"vllm_pin: is pinned, and the server at {server.serving.url} is vLLM 0.32.0+cpu "
         "(got '0.9.1'); serve with vLLM 0.9.1, or set vllm_pin: 0.32.0+cpu"
     ]
+
+
+@contextmanager
+def running(base: str, rank: int, *, dies_after: int = 10**6) -> Iterator[str]:
+    """A stand-in that somebody else started; its process ends when it is asked for completions by
+    the `dies_after`th adapter."""
+    port = free_port()
+    words = [sys.executable, stand_in.__file__, base, "--port", str(port)]
+    words += ["--max-model-len", "64", "--max-lora-rank", str(rank)]
+    env = {**os.environ, "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1", "DIES_AFTER": str(dies_after)}
+    process = subprocess.Popen(words, env=env)
+    try:
+        url = f"http://127.0.0.1:{port}"
+        eventually(lambda: ServerApi(Serving(url=f"{url}/v1")).healthy(), "it is up", within_s=180)
+        yield url
+    finally:
+        process.kill()
+        process.wait()
 
 
 def _gone(api: ServerApi) -> None:
