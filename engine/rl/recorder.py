@@ -147,7 +147,8 @@ class LoopRecorder(LoopObserver):
 
     def _warn_of_update(self, report: StepReport) -> None:
         """Sampler and trainer apart, or an update that was not finite and left out."""
-        gap = report.metrics.get("train/sampler_gap_mean", 0.0)
+        ahead = report.metrics.get("rollout/sampler_gap", 0.0)
+        gap = report.metrics.get("train/sampler_gap_mean", ahead)
         limit = self._config.objective.sampler_gap_warn
         if gap > limit:
             text = (

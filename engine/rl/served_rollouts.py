@@ -7,7 +7,6 @@ held-out gate scores, and what was drawn while a step trained.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Sequence
 from contextlib import nullcontext
 from functools import cached_property
@@ -59,7 +58,9 @@ class ServedRollouts:
         self._longest = max_new_tokens
         self._limit = limit
         self._reads_all = reads_all
-        self._held: deque[tuple[int, Snapshot]] = deque(maxlen=held)
+        self._most_held = held
+        self._held: dict[int, Snapshot] = {}
+        """By version, the oldest first."""
 
     def __call__(self, tasks: Sequence[Question], k: int) -> Groups:
         """k completions of each task by the policy's weights of now."""
@@ -79,8 +80,11 @@ class ServedRollouts:
         """What is drawn from here on is drawn by the policy's weights of now: their version."""
         self._rollouts.sync.bring()
         version = self._policy.version
-        if version not in dict(self._held):
-            self._held.append((version, Snapshot(self._policy)))
+        # A run that was rolled back has other weights under the same version.
+        self._held.pop(version, None)
+        self._held[version] = Snapshot(self._policy)
+        for oldest in list(self._held)[: -self._most_held]:
+            del self._held[oldest]
         return version
 
     def draw(self, tasks: Sequence[Question], k: int) -> Groups:
@@ -100,7 +104,7 @@ class ServedRollouts:
         picked = [group[place % len(group)] for place, group in enumerate(groups)]
         version = picked[0].version
         where = f"drawn ahead by the weights of step {version}"
-        snapshot = dict(self._held).get(version)
+        snapshot = self._held.get(version)
         known = version == self._policy.version or snapshot is not None
         evidence = Evidence(self._limit) if known else stale_evidence(self._limit)
         with nullcontext() if snapshot is None else snapshot.in_place():

@@ -118,6 +118,18 @@ def test_one_prompt_that_another_model_answers_is_found_ahead_too(policy: Policy
         rollouts.verify(groups)
 
 
+def test_weights_of_a_run_that_was_rolled_back_are_not_those_that_it_had(policy: Policy) -> None:
+    """Their version is the same, and another step led to them."""
+    rollouts = served(Server(policy), trains=True)
+    rollouts.bring()
+    moved(policy)
+    policy.version = 0
+
+    rollouts.bring()
+
+    assert rollouts.verify(rollouts.draw(TASKS[:8], 4)) < 1e-5
+
+
 def test_weights_that_are_gone_leave_room_for_what_a_step_moves(policy: Policy) -> None:
     """Of an attempt before this one: half a nat is allowed, another model is not."""
     groups = Server(policy)(TASKS[:8], 4)
