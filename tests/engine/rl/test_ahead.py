@@ -369,8 +369,14 @@ def test_a_fault_of_the_server_ends_the_run_by_its_own_name() -> None:
 
 
 def test_a_batch_that_the_trainer_contradicts_is_kept_and_not_trained_on(tmp_path: Path) -> None:
-    """Set aside, so that whoever tries again draws it anew."""
-    served, journal = Served(), Journal(tmp_path)
+    """Set aside, so that whoever tries again draws it anew; the steps before it are saved, also
+    where none of them was due."""
+
+    class Seldom(Kept):
+        def checkpoint(self, state: LoopState, **asked: bool) -> bool:
+            return (state.step == 0 or asked["stopping"]) and super().checkpoint(state, **asked)
+
+    served, journal, kept = Served(), Journal(tmp_path), Seldom()
 
     def contradict(groups: Groups) -> None:
         if groups[0][0].completion_ids[1] == 2:  # of step 3
@@ -379,9 +385,10 @@ def test_a_batch_that_the_trainer_contradicts_is_kept_and_not_trained_on(tmp_pat
     served.on_verify = contradict
 
     with pytest.raises(SamplerContradicted, match="another model"):
-        served.loop(1, journal=journal, heldout_every=10).run()
+        served.loop(1, journal=journal, observer=kept, heldout_every=10).run()
 
     assert sorted(served.trained) == [1, 2]
+    assert sorted(kept.states) == [0, 2]
     assert sorted(path.name for path in tmp_path.iterdir() if "3" in path.name) == [
         "refused-ahead-000003.jsonl"
     ]

@@ -20,6 +20,8 @@ from tests.engine.sampling.vllm.conftest import STAND_IN, lane_of
 Events = Callable[..., list[Event]]
 Recipe = dict[str, Any]
 ROOT = Path(__file__).parents[4]
+pytestmark = pytest.mark.timeout(600)
+"""Each starts two servers, slowly on a busy machine."""
 SENT_BEFORE_STEP_2 = 3
 """Adapters: that of its start, the same for the baseline, and step 1's."""
 
