@@ -49,23 +49,20 @@ def shadow(source: Path, name: str, text: str, why: str) -> Path:
     place = _temporary() if there is None else there.place
     # Two models may have folders of one name.
     folder = place / f"{source.name}-{hashlib.sha256(str(source).encode()).hexdigest()[:8]}"
-    if not _stands(folder, source, name, text):
+    if folder.is_dir() and not _is_of(folder, source, name, text):
         shutil.rmtree(folder, ignore_errors=True)
+    if not folder.is_dir():
         _make(folder, source, name, text)
         if there is not None:
             there.say("SHADOW", f"{source} {why}: it is read through {folder}, and not written")
     return folder
 
 
-def _stands(folder: Path, source: Path, name: str, text: str) -> bool:
-    """Whether this very shadow was made already: an attempt may be run again."""
-    try:
-        names = {entry.name for entry in source.iterdir()} | {name}
-        return {entry.name for entry in folder.iterdir()} == names and (
-            (folder / name).read_text("utf-8") == text
-        )
-    except FileNotFoundError:
-        return False
+def _is_of(folder: Path, source: Path, name: str, text: str) -> bool:
+    """Whether a shadow is that of the source as it is now: an attempt may be run again."""
+    names = {entry.name for entry in source.iterdir()} | {name}
+    found = {entry.name for entry in folder.iterdir()}
+    return found == names and (folder / name).read_text("utf-8") == text
 
 
 def _make(folder: Path, source: Path, name: str, text: str) -> None:
