@@ -180,7 +180,7 @@ def test_how_long_a_served_run_may_hang_by_default() -> None:
 
 def said_of(db: Database, settings: WorkerSettings, number: int) -> None:
     """Board, report and doctor say that the run is silent, as soon as one of them does."""
-    eventually(lambda: jobs.get_job(db, number).result.get("silent_since"), "the silence")
+    eventually(lambda: jobs.get_job(db, number).result.get("silent_since"), "silence", 300)
     now = jobs.get_job(db, number).heartbeat_at or 0.0
     risks = [one.detail for one in diagnose(settings) if one.level is Level.RISK]
     assert any(f"SILENT: job {number} has written no event" in detail for detail in risks)
@@ -220,9 +220,9 @@ def test_a_call_that_does_not_come_back_is_said_and_ended(
     with Front(server.url, trick, nth) as front:
 
         def look() -> None:
-            eventually(front.playing.is_set, "the call")
+            eventually(front.playing.is_set, "the call", 300)
             said_of(db, hasty, number)
-            eventually(lambda: jobs.get_job(db, number).attempt == 2, "the second attempt")
+            eventually(lambda: jobs.get_job(db, number).attempt == 2, "the second attempt", 300)
             front.heal()
 
         with beside(look):
@@ -241,11 +241,13 @@ def test_a_server_stopped_by_the_kernel_is_said_and_its_run_ended(
     number = served()
 
     def stop() -> None:
-        eventually(lambda: jobs.get_job(db, number).result.get("step") or 0, "step 1")
+        eventually(lambda: (jobs.get_job(db, number).result.get("step") or 0) >= 2, "step 2", 300)
         server.process.send_signal(signal.SIGSTOP)
-        said_of(db, hasty, number)
-        eventually(lambda: jobs.get_job(db, number).attempt == 2, "the second attempt")
-        server.process.send_signal(signal.SIGCONT)
+        try:
+            said_of(db, hasty, number)
+            eventually(lambda: jobs.get_job(db, number).attempt == 2, "the second attempt", 300)
+        finally:
+            server.process.send_signal(signal.SIGCONT)
 
     with beside(stop):
         ran = drained(hasty, server.url)
