@@ -38,7 +38,7 @@ from engine.sampling.vllm.launch import Needs
 from engine.sampling.vllm.line import Tell, silent
 from engine.sampling.vllm.places import Place, places, visible_devices
 from engine.sampling.vllm.replica import Replica, Say
-from engine.sampling.vllm.sync.adapter import AdapterSync
+from engine.sampling.vllm.sync.adapter import AdapterSync, memory_folder
 from engine.sampling.vllm.sync.chosen import ChosenSync
 from engine.sampling.vllm.sync.cuda import IpcTransport, NcclTransport
 from engine.sampling.vllm.sync.full import FullSync, Transport, VLLMTransfer
@@ -90,7 +90,9 @@ class ServingLane:
         self._needs = needs
         self._policy = policy
         self._contexts = contexts
-        self._folder = folder
+        # Another's server, or one in a container, may see the run directory and no memory of ours.
+        elsewhere = bool(vllm.external) or serving.serve_cmd is not None
+        self._folder = folder if elsewhere else memory_folder(folder)
         self._log = log
         self._tolerance = tolerance
         self._say = say
@@ -115,7 +117,7 @@ class ServingLane:
 
     def __enter__(self) -> Self:
         shutil.rmtree(self._folder, ignore_errors=True)
-        self._folder.mkdir(parents=True)
+        self._folder.mkdir(parents=True, mode=0o700)
         self._private.mkdir(mode=0o700)
         try:
             for replica in self._replicas:
@@ -248,10 +250,8 @@ class ServingLane:
             for ids in self._contexts[:_PROBED]
         ]
 
-    def _first_adapter(self) -> Path:
-        folder = self._sync.write()
-        assert folder is not None, "adapters are sent"
-        return folder
+    def _first_adapter(self) -> Path | None:
+        return self._sync.write()
 
     def _load(self, adapter: Path) -> None:
         for replica in self._replicas:

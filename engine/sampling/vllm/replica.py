@@ -42,7 +42,7 @@ class Replica:
         limits: Limits | None = None,
         log: Path,
         say: Say,
-        adapter: Callable[[], Path] | None,
+        adapter: Callable[[], Path | None] | None,
         options: Sequence[str] = (),
         environment: Mapping[str, str] = MappingProxyType({}),
         field: str = "NIGHTLANE_VLLM_URL",

@@ -8,8 +8,8 @@ from the old one's keys and values under the same; the path is its version too. 
 
 from __future__ import annotations
 
-import hashlib
 import os
+import secrets
 import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -116,13 +116,17 @@ class AdapterSync:
         return self._folder / f"adapter-{digest[:16]}"
 
 
-def memory_folder(run: Path) -> Path:
-    """Where a run's adapters lie: in memory where this machine has such a file system, else in the
-    run's own folder. One place a run, so that an attempt finds what a killed one left.
+def memory_folder(otherwise: Path) -> Path:
+    """Where adapters of this process may lie: in memory where this machine has such a file system.
 
-    Not made here; whoever makes it lets nobody else in (mode 0700).
+    Not made here; whoever makes it lets nobody else in (mode 0700), and takes it away. What a
+    killed process left is taken away by the next one.
     """
     if not (MEMORY.is_dir() and os.access(MEMORY, os.W_OK)):
-        return run
-    name = hashlib.sha256(str(run.resolve()).encode()).hexdigest()[:16]
-    return MEMORY / f"nightlane-{os.getuid()}-{name}"
+        return otherwise
+    ours = f"nightlane-{os.getuid()}-"
+    for left in MEMORY.glob(f"{ours}*"):
+        owner = left.name.removeprefix(ours).partition("-")[0]
+        if not Path(f"/proc/{owner}").exists():
+            shutil.rmtree(left, ignore_errors=True)
+    return MEMORY / f"{ours}{os.getpid()}-{secrets.token_hex(4)}"

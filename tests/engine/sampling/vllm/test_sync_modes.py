@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-import shutil
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from engine.contract.served import RunSyncConfig, RunVLLMConfig
+from engine.contract.serving import Serving
 from engine.models import lora
 from engine.models.policy import Policy, build
 from engine.sampling.vllm.client import ServerApi
 from engine.sampling.vllm.endpoint import ServerError, ServerLostError
-from engine.sampling.vllm.sync.adapter import MEMORY, AdapterSync, memory_folder
+from engine.sampling.vllm.lane import ServingLane
+from engine.sampling.vllm.launch import Needs
+from engine.sampling.vllm.sync.adapter import MEMORY, AdapterSync
 from engine.sampling.vllm.sync.chosen import ChosenSync
 from engine.sampling.vllm.sync.full import FullSync, VLLMTransfer
 from engine.sampling.vllm.sync.needs import launch_needs
@@ -144,15 +150,52 @@ def test_a_server_is_started_with_what_its_mode_needs() -> None:
         assert found.environment["VLLM_SERVER_DEV_MODE"] == "1"
 
 
-def test_adapters_lie_in_memory_where_nobody_else_looks(tmp_path: Path) -> None:
-    """One folder a run, so that the next attempt clears what a killed one left."""
-    folder = memory_folder(tmp_path)
-    try:
-        folder.mkdir(mode=0o700)
+def test_adapters_lie_in_memory_where_nobody_else_looks(
+    policy: Policy, tmp_path: Path, chat_base: Path
+) -> None:
+    """Of a server that the run starts by itself; what a killed run left is taken away."""
+    killed = subprocess.Popen([sys.executable, "-c", ""])
+    killed.wait()
+    left = MEMORY / f"nightlane-{os.getuid()}-{killed.pid}-0"
+    left.mkdir()
 
-        assert folder.is_relative_to(MEMORY)
-        assert folder.stat().st_mode & 0o777 == 0o700
-        assert folder == memory_folder(tmp_path)
-        assert folder != memory_folder(tmp_path / "other")
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    folder = lane_of(policy, chat_base, tmp_path, Serving())._folder
+
+    assert folder.is_relative_to(MEMORY)
+    assert not left.exists()
+    container = Serving(serve_cmd="docker run {base}")
+    assert lane_of(policy, chat_base, tmp_path, container)._folder == tmp_path / "serving"
+
+
+@pytest.mark.requirement("RM-06")
+def test_a_resumed_run_that_fell_back_starts_its_server_without_adapters(
+    policy: Policy, tmp_path: Path, chat_base: Path
+) -> None:
+    """Which would not come up with one that it does not take."""
+    fell_back = {"mode": "full", "fell_back": "vLLM does not yet support DoRA"}
+    lane = lane_of(policy, chat_base, tmp_path, Serving(), fell_back)
+
+    assert lane._first_adapter() is None
+    assert lane.facts["sync"] == fell_back
+
+
+def lane_of(
+    policy: Policy,
+    base: Path,
+    place: Path,
+    serving: Serving,
+    state: dict[str, Any] | None = None,
+) -> ServingLane:
+    """Not up."""
+    return ServingLane(
+        serving,
+        Needs(str(base), "float32", 64, 8, 2, 1, None),
+        policy,
+        contexts=[(5, 6)],
+        folder=place / "serving",
+        log=place / "serving.log",
+        tolerance=0.01,
+        say=lambda *_: None,
+        vllm=RunVLLMConfig(sync=RunSyncConfig(fallback_to_full=True)),
+        state=state,
+    )
