@@ -48,7 +48,7 @@ from worker.settings import WorkerSettings
 
 __all__ = ["base_folder", "base_recipe", "sevens_file"]
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = pytest.mark.timeout(1200)
 FIRST_S, LEAST_S = 60.0, 4.0
 """An operator's limits; where nothing is learnt yet an engine's imports on a busy machine count."""
 BEFORE_STEP_1_S = 12.0
