@@ -138,22 +138,17 @@ def stale_evidence(limit: float) -> Evidence:
 
 
 def _question(rollout: Rollout) -> str:
-    server = server_of(rollout)
-    return f"question {rollout.question_id!r}" + (f" from {server}" if server else "")
+    asked = f"question {rollout.question_id!r}"
+    return f"{asked} from {rollout.server}" if rollout.server else asked
 
 
 _PARTS: Sequence[Callable[[Rollout], str]] = (
     lambda _: "all that was read again",
-    lambda one: f"what {server_of(one) or 'the server'} answered",
+    lambda one: f"what {one.server or 'the server'} answered",
     _question,
     lambda one: f"sample {one.sample} of {_question(one)}",
 )
 """What is held against the limit together."""
-
-
-def server_of(rollout: Rollout) -> str:
-    """The server that answered; empty where nobody wrote it down."""
-    return str(getattr(rollout, "server", None) or "")
 
 
 def require_whole(rollouts: Iterable[Rollout], longest: int | None = None) -> None:
@@ -165,7 +160,7 @@ def require_whole(rollouts: Iterable[Rollout], longest: int | None = None) -> No
     for rollout in rollouts:
         problem = _problem(rollout, longest)
         if problem is not None:
-            who = server_of(rollout) or "the sampler"
+            who = rollout.server or "the sampler"
             raise SamplerMalformed(
                 f"question {rollout.question_id!r}, sample {rollout.sample}: {who} gave {problem}; "
                 f"{_REMEDY}"
@@ -201,7 +196,7 @@ def are_independent(groups: Groups) -> bool:
 def copied(groups: Groups, where: str) -> SamplerContradicted:
     """What to raise for groups that are not."""
     alike = [group for group in groups if _is_one(group)]
-    names = {server_of(one) for group in alike for one in group} - {""}
+    names = {one.server for group in alike for one in group} - {""}
     return SamplerContradicted(
         f"{where}: {', '.join(sorted(names)) or 'the sampler'} answered all samples of "
         f"{len(alike)} of {len(groups)} prompts alike, which independent draws never do: it "

@@ -143,6 +143,7 @@ def _drawn(rollout: Rollout) -> dict[str, Any]:
         "logprobs": rollout.logprobs,
         "draw_shift": rollout.draw_shift,
         "begun": rollout.begun,
+        **({"server": rollout.server} if rollout.server else {}),
     }
 
 
@@ -186,6 +187,7 @@ def _rollout(row: Mapping[str, Any]) -> Rollout:
         version=row["version"],
         draw_shift=row["draw_shift"],
         begun=row.get("begun", ""),  # rows of older versions say nothing of it
+        server=row.get("server", ""),
     )
 
 

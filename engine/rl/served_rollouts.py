@@ -21,7 +21,6 @@ from engine.rl.contradiction import (
     are_independent,
     copied,
     require_whole,
-    server_of,
     stale_evidence,
 )
 from engine.rl.scoring import Batch, score
@@ -138,5 +137,5 @@ class ServedRollouts:
 def _few(rollouts: Sequence[Rollout]) -> Sequence[Rollout]:
     """Evenly spread, and the first of each server."""
     stride = max(1, -(-len(rollouts) // FEW))
-    firsts = {server_of(one): one for one in reversed(rollouts)}
+    firsts = {one.server: one for one in reversed(rollouts)}
     return [*dict.fromkeys([*rollouts[::stride], *firsts.values()])]

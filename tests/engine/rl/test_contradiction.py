@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -29,13 +29,6 @@ from engine.sampling.hf import HFSampler
 ADVANTAGES = [[1.0, -1.0, 0.5, -0.5]] * 3
 TASKS = [Question(name, f"{i}+2=", "") for i, name in enumerate("abc")]
 SEVERAL = ObjectiveConfig(loss="grpo", epochs=2, minibatches=3)
-
-
-@dataclass(frozen=True)
-class ServedRollout(Rollout):
-    """One that says which server answered."""
-
-    server: str = ""
 
 
 def trainer_of(policy: Policy, objective: ObjectiveConfig = ObjectiveConfig()) -> Trainer:  # noqa: B008 - frozen
@@ -111,7 +104,7 @@ def test_one_lying_server_is_named_where_the_mean_looks_fine(policy: Policy) -> 
     for number in range(400):
         lies = number % 10 == 0
         server = "http://liar/v1" if lies else "http://honest/v1"
-        one = ServedRollout(**{**vars(rollout), "question_id": f"q{number}", "server": server})
+        one = replace(rollout, question_id=f"q{number}", server=server)
         evidence.add(one, 0.05 * len(one.completion_ids) if lies else 0.0)
 
     with pytest.raises(SamplerContradicted, match=r"over what http://liar/v1 answered") as got:
@@ -166,9 +159,7 @@ def test_a_server_tells_a_log_probability_of_each_token_within_the_limit(
     ids: Sequence[int], logprobs: Sequence[float], said: str
 ) -> None:
     """Of its completions alone: who samples by hand may record none."""
-    rollout = ServedRollout(
-        "q", 0, (1,), tuple(ids), tuple(logprobs), "", False, 0, server="http://s/v1"
-    )
+    rollout = Rollout("q", 0, (1,), tuple(ids), tuple(logprobs), "", False, 0, server="http://s/v1")
 
     with pytest.raises(SamplerMalformed, match=f"http://s/v1 gave {said}"):
         require_whole([rollout], longest=2)

@@ -44,6 +44,22 @@ def test_what_was_recorded_is_recalled_to_the_bit(journal: Journal) -> None:
     assert found.verdicts == [[VERDICT, VERDICT]] * 2
 
 
+@pytest.mark.requirement("EX-15")
+def test_what_was_drawn_ahead_is_recalled_by_weights_that_are_not_too_old(journal: Journal) -> None:
+    """With the server that answered; what is set aside is recalled no more."""
+    groups = [[replace(rollout("a", i), server="http://one/v1") for i in range(2)]]
+    journal.write_ahead(4, groups)
+
+    assert journal.recall_ahead(4, TASKS[:1], k=2, version=3, oldest=2) == groups
+    assert journal.recall_ahead(4, TASKS[:1], k=2, version=4, oldest=3) is None
+    assert journal.recall_ahead(4, TASKS, k=2, version=3, oldest=2) is None
+    journal.set_aside_after(3)
+    assert journal.recall_ahead(4, TASKS[:1], k=2, version=3, oldest=2) is None
+    assert [path.name for path in journal.folder.glob("refused-*")] == [
+        "refused-ahead-000004.jsonl"
+    ]
+
+
 def test_what_the_verifier_alone_gave_is_recalled_beside_what_was_paid(journal: Journal) -> None:
     """Else the pool of a resumed run would be scored by another measure."""
     lenient = Verdict(0.8, "7", Reason.LENIENT, verified=0.0)

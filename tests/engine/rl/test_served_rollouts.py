@@ -19,13 +19,6 @@ TASKS = [Question(f"q{i}", f"{i}+2=", "") for i in range(40)]
 Lie = Callable[[Rollout], Rollout]
 
 
-@dataclass(frozen=True)
-class Told(Rollout):
-    """With the server that answered."""
-
-    server: str = ""
-
-
 @dataclass
 class Server:
     """The trainer's own model, and what it makes of each completion."""
@@ -82,7 +75,7 @@ def test_each_server_of_a_gate_is_read_again(policy: Policy) -> None:
 
     def lie(one: Rollout) -> Rollout:
         lies = one.question_id == f"q{lonely}"
-        told = Told(**vars(one), server="http://liar/v1" if lies else "http://honest/v1")
+        told = replace(one, server="http://liar/v1" if lies else "http://honest/v1")
         return far(told) if lies else told
 
     with pytest.raises(SamplerContradicted, match=r"what http://liar/v1 answered"):
