@@ -49,7 +49,7 @@ def build_lane(
     """
     if not config.serves:
         return None
-    before = (resumed.state.get("serving") if resumed else None) or {}
+    before = resumed.state.get("serving") if resumed else None
     split, asked = prompts.split, [*prompts.split.select, *prompts.split.report]
     lengths = [
         *prompts.heldout.lengths(asked, enough=0),
@@ -79,7 +79,7 @@ def build_lane(
         calls=_Calls(attempt, trace),
         vllm=config.vllm,
         mode=config.sync_mode,
-        state=before.get("sync"),
+        before=before,
     )
 
 

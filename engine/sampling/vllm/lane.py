@@ -79,12 +79,12 @@ class ServingLane:
         calls: Tell = silent,
         vllm: VLLMConfig | None = None,
         mode: Mode = "adapter",
-        state: Mapping[str, Any] | None = None,
+        before: Mapping[str, Any] | None = None,
     ) -> None:
         """`contexts`: prompts at which the weights are proven; `folder`: for the adapters;
         `listen` is told about every sync, `rested` about every time that memory was given back,
         `calls` about what is sent, tried again, halved and moved. `mode`: how weights are sent;
-        `state`: what `facts["sync"]` of an earlier attempt was.
+        `before`: the `facts` of an earlier attempt.
         """
         self._vllm = vllm = vllm or RunVLLMConfig()
         self._needs = needs
@@ -99,6 +99,7 @@ class ServingLane:
         self._listen = listen
         self._rested = rested
         self._mode = mode
+        self._served_before = bool(before)
         self._colocated = vllm.mode == "colocate"
         self._device: Device = _device(policy, vllm)
         self._lora_name = serving.lora_name
@@ -109,7 +110,7 @@ class ServingLane:
             self._replica(place) for place in places(serving, vllm, self._private, devices)
         ]
         self._fleet = Fleet([one.api for one in self._replicas], tell=calls, revive=self._revive)
-        self._sync = self._new_sync(state)
+        self._sync = self._new_sync(before.get("sync") if before else None)
         self._probed = False
         self.facts: dict[str, Any] = {"sync": self._sync.state}
         """For the run card and checkpoints: address, version, pin, whether it was started here, how
@@ -216,6 +217,7 @@ class ServingLane:
             environment={**needs.environment, **place.environment},
             field=place.field,
             external=place.external,
+            served_before=self._served_before,
         )
 
     @property

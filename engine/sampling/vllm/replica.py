@@ -47,11 +47,14 @@ class Replica:
         environment: Mapping[str, str] = MappingProxyType({}),
         field: str = "NIGHTLANE_VLLM_URL",
         external: bool = False,
+        served_before: bool = False,
     ) -> None:
         """`check`: what answers are held against; `limits`: other than those of the lane. Of a
         server that is started: `adapter` writes what it serves from the start, where it is
         sent adapters; `options` and `environment` are what the way of the weights needs. `field`:
-        the setting that names it, for errors; `external`: never started, whatever happens.
+        the setting that names it, for errors; `external`: never started, whatever happens;
+        `served_before`: an earlier attempt sampled from it, so its silence is a loss and no mistake
+        in a setting.
         """
         self.serving = serving
         self.api = ServerApi(serving, limits=limits, check=check)
@@ -63,6 +66,7 @@ class Replica:
         self._environment = environment
         self._field = field
         self._external = external
+        self._served_before = served_before
         self._process: ServerProcess | None = None
         self.facts: dict[str, Any] = {}
         """For the run card: address, version, pin, whether it was started here."""
@@ -79,6 +83,10 @@ class Replica:
             if self._external:
                 Fleet([self.api]).reach()
             there = self._external or self.api.answers()
+        except ServerLostError as error:
+            if self._served_before:
+                raise
+            raise self._unfit(str(error)) from error
         except ServerError as error:
             raise self._unfit(str(error)) from error
         if not there:
@@ -100,6 +108,8 @@ class Replica:
         """Until it is healthy. Raises RLLoopError with its last words when it does not come up."""
         serving = self.serving
         if serving.serve_cmd is None and not serving.here:
+            if self._served_before:
+                raise ServerLostError(f"{serving.url} does not answer any more")
             problem = "does not answer, and it is another machine's"
             remedy = "start the server there, or set NIGHTLANE_SERVE_CMD to what starts it"
             raise RLLoopError.of(self._field, serving.url, problem, remedy)

@@ -197,5 +197,5 @@ def lane_of(
         tolerance=0.01,
         say=lambda *_: None,
         vllm=RunVLLMConfig(sync=RunSyncConfig(fallback_to_full=True)),
-        state=state,
+        before={"sync": state},
     )
