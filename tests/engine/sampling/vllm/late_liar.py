@@ -1,7 +1,7 @@
-"""The stand-in, which begins to lie once it was sent so many adapters.
+"""The stand-in, which begins to lie once it was asked so often.
 
-LIES_AFTER: adapters, the one that it starts with included. LIES_AT: the temperature of the requests
-that it lies to; its answers to the proof of a sync are true. What it says of every token is as far
+LIES_AFTER: prompts that it answers truly. LIES_AT: the temperature of the requests that are counted
+and lied to; its answers to the proof of a sync are true. What it says of every token is as far
 off as if another model had drawn it.
 """
 
@@ -18,18 +18,15 @@ NATS = 3.5
 class Liar(stand_in.Served):
     """Answers with the right tokens and wrong numbers."""
 
-    loads = 0
-
-    def load(self, name: str, folder: str) -> None:
-        super().load(name, folder)
-        self.loads += 1
+    asked = 0
 
     def draw(self, model: Any, body: dict[str, Any]) -> list[dict[str, Any]]:
         choices = super().draw(model, body)
         is_probe = body["logprobs"] > 0
-        if is_probe or self.loads < int(os.environ["LIES_AFTER"]):
+        if is_probe or body["temperature"] != float(os.environ["LIES_AT"]):
             return choices
-        if body["temperature"] == float(os.environ["LIES_AT"]):
+        self.asked += 1
+        if self.asked > int(os.environ["LIES_AFTER"]):
             for choice in choices:
                 said = choice["logprobs"]
                 said["token_logprobs"] = [value - NATS for value in said["token_logprobs"]]

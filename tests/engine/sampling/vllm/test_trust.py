@@ -22,13 +22,13 @@ Recipe = dict[str, Any]
 ROOT = Path(__file__).parents[4]
 pytestmark = pytest.mark.timeout(600)
 """Each starts two servers, slowly on a busy machine."""
-SENT_BEFORE_STEP_2 = 3
-"""Adapters: that of its start, the same for the baseline, and step 1's."""
+ASKED_BEFORE_STEP_2 = 12
+"""Prompts: four of the proof and eight of step 1; as many rows has the baseline's gate."""
 
 
 def liar(temp: float) -> str:
     """Tells true numbers until step 2, and then false ones to requests of this temperature."""
-    environment = f"PYTHONPATH={ROOT} LIES_AFTER={SENT_BEFORE_STEP_2} LIES_AT={temp}"
+    environment = f"PYTHONPATH={ROOT} LIES_AFTER={ASKED_BEFORE_STEP_2} LIES_AT={temp}"
     program = f"{sys.executable} -m tests.engine.sampling.vllm.late_liar"
     return f"env {environment} {program} {{base}} {{options}}"
 
