@@ -22,13 +22,14 @@ Recipe = dict[str, Any]
 ROOT = Path(__file__).parents[4]
 pytestmark = pytest.mark.timeout(600)
 """Each starts two servers, slowly on a busy machine."""
-ASKED_BEFORE_STEP_2 = 12
-"""Prompts: four of the proof and eight of step 1; as many rows has the baseline's gate."""
+ASKED_BEFORE_STEP_2 = {1.0: 24, 0.2: 12}
+"""Prompts by temperature: twelve that show what seeds do, four of the proof, eight of step 1; the
+rows of the baseline's gate."""
 
 
 def liar(temp: float) -> str:
     """Tells true numbers until step 2, and then false ones to requests of this temperature."""
-    environment = f"PYTHONPATH={ROOT} LIES_AFTER={ASKED_BEFORE_STEP_2} LIES_AT={temp}"
+    environment = f"PYTHONPATH={ROOT} LIES_AFTER={ASKED_BEFORE_STEP_2[temp]} LIES_AT={temp}"
     program = f"{sys.executable} -m tests.engine.sampling.vllm.late_liar"
     return f"env {environment} {program} {{base}} {{options}}"
 
@@ -76,8 +77,7 @@ def test_a_step_whose_numbers_the_trainer_contradicts_is_never_taken(
     assert "question 'q" in finished["result"]["error"]
     assert (run.checkpoint(1) / COMPLETE).exists()
     assert not run.checkpoint(2).exists()
-    kept = sorted(path.name for path in run.rollouts.glob("*train-*"))
-    assert kept == ["refused-train-000002.jsonl", "train-000001.jsonl"]
+    assert [path.name for path in run.rollouts.glob("train-*")] == ["train-000001.jsonl"]
 
     assert attempt(run, served, STAND_IN) == ExitCode.DONE
 
