@@ -56,14 +56,14 @@ def unbroken_run(kind: str, recipe: dict[str, Any], root: Path) -> RunDir:
     return run
 
 
-def attempt(run: Path, point: Point | None = None) -> int:
+def attempt(run: Path, point: Point | None = None, *, within_s: float = DEADLINE_S) -> int:
     """Run the newest attempt of a run directory in a child; its exit code, −9 when killed."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([kind.entry.partition(":")[0] for kind in kinds().values()])
     child = context.Process(target=_run, args=(run, point))
     child.start()
-    child.join(DEADLINE_S)
-    assert child.exitcode is not None, f"{run} still runs after {DEADLINE_S} s"
+    child.join(within_s)
+    assert child.exitcode is not None, f"{run} still runs after {within_s} s"
     code = child.exitcode
     child.close()
     return code

@@ -113,6 +113,8 @@ class Replica:
             problem = "does not answer, and it is another machine's"
             remedy = "start the server there, or set NIGHTLANE_SERVE_CMD to what starts it"
             raise RLLoopError.of(self._field, serving.url, problem, remedy)
+        if serving.socket is not None:  # vLLM leaves it behind, and binds no path that is there
+            serving.socket.unlink(missing_ok=True)
         adapter = None if self._adapter is None else self._adapter()
         command = serve_command(serving, self._needs, adapter, self._options)
         env = self._known_environment() | dict(self._environment)

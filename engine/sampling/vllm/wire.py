@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import math
 import os
+import socket
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -42,10 +43,10 @@ _BUSY = frozenset({408, 425, 429})
 class Wire:
     """Connections to one server at `url`. What fails is a ServerError with the address in it."""
 
-    def __init__(self, url: str, limits: Limits, socket: Path | None = None) -> None:
-        """`socket`: a Unix socket that is spoken to instead of the URL's host and port."""
+    def __init__(self, url: str, limits: Limits, path: Path | None = None) -> None:
+        """`path`: of a Unix socket that is spoken to instead of the URL's host and port."""
         self.url = url
-        self._socket = None if socket is None else str(socket)
+        self._socket = None if path is None else str(path)
         self.limits = limits
         key = os.environ.get(KEY_ENV)
         self._headers = {"Authorization": f"Bearer {key}"} if key else {}
@@ -185,8 +186,18 @@ class Wire:
             time.sleep(_POLL_S)
 
     def _health(self, health: str) -> httpx.Response:
+        self._require_listener()
         with self._client() as http:
             return http.get(health, timeout=PROBE_S)
+
+    def _require_listener(self) -> None:
+        """httpx leaves its own socket open where nobody listens at a path."""
+        if self._socket is not None:
+            with socket.socket(socket.AF_UNIX) as probe:
+                try:
+                    probe.connect(self._socket)
+                except OSError as error:
+                    raise httpx.ConnectError(str(error)) from error
 
     def _client(self) -> httpx.Client:
         transport = httpx.HTTPTransport(verify=self._tls, trust_env=False, uds=self._socket)

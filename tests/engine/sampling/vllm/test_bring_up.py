@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from engine.contract.errors import RLLoopError
+from engine.contract.served import RunVLLMConfig
 from engine.contract.serving import Serving
 from engine.data import word_problems
 from engine.data.rows import Question
@@ -19,11 +20,11 @@ from engine.models import lora
 from engine.models.policy import Policy, build
 from engine.run.stop import Aborted, rl_hooks
 from engine.sampling.vllm.client import ServerApi
-from engine.sampling.vllm.endpoint import Request, ServerError
+from engine.sampling.vllm.endpoint import Request, ServerError, ServerLostError
 from engine.sampling.vllm.lane import ServingLane
 from engine.sampling.vllm.launch import Needs, same_version, serve_command
 from tests.engine.sampling.vllm.canned import Canned
-from tests.engine.sampling.vllm.conftest import STAND_IN, lane_of
+from tests.engine.sampling.vllm.conftest import STAND_IN, free_port, lane_of
 
 TASKS = [Question(*row) for row in word_problems.rows()[:2]]
 SILENT = f"{sys.executable} -c 'import time; time.sleep(3600)'"
@@ -43,6 +44,7 @@ def new_lane(policy: Policy, chat_base: Path, tmp_path: Path) -> Callable[..., S
     """`new_lane(serving, version="0.31.0")`."""
 
     def new(serving: Serving, **needs: Any) -> ServingLane:
+        more = {name: needs.pop(name) for name in ("vllm", "before") if name in needs}
         asked: dict[str, Any] = {"window": 120, "version": None}
         return ServingLane(
             serving,
@@ -58,6 +60,7 @@ def new_lane(policy: Policy, chat_base: Path, tmp_path: Path) -> Callable[..., S
             log=tmp_path / "serving.log",
             tolerance=0.01,
             say=lambda *_: None,
+            **more,
         )  # fmt: skip
 
     return new
@@ -96,6 +99,18 @@ def test_a_serve_command_that_fails_is_told_with_its_last_words(new_lane: NewLan
     assert time.monotonic() - began < 60
 
 
+def test_a_socket_that_the_last_engine_left_is_in_nobodys_way(
+    new_lane: NewLane, tmp_path: Path
+) -> None:
+    """vLLM does not remove it when it ends, and cannot bind a path that is there."""
+    path = tmp_path / "vllm.sock"
+    path.touch()
+    look = f'import os; raise SystemExit("there" if os.path.exists("{path}") else "gone")'
+    serving = lane_of(f"{sys.executable} -c '{look}'").model_copy(update={"socket": path})
+
+    assert "ended with status 1 before it was healthy: gone" in refused(new_lane(serving))
+
+
 def test_a_program_that_is_not_there_is_named(new_lane: NewLane) -> None:
     """As without a cockpit, whose governor defers such a run before it starts."""
     line = refused(new_lane(lane_of(STAND_IN).model_copy(
@@ -130,6 +145,20 @@ def test_a_port_with_somebody_else_behind_it_is_refused(new_lane: NewLane, liste
 
     assert "accepts connections and does not answer" in line
     assert "NIGHTLANE_VLLM_URL to a free port" in line
+
+
+def test_a_server_that_sampled_for_an_earlier_attempt_and_is_gone_is_lost(
+    new_lane: NewLane,
+) -> None:
+    """The job is put off, and not failed as if its address were wrong."""
+    url = f"http://127.0.0.1:{free_port()}"
+    server = {"base_url": url, "group_port": 1, "timeout_s": 0.2}
+    vllm = RunVLLMConfig.model_validate({"server": server})
+
+    refused(new_lane(Serving(), vllm=vllm))
+    line = refused(new_lane(Serving(), vllm=vllm, before={"url": f"{url}/v1"}), ServerLostError)
+
+    assert line.startswith(f"{url}/v1 does not answer within 0.2 s")
 
 
 def test_another_machines_silence_is_not_ours_to_break(new_lane: NewLane) -> None:

@@ -149,7 +149,8 @@ def test_a_colocated_engine_is_gone_while_the_trainer_learns_and_draws_as_a_serv
         tmp_path / "colocate", recipe | {"vllm": {"mode": "colocate"}}, serving=serving
     )
 
-    assert [killing.attempt(one.root) for one in (beside, within)] == [ExitCode.DONE] * 2
+    ended = [killing.attempt(one.root, within_s=900) for one in (beside, within)]
+    assert ended == [ExitCode.DONE] * 2
 
     rests = [e for e in events(within, "span") if e["name"] == "engine-rest"]
     assert [e["step"] for e in rests] == [1, 2]

@@ -37,7 +37,7 @@ def test_a_run_of_any_tuning_samples_by_its_merged_weights(
     }
     run = add_attempt(tmp_path, recipe | served, serving=serving_by("vllm"))
 
-    assert killing.attempt(run.root) == ExitCode.DONE
+    assert killing.attempt(run.root, within_s=900) == ExitCode.DONE
 
     syncs = [e for e in events(run, "span") if e["name"] == "weight-sync"]
     assert {e["mode"] for e in syncs} == {"full"}
