@@ -51,6 +51,15 @@ def test_the_trainers_own_model_samples_unless_a_server_is_asked_for() -> None:
             "lower it, or set vllm.sync.mode: full",
         ),
         (
+            {
+                "vllm": {"mode": "colocate"},
+                "buffer": {"max_staleness": 1},
+                "objective": {"sampler_correction": "tis"},
+            },
+            "buffer.max_staleness: draws while a step trains, and a colocated engine gives its "
+            "memory back then (got 1); set vllm.mode: server, or buffer.max_staleness: 0",
+        ),
+        (
             {"temp": 3},
             "temp: is more than vLLM takes with rollout_backend: vllm (2) (got 3.0); "
             "lower it, or set rollout_backend: hf",

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from engine.contract.errors import ConfigProblem
+from engine.contract.rl.buffer import BufferConfig
 from engine.contract.rl.sampling import SamplingConfig
 from engine.contract.served import RunVLLMConfig
 
@@ -33,6 +34,10 @@ class Knobs(Served, Protocol):
 
     @property
     def sends_adapters(self) -> bool: ...
+    @property
+    def draws_ahead(self) -> bool: ...
+    @property
+    def buffer(self) -> BufferConfig: ...
     @property
     def tuning(self) -> str: ...
     @property
@@ -62,6 +67,15 @@ def serving_problems(config: Knobs) -> Sequence[ConfigProblem]:
                 config.lora_rank,
                 f"is more than vLLM serves as an adapter ({MAX_LORA_RANK})",
                 "lower it, or set vllm.sync.mode: full",
+            )
+        )
+    if config.draws_ahead and config.vllm.mode == "colocate":
+        found.append(
+            ConfigProblem(
+                "buffer.max_staleness",
+                config.buffer.max_staleness,
+                "draws while a step trains, and a colocated engine gives its memory back then",
+                "set vllm.mode: server, or buffer.max_staleness: 0",
             )
         )
     temps = {"temp": config.temp, "heldout_temp": config.heldout_temp}
