@@ -75,8 +75,8 @@ class _Run:
         self.lane = serving.build_lane(
             attempt, config, self.policy, self.prompts, resumed=self.resumed, trace=trace
         )
+        self.make_room = serving.make_room_by(self.lane)
         self.gate = parts.build_gate(config, self.policy, self.reward, self.lane, config.decide)
-        attempt.peaks.end("lane-bringup")
 
     def execute(self) -> dict[str, Any]:
         """From the first weight to the report. A serving lane is down when this ends."""
@@ -89,15 +89,8 @@ class _Run:
     def _from_step_zero(self) -> dict[str, Any]:
         """Step-0 policy → loop → report."""
         first = self.store.verified(0) if proof.stands(self.attempt.run, self.resumed) else None
-        self.warmup = step_zero(
-            self.attempt,
-            self.policy,
-            self.prompts,
-            self.gate,
-            resumed=self.resumed,
-            first=first,
-            make_room=self._make_room,
-        )
+        given = (self.attempt, self.policy, self.prompts, self.gate)
+        self.warmup = step_zero(*given, resumed=self.resumed, first=first, make_room=self.make_room)
         trainer = parts.build_trainer(self.config, self.policy)  # takes the KL reference
         recorder = self._recorder(trainer)
         checks = proof.checks(self.config, trainer, self.prompts, self.store.folder(0), self.lane)
@@ -121,18 +114,12 @@ class _Run:
         result = self._result(loop, recorder) | report
         return ended(self.attempt, loop.state.step, result, refusal)
 
-    def _make_room(self) -> None:
-        if self.lane is not None:
-            self.lane.rest()
-
     def _recorder(self, trainer: Trainer) -> LoopRecorder:
+        facts = {"warmup": self.warmup, "serving": self.served}
+        card = {"serving": self.served, **parts.of_policy(self.policy)}
+        keep, resumed = self.config.keep_checkpoints, self.resumed
         common = Recorder(
-            self.attempt,
-            self.store,
-            resumed=self.resumed,
-            keep=self.config.keep_checkpoints,
-            facts={"warmup": self.warmup, "serving": self.served},
-            card={"serving": self.served, **parts.of_policy(self.policy)},
+            self.attempt, self.store, resumed=resumed, keep=keep, facts=facts, card=card
         )
         return LoopRecorder(common, self.trace, self.config, save=trainer.save)
 
@@ -152,7 +139,7 @@ class _Run:
             journal=self.journal,
             prove=prove,
             benches=parts.build_benches(self.config, self.policy, self.reward, split, self.lane),
-            make_room=self._make_room,
+            make_room=self.make_room,
         )
         for text in () if self.resumed else seen_before(self.config, split):
             loop.alert(HELDOUT_SEEN, text)

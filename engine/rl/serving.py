@@ -6,7 +6,7 @@ Knows the run directory and the policy; not how a server is started or asked.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +81,11 @@ def build_lane(
         mode=config.sync_mode,
         before=before,
     )
+
+
+def make_room_by(lane: ServingLane | None) -> Callable[[], None]:
+    """What is called before the trainer learns."""
+    return (lambda: None) if lane is None else lane.rest
 
 
 def served(lane: ServingLane | None, config: RLRunConfig) -> dict[str, Any] | None:
