@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 from pathlib import Path
 from typing import Any
@@ -62,9 +63,16 @@ def test_a_gain_is_quantized_and_scored_and_a_pool_that_rose_is_not(
         create_app(AppSettings(), WorkerSettings()), base_url="http://127.0.0.1:8765"
     ) as browser:
         pages = {n: browser.get(f"/jobs/{n}").text for n in (1, 2, 3)}
-        report = browser.get("/report").text
+        report = browser.get(f"/report?date={_morning_after(cockpit, 1)}").text
     assert '<a href="/jobs/3">job 3, after the gain</a>' in pages[1]
     assert "none: the verdict is pool only, and it follows a gain alone" in pages[2]
     assert "model.embed_tokens.weight" in pages[3]
     assert "requant: job 3, after the gain" in report
     assert "requant: none: the verdict is pool only" in report
+
+
+def _morning_after(cockpit: Cockpit, job: int) -> datetime.date:
+    """Of the night, noon to noon, in which the job ended; in the lane's zone, UTC."""
+    [finished] = events_of(RunDir(cockpit.data_dir / "runs" / str(job)), "finished")
+    ended = datetime.datetime.fromtimestamp(finished["t"], datetime.UTC)
+    return (ended + datetime.timedelta(hours=12)).date()

@@ -352,7 +352,7 @@ def test_a_job_is_queued_from_the_form_with_its_mistakes_shown_beside_the_fields
     seen = visit(house)
     page = seen.page
     page.goto(house.server.url + "/new")
-    page.get_by_label("base").fill("embedded:qwen3-tiny")
+    page.get_by_label("base", exact=True).fill("embedded:qwen3-tiny")
     page.get_by_label("lr", exact=True).first.fill("-1")
     page.get_by_label("tuning").select_option("full")
     page.get_by_role("button", name="Queue it").last.click()

@@ -222,7 +222,7 @@ def test_a_field_is_judged_while_it_is_typed_and_the_forecast_follows(
     seen = visit(house)
     page = seen.page
     page.goto(house.server.url + "/new")
-    page.get_by_label("base").fill("embedded:qwen3-tiny")
+    page.get_by_label("base", exact=True).fill("embedded:qwen3-tiny")
     page.get_by_label("tuning").select_option("full")
     expect(page.locator("#check")).to_contain_text("It fits now")
 
@@ -252,7 +252,7 @@ def test_a_check_that_takes_its_time_says_so(visit: Visits, house: House) -> Non
     expect(looking).to_be_hidden()
     page.route("**/new/check", lambda route: held.append(route))  # noqa: PLW0108 - Playwright marks it
 
-    page.get_by_label("base").fill("embedded:qwen3-tiny")
+    page.get_by_label("base", exact=True).fill("embedded:qwen3-tiny")
 
     expect(looking).to_be_visible()
     held[-1].continue_()
@@ -267,7 +267,7 @@ def test_the_look_at_a_job_follows_what_changes_elsewhere(visit: Visits, house: 
     """
     seen = visit(house)
     page = seen.open("/new")
-    page.get_by_label("base").fill("embedded:qwen3-tiny")
+    page.get_by_label("base", exact=True).fill("embedded:qwen3-tiny")
     page.get_by_label("tuning").select_option("full")
     expect(page.locator("#check")).to_contain_text("It fits now")
     expect(page.locator("#check")).to_contain_text("at $0 an hour")
@@ -293,7 +293,7 @@ def test_what_nobody_has_looked_at_is_not_said_to_fit(
     house = new_house()
     page = visit(house).open("/new")
     verdict, unlooked = page.locator("#verdict"), page.locator("#unlooked")
-    page.get_by_label("base").fill("embedded:qwen3-tiny")
+    page.get_by_label("base", exact=True).fill("embedded:qwen3-tiny")
     expect(verdict).to_contain_text("It fits now")
     expect(unlooked).to_be_hidden()
 
@@ -318,7 +318,7 @@ def test_a_change_during_a_look_is_told_right_after_it(visit: Visits, house: Hou
     """The look at what was typed began before a price changed and is answered after it."""
     page, held = visit(house).open("/new"), list[Route]()
     check = page.locator("#check")
-    page.get_by_label("base").fill("embedded:qwen3-tiny")
+    page.get_by_label("base", exact=True).fill("embedded:qwen3-tiny")
     expect(check).to_contain_text("at $0 an hour")
     page.route("**/new/check", lambda route: held.append(route))  # noqa: PLW0108 - Playwright marks it
     page.locator("#f-lr").fill("1e-4")

@@ -275,8 +275,8 @@ def test_a_server_gets_no_adapter_of_stacked_experts(tmp_path: Path) -> None:
 
     assert not lora.reaches_stacks(policy.model)
     assert lora.coverage(policy.model).share < 0.5
-    assert "goes with no rollout_backend: vllm" in told.problem
-    with pytest.raises(RLLoopError, match="goes with no rollout_backend: vllm"):
+    assert "vLLM takes no adapter of those" in told.problem
+    with pytest.raises(RLLoopError, match="vLLM takes no adapter of those"):
         build_policy(RLRunConfig(**raw, adapter_init=str(adapter)))
     [looked] = look(RLRunConfig(**raw, adapter_init=str(adapter))).problems
     assert looked == told
