@@ -135,11 +135,13 @@ class ServingLane:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._sync.close()
-        for replica in self._replicas:
-            replica.stop()
-        shutil.rmtree(self._folder, ignore_errors=True)
-        shutil.rmtree(self._private, ignore_errors=True)
+        try:
+            self._sync.close()
+        finally:
+            for replica in self._replicas:
+                replica.stop()
+            shutil.rmtree(self._folder, ignore_errors=True)
+            shutil.rmtree(self._private, ignore_errors=True)
 
     def bring(self) -> None:
         """The servers answer with the policy's weights afterwards; nothing to do if they do."""
