@@ -14,6 +14,7 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
@@ -140,6 +141,9 @@ class _Said:
 
     def __call__(self, prompts: Sequence[Prompt], seed_base: int) -> list[Response]:  # noqa: ARG002
         return [Response(ids, ended=True) for ids in self._ids[: len(prompts)]]
+
+    def decoding(self) -> dict[str, Any]:
+        return {}
 
 
 def median_cpu(call: Callable[[], object]) -> float:

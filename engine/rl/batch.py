@@ -26,12 +26,12 @@ from engine.rewards.text.forms import form_shares, shares_of
 from engine.rl.advantages import USED, has_signal, step_advantages, tied
 from engine.rl.ahead import AheadSampler, Drawn, DrawsAhead, Given
 from engine.rl.buffer import FATES, Entry, JudgedGroup, RolloutBuffer
-from engine.rl.contradiction import SamplerContradicted
 from engine.rl.journal import Journal, Recalled
 from engine.rl.observer import LoopObserver
 from engine.rl.state import LoopState
 from engine.run.stop import check_abort
 from engine.sampling.base import Groups, Sampler
+from engine.sampling.contradiction import SamplerContradicted
 from engine.sampling.measures import measures
 from engine.sampling.repetition import repeats_itself
 

@@ -27,7 +27,6 @@ from engine.rewards.text.forms import FORMS
 from engine.rl.advantages import has_signal
 from engine.rl.batch import BatchSource, batch_metrics
 from engine.rl.buffer import JudgedGroup
-from engine.rl.contradiction import SamplerRefused
 from engine.rl.guards.examples import Judged
 from engine.rl.guards.guard import UPDATES, CollapseGuard, GuardMemory
 from engine.rl.guards.headroom import Baseline, check_headroom
@@ -48,6 +47,7 @@ from engine.run.stop import (
     stuck_after,
 )
 from engine.sampling.base import Groups, Sampler
+from engine.sampling.contradiction import SamplerRefused
 from engine.verdict.inversion import find_inversion
 from engine.verdict.trend import Tally, written
 

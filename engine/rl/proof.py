@@ -23,12 +23,12 @@ from engine.models import alike, lora, precision
 from engine.models.forward import forward
 from engine.models.policy import build
 from engine.rl import parts
-from engine.rl.contradiction import allowed
 from engine.rl.scoring import Batch, score
 from engine.rl.trainer import Trainer
 from engine.run.checkpoint import Checkpoint, refused
 from engine.run.proof import Check, Measured, UnmeasuredError, require_none
 from engine.sampling.base import Rollout
+from engine.sampling.contradiction import allowed
 from engine.sampling.decoding import TOLERANCE
 from engine.sampling.vllm.lane import ServingLane
 

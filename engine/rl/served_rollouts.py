@@ -16,16 +16,16 @@ import torch
 from engine.data.rows import Question
 from engine.models.logprobs import BackboneAndHead, backbone_and_head
 from engine.models.policy import Policy, Snapshot
-from engine.rl.contradiction import (
+from engine.rl.scoring import Batch, score
+from engine.run.stop import check_abort
+from engine.sampling.base import Groups, Rollout
+from engine.sampling.contradiction import (
     Evidence,
     are_independent,
     copied,
     require_whole,
     stale_evidence,
 )
-from engine.rl.scoring import Batch, score
-from engine.run.stop import check_abort
-from engine.sampling.base import Groups, Rollout
 from engine.sampling.rollouts import Rollouts
 
 FEW = 16

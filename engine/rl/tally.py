@@ -12,9 +12,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from engine.rl.contradiction import Evidence
 from engine.rl.farthest import Farthest
 from engine.sampling.base import Rollout
+from engine.sampling.contradiction import Evidence
 
 
 @dataclass

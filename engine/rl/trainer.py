@@ -23,7 +23,6 @@ from engine.contract.rl.optim import OptimConfig
 from engine.models import recompute
 from engine.models.logprobs import backbone_and_head
 from engine.models.policy import Policy, Snapshot
-from engine.rl.contradiction import Evidence, require_whole
 from engine.rl.farthest import Farthest
 from engine.rl.loss_terms import Tokens, combined_loss, k3, masked_mean
 from engine.rl.minibatches import MicroBatch, Minibatch, plan
@@ -32,6 +31,7 @@ from engine.rl.scoring import Batch, TokenScores, score
 from engine.rl.tally import SamplerGap, Tally
 from engine.run.stop import Collapsed, Diagnosis, check_abort
 from engine.sampling.base import Groups, Rollout
+from engine.sampling.contradiction import Evidence, require_whole
 
 OPTIMIZER = "optimizer.pt"
 

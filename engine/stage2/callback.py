@@ -14,6 +14,7 @@ from typing import Any
 
 from engine.contract.errors import ConfigError, ConfigProblem, NightlaneError
 from engine.contract.sources.records import Record
+from engine.contract.trace import TraceWriter
 from engine.run.recorder import Gated, Recorder
 from engine.run.stop import Aborted, Collapsed, rl_hooks
 from engine.stage2.evaluation import Evaluation
@@ -42,9 +43,11 @@ class RunCallback(StepCallback):
         self,
         recorder: Recorder,
         trainer: Stage2Trainer,
+        trace: TraceWriter,
         prove: Callable[[], None] = lambda: None,
     ) -> None:
         self.recorder = recorder
+        self.trace = trace
         self.prove = prove
         """Called once step 0 stands; raises what must end the run before step 1."""
         self.attempt = recorder.attempt
@@ -100,6 +103,7 @@ class RunCallback(StepCallback):
         self._show(log)
         if log.rolled_out is not None:
             channel_b = self.trainer.parts.channel_b
+            self.trace.mark("rollouts", step=log.step, **self._drawn_by(log))
             items = self._files.write_step(log.step, log.rolled_out, log.records, channel_b)
             self.attempt.events.write("sample", step=log.step, split="train", items=items)
 
@@ -193,6 +197,11 @@ class RunCallback(StepCallback):
     def card(self) -> dict[str, Any]:
         """The run card, also written down."""
         return self.recorder.card(self.scores, self.f1_of_rollouts, self.stopped_after)
+
+    def _drawn_by(self, log: StepLog) -> dict[str, Any]:
+        """Seeds and decoding of a step's rollouts."""
+        base = int(log.values["stage2/rollout_seed_base"])
+        return {"seed_base": base, "decoding": self.trainer.parts.channel_b.sampler.decoding()}
 
     def _show(self, log: StepLog) -> None:
         """The live result: of Channel-B's figures the last known ones stay."""

@@ -17,10 +17,11 @@ from engine.contract.sources.records import Record, read_records
 from engine.contract.sources.survey import survey
 from engine.contract.stage2.config import Stage2Config
 from engine.run.session import Attempt
-from engine.run.stop import stop_asked
+from engine.run.stop import sign_of_life, stop_asked
 from engine.stage2.embedded import files
 from engine.stage2.preflight import Finding, alerts, look, unfit
 from engine.stage2.ranks import Ranks
+from engine.stage2.rollout.pictures import size_of
 from engine.stage2.rollout.prompts import PromptReader
 
 Alert = Callable[[str, str], None]
@@ -101,6 +102,8 @@ def check(
             alert(code, text)
         for caution in survey(records).cautions:
             alert(caution.code, f"{name} {caution.problem}; {caution.remedy}")
+    if config.serves:
+        problems += _unlike_a_server(corpus, reader)
     if problems:
         raise ConfigError(problems)
     if ranks.is_first:
@@ -125,6 +128,43 @@ def _what_is_read(corpus: Corpus, reader: PromptReader) -> Iterator[tuple[str, s
             f"{len(held)} of {len(records)} records hold the characters of control tokens, the "
             f"first {tokens[0]!r} in {where}: they are read as plain text",
         )
+
+
+def _unlike_a_server(corpus: Corpus, reader: PromptReader) -> Iterator[ConfigProblem]:
+    """A server writes the prompt itself, and reads control tokens where the run reads text."""
+    for name, records in (
+        ("data.train_jsonl", corpus.train),
+        ("data.val_jsonl", corpus.val),
+        ("data.report_jsonl", corpus.report),
+    ):
+        held = [(one.where, tokens) for one in records for tokens in [reader.held(one)] if tokens]
+        if held:
+            where, tokens = held[0]
+            yield ConfigProblem(
+                name,
+                None,
+                f"has {len(held)} records with the characters of control tokens, the first "
+                f"{tokens[0]!r} in {where}, which a server reads as such",
+                "write them otherwise, or set rollout_backend: hf",
+            )
+
+
+def longest_prompt(config: Stage2Config, corpus: Corpus, reader: PromptReader) -> int:
+    """In tokens. Raises ConfigError where it leaves no room for an answer."""
+    rollouts, longest = config.custom.extra.rollout_matching, 0
+    for record in (*corpus.train, *corpus.val, *corpus.report):
+        sign_of_life()
+        sizes = [size_of(path) for path in record.images]
+        longest = max(longest, reader.length(record, sizes))
+    window, needed = rollouts.vllm.max_model_len, longest + rollouts.max_new_tokens
+    if window is not None and window < needed:
+        field = "custom.extra.rollout_matching.vllm.max_model_len"
+        problem = (
+            f"is less than the longest prompt ({longest}) with max_new_tokens ({needed - longest})"
+        )
+        remedy = f"raise it to {needed}, leave it out, or lower max_new_tokens"
+        raise ConfigError([ConfigProblem(field, window, problem, remedy)])
+    return longest
 
 
 def _log_unfit(name: str, found: Sequence[Finding]) -> None:

@@ -66,7 +66,7 @@ def open_model(
 ) -> VisionModel:
     """On the GPU when there is one. Raises ModelError, and ConfigError for a base that is gone."""
     if resumed is None or not keeps_base(config):
-        return load_folder(config, _named_folder(attempt, config, ranks))
+        return load_folder(config, named_folder(attempt, config, ranks))
     weights: Mapping[str, str] = resumed.state.get("base", {})
 
     def stands() -> bool:
@@ -194,12 +194,14 @@ def load_folder(config: Stage2Config, path: str) -> VisionModel:
     return found
 
 
-def _named_folder(attempt: Attempt, config: Stage2Config, ranks: Ranks) -> str:
+def named_folder(attempt: Attempt, config: Stage2Config, ranks: Ranks | None = None) -> str:
+    """What `model.path` stands for, a hub id included; the embedded model is made when asked."""
     path = config.model.path
     assert path is not None, "the kind asks for a model"
     if path not in EMBEDDED_MODELS:
         return path
     cache = Path(attempt.job.cache_dir)
+    ranks = ranks or Ranks()
     return str(ranks.first_alone(lambda: files.model_folder(cache, config.training.seed)))
 
 
@@ -207,7 +209,7 @@ def _rebuilt(
     attempt: Attempt, config: Stage2Config, corpus: Corpus, weights: Mapping[str, str]
 ) -> bool:
     """Whether the cache of warm-ups still had these weights; then they are kept again."""
-    vlm = load_folder(config, _named_folder(attempt, config, Ranks()))
+    vlm = load_folder(config, named_folder(attempt, config))
     if warmup_cache(attempt, config, vlm, corpus).load_kept() is None:
         return False
     if warmed_base.keep(attempt.run, vlm) != weights:

@@ -7,7 +7,7 @@ import json
 from transformers import PrinterCallback
 
 from engine.contract.stage2.config import Stage2Config
-from engine.contract.stage2.rollout_matching import DecodingConfig
+from engine.contract.stage2.rollout_matching import DecodingConfig, RolloutMatchingConfig
 from engine.run.recorder import Recorder
 from engine.run.session import Attempt
 from engine.stage2.arguments import score_is_missing, training_arguments
@@ -20,13 +20,21 @@ from engine.stage2.learn.objective import LossWeights
 from engine.stage2.ranks import Ranks
 from engine.stage2.rollout.hf import HFSampler
 from engine.stage2.rollout.prompts import PromptReader
+from engine.stage2.rollout.vllm import FEW, VLLMSampler
+from engine.stage2.serving import FollowSteps, Served
 from engine.stage2.target.desc_gate import DescGate
 from engine.stage2.target.segments import CEWeights
 from engine.stage2.trainer import Stage2Parts, Stage2Trainer
 
 
 def build_trainer(
-    config: Stage2Config, recorder: Recorder, reader: PromptReader, corpus: Corpus, ranks: Ranks
+    config: Stage2Config,
+    recorder: Recorder,
+    reader: PromptReader,
+    corpus: Corpus,
+    ranks: Ranks,
+    *,
+    served: Served | None = None,
 ) -> Stage2Trainer:
     """Scores the step that it goes on from first, where that has no score and should."""
     attempt, scores = recorder.attempt, recorder.gates("select")
@@ -38,7 +46,7 @@ def build_trainer(
     )
     reader.vlm.model.to(arguments.device)
     trainer = Stage2Trainer(
-        parts=build_parts(attempt, config, reader, ranks),
+        parts=build_parts(attempt, config, reader, ranks, served),
         model=reader.vlm.model,
         args=arguments,
         train_dataset=corpus.train,
@@ -46,11 +54,17 @@ def build_trainer(
         processing_class=reader.vlm.tokenizer,
     )
     trainer.remove_callback(PrinterCallback)  # events are written instead
+    if served is not None:
+        trainer.add_callback(FollowSteps(served.policy))
     return trainer
 
 
 def build_parts(
-    attempt: Attempt, config: Stage2Config, reader: PromptReader, ranks: Ranks
+    attempt: Attempt,
+    config: Stage2Config,
+    reader: PromptReader,
+    ranks: Ranks,
+    served: Served | None = None,
 ) -> Stage2Parts:
     """What the trainer is wired from; how rollouts are decoded is said once."""
     ab, training = config.ab, config.training
@@ -67,7 +81,7 @@ def build_parts(
             training.per_device_train_batch_size,
         ),
         channel_b=ChannelB(
-            _sampler(attempt, config, reader),
+            _said_sampler(attempt, config, reader, served),
             reader,
             reader.pieces,
             rollouts,
@@ -78,16 +92,19 @@ def build_parts(
             ),
             _desc_gate(attempt, config),
         ),
-        evaluation=build_evaluation(config, reader, ranks),
+        evaluation=build_evaluation(config, reader, ranks, served),
         ranks=ranks,
         b_ratio=ab.schedule.b_ratio,
         rollouts_per_step=config.rollouts_per_step(ranks.size),
         desc_weight=ab.desc_ce_weight,
         max_length=config.global_max_length,
+        make_room=(lambda: None) if served is None else served.lane.rest,
     )
 
 
-def build_evaluation(config: Stage2Config, reader: PromptReader, ranks: Ranks) -> RolloutEval:
+def build_evaluation(
+    config: Stage2Config, reader: PromptReader, ranks: Ranks, served: Served | None = None
+) -> RolloutEval:
     """Greedy, whatever training rollouts do; the desc gate has no part in a score."""
     rollouts = config.custom.extra.rollout_matching
     greedy = rollouts.model_copy(
@@ -97,17 +114,38 @@ def build_evaluation(config: Stage2Config, reader: PromptReader, ranks: Ranks) -
         }
     )
     silent = DescGate(enabled=False, threshold=0.0, model_name_or_path="", revision=None)
-    sampler = HFSampler(reader.vlm, reader.pieces, greedy)
+    sampler = _sampler(greedy, reader, served, reads=FEW)
     return RolloutEval(sampler, reader, reader.pieces, rollouts, silent, ranks)
 
 
-def _sampler(attempt: Attempt, config: Stage2Config, reader: PromptReader) -> HFSampler:
+def _said_sampler(
+    attempt: Attempt, config: Stage2Config, reader: PromptReader, served: Served | None
+) -> HFSampler | VLLMSampler:
     """Said once: how training rollouts are decoded."""
-    rollouts = config.custom.extra.rollout_matching
-    sampler = HFSampler(reader.vlm, reader.pieces, rollouts)
+    sampler = _sampler(config.custom.extra.rollout_matching, reader, served)
     told = json.dumps(sampler.decoding(), sort_keys=True)
     attempt.note("DECODING", f"rollouts are decoded with {told}")
     return sampler
+
+
+def _sampler(
+    rollouts: RolloutMatchingConfig,
+    reader: PromptReader,
+    served: Served | None,
+    reads: int | None = None,
+) -> HFSampler | VLLMSampler:
+    """`reads`: of a server's answers, those that the model reads again; None is all."""
+    if served is None:
+        return HFSampler(reader.vlm, reader.pieces, rollouts)
+    return VLLMSampler(
+        served.lane,
+        reader,
+        rollouts,
+        limit=served.limit,
+        reads=reads,
+        version=served.version,
+        facts={"mode": rollouts.vllm.mode, "sync": rollouts.vllm.sync_mode},
+    )
 
 
 def _desc_gate(attempt: Attempt, config: Stage2Config) -> DescGate:

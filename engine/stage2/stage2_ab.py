@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import time
+from contextlib import closing, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,11 +17,12 @@ import torch
 
 from engine.contract.errors import NightlaneError
 from engine.contract.stage2.config import Stage2Config
+from engine.contract.trace import TraceWriter
 from engine.run.checkpoint import CheckpointStore
-from engine.run.proof import Unproven
 from engine.run.recorder import Recorder
 from engine.run.report import ended, result_fields
 from engine.run.session import Attempt
+from engine.run.stop import Declined
 from engine.stage2 import corpus, opening
 from engine.stage2.arguments import TRAINER_STATE, require_arguments
 from engine.stage2.callback import RunCallback, train
@@ -30,6 +32,7 @@ from engine.stage2.proof import prove_together
 from engine.stage2.ranks import Ranks
 from engine.stage2.report import final_report
 from engine.stage2.rollout.prompts import PromptReader
+from engine.stage2.serving import build_served
 from engine.stage2.warmup import warm_up
 
 
@@ -41,14 +44,23 @@ def run(attempt: Attempt) -> dict[str, Any]:
     assert isinstance(attempt.config, Stage2Config)
     torch.set_num_threads(attempt.config.threads or os.cpu_count() or 1)
     patience = attempt.config.training.passed_on.get("ddp_timeout", 1800)
-    return _Run(attempt, attempt.config, Ranks.join(float(patience))).execute()
+    ranks = Ranks.join(float(patience))
+    with closing(TraceWriter(_trace(attempt, ranks), attempt.job.attempt)) as trace:
+        return _Run(attempt, attempt.config, ranks, trace).execute()
+
+
+def _trace(attempt: Attempt, ranks: Ranks) -> Path:
+    """One process writes it."""
+    return attempt.run.trace if ranks.is_first else Path(os.devnull)
 
 
 class _Run:
     """The parts of one attempt, wired."""
 
-    def __init__(self, attempt: Attempt, config: Stage2Config, ranks: Ranks) -> None:
-        self.attempt, self.config, self.ranks = attempt, config, ranks
+    def __init__(
+        self, attempt: Attempt, config: Stage2Config, ranks: Ranks, trace: TraceWriter
+    ) -> None:
+        self.attempt, self.config, self.ranks, self.trace = attempt, config, ranks, trace
         self.store = CheckpointStore(
             attempt.run, attempt.warn, "checkpoint-{}", needs=TRAINER_STATE
         )
@@ -68,16 +80,20 @@ class _Run:
         attempt.peaks.end("lane-bringup")
 
     def execute(self) -> dict[str, Any]:
-        """Warm-up → Trainer → report."""
+        """Warm-up → Trainer → report. A serving lane is down when this ends."""
         recorder = self._begin()
+        with self.served.lane if self.served is not None else nullcontext():
+            return self._train(recorder)
+
+    def _train(self, recorder: Recorder) -> dict[str, Any]:
         parts = (self.config, recorder, self.reader, self.corpus, self.ranks)
-        trainer = build_trainer(*parts)
-        callback = RunCallback(recorder, trainer, lambda: prove_together(*parts))
+        trainer = build_trainer(*parts, served=self.served)
+        callback = RunCallback(recorder, trainer, self.trace, lambda: prove_together(*parts))
         trainer.add_callback(callback)
         try:
             refusal = train(trainer, callback)
             report, alert = final_report(callback, trainer, self.corpus, self.config.report_min)
-        except Unproven as found:
+        except Declined as found:
             found.result = self._result(callback)
             raise
         except NightlaneError as stop:
@@ -113,13 +129,17 @@ class _Run:
         if config.training.packing:
             prompt = self.reader(self.corpus.train[0])
             require_packing(vlm, ModelInputs(prompt.ids, prompt.pictures))
+        self.served = build_served(
+            self.attempt, config, self.reader, self.corpus, resumed=resumed, trace=self.trace
+        )
+        serving = {} if self.served is None else {"serving": self.served.lane.facts}
         recorder = Recorder(
             self.attempt,
             self.store,
             resumed=resumed,
             keep=config.keep_checkpoints,
-            facts={"warmup": self.warmup, **base},
-            card=self.reader.dated() | opening.of_model(vlm),
+            facts={"warmup": self.warmup, **base, **serving},
+            card=self.reader.dated() | opening.of_model(vlm) | serving,
             writes=ranks.is_first,
         )
         if opening.restore_step_zero(recorder, config, self.reader, self.corpus, ranks):

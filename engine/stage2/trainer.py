@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -54,6 +54,8 @@ class Stage2Parts:
     desc_weight: float
     max_length: int | None = None
     """Longest sequence in tokens."""
+    make_room: Callable[[], None] = lambda: None
+    """Called before the trainer learns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,6 +186,7 @@ class Stage2Trainer(Trainer):
         else:
             records = tuple(window)
             sequences = [self._taught(record) for record in records]
+        self.parts.make_room()
         learnt = self.parts.learner(sequences, channel)
         parameters = list(self.parts.learner.vlm.model.parameters())
         samples = self.parts.ranks.average_gradients(parameters, len(records))

@@ -25,6 +25,7 @@ from engine.contract.sources.survey import Survey, survey
 from engine.contract.stage2.config import EMBEDDED_DATA, EMBEDDED_MODELS, Stage2Config
 from engine.contract.stage2.envelope import stage2_checkpoints, stage2_envelope
 from engine.contract.stage2.precision import dtype_of, rounded_updates
+from engine.contract.stage2.serving import serving_cautions, serving_problems
 from engine.contract.stage2.training_arguments import (
     DECIDED,
     FOLLOWS_SCORE,
@@ -67,7 +68,7 @@ def _check(config: Stage2Config) -> Sequence[ConfigProblem]:
     """Everything that can be told without a look at the model's weights."""
     rules: Sequence[Callable[[Stage2Config], Sequence[ConfigProblem]]] = (
         _check_variant,
-        _check_rollouts,
+        serving_problems,
         _check_arguments,
         _check_schedule,
         _check_delay,
@@ -88,23 +89,6 @@ def _check_variant(config: Stage2Config) -> Sequence[ConfigProblem]:
             variant,
             "is not run by the kind stage2_ab",
             "set trainer_variant: stage2_ab_training",
-        )
-    ]
-
-
-def _check_rollouts(config: Stage2Config) -> Sequence[ConfigProblem]:
-    """Of the pipeline one sentence says what to do, not one after the other."""
-    rollouts, ab = config.custom.extra.rollout_matching, config.stage2_ab
-    if rollouts.rollout_backend == "hf":
-        return []
-    pipeline = ab is not None and ab.channel_b.enable_pipeline
-    remedy = "set rollout_backend: hf"
-    return [
-        ConfigProblem(
-            "custom.extra.rollout_matching.rollout_backend",
-            rollouts.rollout_backend,
-            "is not run by the kind stage2_ab yet",
-            f"{remedy}, and stage2_ab.channel_b.enable_pipeline: false" if pipeline else remedy,
         )
     ]
 
@@ -285,6 +269,7 @@ def _cautions(config: Stage2Config) -> Sequence[ConfigProblem]:
         *([] if here or path is None else hub_cautions("model.path", path)),
         *([] if rounded is None else [rounded]),
         *unread(config),
+        *serving_cautions(config),
         *_record_cautions(config),
     ]
 

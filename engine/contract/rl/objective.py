@@ -13,6 +13,7 @@ from typing import Literal, Self
 from pydantic import Field, model_validator
 
 from engine.contract.section import Section
+from engine.contract.served import SAMPLER_GAP_LIMIT
 
 LossName = Literal["reinforce_kl", "grpo", "dr_grpo", "rloo", "dapo", "gspo", "cispo"]
 Advantages = Literal["group_std", "group_mean", "leave_one_out"]
@@ -52,12 +53,6 @@ PRESCRIBED: Mapping[LossName, Prescription] = MappingProxyType(
         "cispo": Prescription("group_std", "token_mean", None, 4.0),
     }
 )
-
-
-SAMPLER_GAP_LIMIT: Mapping[str, float] = MappingProxyType({"fp32": 0.01, "bf16": 0.1})
-"""Nats a token. Two exact programs lay 5e-6 apart in the mean in fp32 and 0.034 in bfloat16
-(SmolLM2-135M at temperature 0.8, vLLM 0.32 on a CPU; TRL saw 0.015, and 0.201 where the weights
-were those of the step before). TF32 on a GPU needs the room that fp32 has."""
 
 
 class ObjectiveConfig(Section):

@@ -332,8 +332,8 @@ class Stage2Config(StrictSection):
                 ["stage2_ab", "channel_b", "enable_pipeline"],
                 True,
                 "would roll out and train on the same device: it needs "
-                "custom.extra.rollout_matching.rollout_backend vllm with vllm.mode server, which "
-                "the kind stage2_ab does not run yet; set enable_pipeline: false",
+                "custom.extra.rollout_matching.rollout_backend vllm with vllm.mode server; set "
+                "enable_pipeline: false, or those",
             )
         return self
 
@@ -353,6 +353,10 @@ class Stage2Config(StrictSection):
         given = self.training.passed_on.get("per_device_eval_batch_size", 1)
         return max(self.custom.extra.rollout_matching.decode_batch_size, int(given))
 
+    def answers_at_once(self, world_size: int) -> int:
+        """Answers that a server is asked for at once: a step's, or an evaluation's."""
+        return max(self.rollouts_per_step(world_size), self.eval_decode_batch_size)
+
     @property
     def serves(self) -> bool:
         """Whether vLLM generates the rollouts."""
@@ -361,7 +365,7 @@ class Stage2Config(StrictSection):
     @property
     def needs_server_program(self) -> bool:
         """Whether the run starts vLLM itself: servers that are named are others' to run."""
-        return self.serves and self.custom.extra.rollout_matching.vllm.mode == "colocate"
+        return self.serves and not self.custom.extra.rollout_matching.vllm.external
 
     @property
     def seed(self) -> int:

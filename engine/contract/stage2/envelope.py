@@ -63,7 +63,8 @@ def stage2_envelope(config: Stage2Config) -> Envelope | None:
         optimizer=gigabytes(trained * trained_width * ADAM_MOMENTS),
         # An adapter is read again on the base that is there, or on the one that its run keeps.
         proof=gigabytes((shape.parameters if full or config.warmup else trained) * width),
-        kv_cache=gigabytes(shape.kv_bytes(decoded, width)),
+        kv_cache=0.0 if config.serves else gigabytes(shape.kv_bytes(decoded, width)),
+        serving=_serving_gb(config, shape, prompt, width) if config.serves else 0.0,
         logits=gigabytes(tokens * shape.vocabulary * FP32 * _LOGIT_COPIES * passes),
         activations=gigabytes(
             passes
@@ -93,6 +94,16 @@ def stage2_checkpoints(config: Stage2Config) -> Checkpoints | None:
     if not isinstance(steps, int) or steps < 1 or not isinstance(every, int):
         return Checkpoints(each, kept, kept)  # by epochs, or by shares of the run
     return Checkpoints(each, kept, steps // every + 2)
+
+
+def _serving_gb(config: Stage2Config, shape: ModelShape, prompt: int, width: int) -> float:
+    """Of the servers that the run starts, each with a copy of its own. A share of a GPU is memory
+    of the device, which no config tells the size of.
+    """
+    rollouts = config.custom.extra.rollout_matching
+    window = rollouts.vllm.max_model_len or prompt + rollouts.max_new_tokens
+    servers = 0 if rollouts.vllm.external else rollouts.vllm.launch.replicas
+    return servers * shape.served_gb(config.answers_at_once(1) * window, width)
 
 
 def _tokens_at_once(config: Stage2Config, *, embedded: bool) -> int:

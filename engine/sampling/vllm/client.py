@@ -29,6 +29,9 @@ from engine.sampling.vllm.endpoint import (
 )
 from engine.sampling.vllm.wire import PROBE_S, Wire, no_route, read_json
 
+_NEVER = -100.0
+"""The lowest bias of a logit that the routes take."""
+
 
 class ServedModel(NamedTuple):
     """One entry of `/v1/models`."""
@@ -156,6 +159,7 @@ class ServerApi:
             "skip_special_tokens": False,
             "return_token_ids": True,
             "return_tokens_as_token_ids": True,
+            "logit_bias": {str(token): _NEVER for token in request.forbidden} or None,
         }
         if request.images:
             address, own = f"{self.url}/chat/completions", chat.asked(request)

@@ -98,10 +98,12 @@ class Request:
     messages: tuple[Mapping[str, Any], ...] = ()
     """The same prompt as a conversation, for routes that take no ids; `{"type": "image"}` is a
     picture's place."""
-    images: tuple[str, ...] = ()
-    """Its pictures in their order, as `data:` URLs."""
+    images: Sequence[str] = ()
+    """Its pictures in their order, as `data:` URLs; may read each when it is asked for."""
     stop: tuple[str, ...] = ()
     """The end ids as texts, for routes that take no ids."""
+    forbidden: tuple[int, ...] = ()
+    """Never drawn, where the routes can be told so: vLLM's, not ms-swift's."""
 
     @property
     def decoding(self) -> Mapping[str, Any]:

@@ -36,6 +36,8 @@ class Needs:
     """The pinned one; None takes any."""
     parallel: int = 1
     """GPUs that one server is spread over."""
+    options: tuple[str, ...] = ()
+    """What its kind needs beside, in vLLM's words."""
 
 
 def serve_command(
@@ -87,6 +89,7 @@ def _options(serving: Serving, needs: Needs, adapter: Path | None) -> list[str]:
         # Log-probabilities of the distribution that was drawn from, as the trainer reads them; and
         # nothing of the model folder's generation config reaches a rollout.
         *("--logprobs-mode", "processed_logprobs", "--generation-config", "vllm"),
+        *needs.options,
     ]
 
 

@@ -50,7 +50,7 @@ class ParityCheck:
         self.contexts = tuple(contexts)[:CONTEXTS]
         self._policy = policy
         self._before_CV: Tensor | None = None
-        self.top = min(TOP, int(policy.model.config.vocab_size))
+        self.top = min(TOP, int(policy.model.config.get_text_config().vocab_size))
 
     def read(self) -> None:
         """Ask the trainer's own model, with the weights of this moment."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from engine.stage2.rollout.prompts import Prompt
 
@@ -36,6 +36,10 @@ class Sampler(Protocol):
 
         A slice of `prompts` may be read from disk each time it is taken: take each once.
         """
+        ...
+
+    def decoding(self) -> dict[str, Any]:
+        """How it decodes, for people who ask how a step's answers came about."""
         ...
 
 

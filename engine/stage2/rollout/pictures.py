@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import base64
+import io
 import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, overload
 
 from PIL import ExifTags, Image
 
@@ -21,6 +25,12 @@ def picture(path: Path) -> Image.Image:
         return in_rgb(image)
 
 
+def size_of(path: Path) -> tuple[int, int]:
+    """Width and height in pixels, from the file's head. Raises one of `UNREADABLE`."""
+    with Image.open(path) as image:
+        return image.size
+
+
 def in_rgb(image: Image.Image) -> Image.Image:
     """What training sees of an opened file: its first frame, on white where it is transparent.
 
@@ -32,6 +42,41 @@ def in_rgb(image: Image.Image) -> Image.Image:
     shown = image.convert("RGBA")
     ground = Image.new("RGBA", shown.size, "white")
     return Image.alpha_composite(ground, shown).convert("RGB")
+
+
+@dataclass(frozen=True)
+class DataURLs(Sequence[str]):
+    """Pictures as training sees them, for a server; each is read when it is asked for."""
+
+    paths: tuple[Path, ...]
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    @overload
+    def __getitem__(self, place: int) -> str: ...
+
+    @overload
+    def __getitem__(self, place: slice) -> Sequence[str]: ...
+
+    def __getitem__(self, place: int | slice) -> str | Sequence[str]:
+        if isinstance(place, slice):
+            return DataURLs(self.paths[place])
+        return _data_url(self.paths[place])
+
+
+def _data_url(path: Path) -> str:
+    """A JPEG goes as it lies there, for everybody reads the same of it; all else as a PNG of what
+    training reads: a server would turn it, or lay it on another ground.
+    """
+    with Image.open(path) as image:
+        if image.format == "JPEG" and image.mode == "RGB" and _orientation(image) not in _TURNED:
+            kind, content = "jpeg", path.read_bytes()
+        else:
+            png = io.BytesIO()
+            in_rgb(image).save(png, "PNG", compress_level=1)
+            kind, content = "png", png.getvalue()
+    return f"data:image/{kind};base64,{base64.b64encode(content).decode()}"
 
 
 class Seen(NamedTuple):

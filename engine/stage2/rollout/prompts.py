@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any, overload
 
 import torch
@@ -38,11 +39,23 @@ class Pictures:
 
 
 @dataclass(frozen=True, slots=True)
+class Conversation:
+    """A prompt as a server is asked it: the server writes ids and patches by itself."""
+
+    turns: tuple[Mapping[str, Any], ...] = ()
+    """With `{"type": "image"}` at the place of each picture."""
+    images: tuple[Path, ...] = ()
+    where: str = ""
+    """The record, for people."""
+
+
+@dataclass(frozen=True, slots=True)
 class Prompt:
     """All that stands before the answer."""
 
     ids: tuple[int, ...]
     pictures: Pictures
+    asked: Conversation = Conversation()
 
 
 @dataclass(frozen=True)
@@ -80,7 +93,9 @@ class PromptReader:
         sign_of_life()  # a large picture takes seconds
         pictures = self._pictures(record)
         patches = pictures.image_grid_thw.prod(-1).tolist()
-        return Prompt(tuple(self._expanded(record, patches)), pictures)
+        turns = tuple(self._turns(record, _as_it_is))
+        asked = Conversation(turns, tuple(record.images), record.where)
+        return Prompt(tuple(self._expanded(record, patches)), pictures, asked)
 
     def length(self, record: Record, sizes: Sequence[tuple[int, int]]) -> int:
         """Tokens of the prompt, from its pictures' widths and heights in pixels.
@@ -162,6 +177,10 @@ class PromptReader:
             self._patches(record, i, *image.size)
         made = self.vlm.image_processor(images=images, return_tensors="pt")
         return Pictures(made["pixel_values"], made["image_grid_thw"])
+
+
+def _as_it_is(text: str, *, own: bool = False) -> str:  # noqa: ARG001 - as `Hide`
+    return text
 
 
 def _hidden(value: Any, hide: Hide) -> Any:

@@ -18,13 +18,13 @@ from engine.contract.kinds.rl_run import RLRunConfig
 from engine.data.rows import Bench, Question
 from engine.rewards.adapter import RewardAdapter, load_verifier
 from engine.rl.ahead import AheadSampler
-from engine.rl.contradiction import SamplerContradicted
 from engine.rl.journal import Journal
 from engine.rl.loop import RLLoop
 from engine.rl.observer import LoopObserver
 from engine.rl.state import LoopState, StepReport
 from engine.run.stop import Aborted, check_abort, rl_hooks
 from engine.sampling.base import Groups, Rollout
+from engine.sampling.contradiction import SamplerContradicted
 
 QUESTIONS = [Question(f"q{i}", f"{i}=", "yes") for i in range(40)]
 WAIT_S = 20.0

@@ -9,9 +9,9 @@ import pytest
 
 from engine.data.rows import Question
 from engine.models.policy import Policy
-from engine.rl.contradiction import SamplerContradicted, SamplerMalformed
 from engine.rl.served_rollouts import FEW, ServedRollouts
 from engine.sampling.base import Groups, OwnWeights, Rollout
+from engine.sampling.contradiction import SamplerContradicted, SamplerMalformed
 from engine.sampling.hf import HFSampler
 from engine.sampling.rollouts import Rollouts
 

@@ -49,6 +49,9 @@ class Written:
         self.asked += len(prompts)
         return [Response(self.pieces.encode(text), ended=True) for text in texts]
 
+    def decoding(self) -> dict[str, Any]:
+        return {}
+
 
 NewChannelB = Callable[..., ChannelB]
 NewLearner = Callable[..., Learner]

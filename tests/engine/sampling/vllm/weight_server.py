@@ -28,6 +28,8 @@ Lie = Literal["nothing loaded", "half loaded", "loaded the second time", "keeps 
 class WeightServer:
     """`with WeightServer(base, port) as server:`; `lie` may be changed while it runs."""
 
+    window = 120
+
     def __init__(self, base: Path, port: int) -> None:
         self.base = base
         self.serving = Serving(url=f"http://127.0.0.1:{port}/v1", timeout_s=20)
@@ -36,7 +38,7 @@ class WeightServer:
         """Weight routes, in the order of their calls."""
         self.version = "default"
         self.active = False
-        self.model: Any = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32)
+        self.model: Any = self._read(base)
         self._memory = torch.empty(0)
         self._came: dict[str, torch.Tensor] = {}
         settings = uvicorn.Config(self._app(), host="127.0.0.1", port=port, log_level="warning")
@@ -58,6 +60,9 @@ class WeightServer:
         self._thread.join()
 
     # --- what its routes do ---
+
+    def _read(self, base: Path) -> Any:
+        return AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32)
 
     def load(self) -> None:
         """Take over what came, as a checkpoint: a tied head has no weights of its own."""
@@ -91,7 +96,7 @@ class WeightServer:
 
     def _app(self) -> FastAPI:  # noqa: C901 - a route each
         app = FastAPI()
-        card = {"id": str(self.base), "root": str(self.base), "max_model_len": 120}
+        card = {"id": str(self.base), "root": str(self.base), "max_model_len": self.window}
 
         @app.middleware("http")
         async def note(request: Any, call_next: Any) -> Any:

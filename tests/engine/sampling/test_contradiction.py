@@ -10,10 +10,13 @@ from typing import Any
 import pytest
 import torch
 
-from engine.contract.rl.objective import SAMPLER_GAP_LIMIT, ObjectiveConfig
+from engine.contract.rl.objective import ObjectiveConfig
+from engine.contract.served import SAMPLER_GAP_LIMIT
 from engine.data.rows import Question
 from engine.models.policy import Policy, Snapshot
-from engine.rl.contradiction import (
+from engine.rl.trainer import Trainer
+from engine.sampling.base import Groups, Rollout
+from engine.sampling.contradiction import (
     Evidence,
     SamplerContradicted,
     SamplerMalformed,
@@ -22,8 +25,6 @@ from engine.rl.contradiction import (
     copied,
     require_whole,
 )
-from engine.rl.trainer import Trainer
-from engine.sampling.base import Groups, Rollout
 from engine.sampling.hf import HFSampler
 
 ADVANTAGES = [[1.0, -1.0, 0.5, -0.5]] * 3

@@ -49,8 +49,8 @@ class SamplerMalformed(SamplerRefused):
 
 
 _REMEDY = (
-    "nothing was trained on it. Look whether each server has this run's base, tokenizer, adapter "
-    "and optim.precision, then `cockpit retry`, which goes on from the last checkpoint"
+    "nothing was trained on it. Look whether each server has this run's base, tokenizer, weights "
+    "and precision, then `cockpit retry`, which goes on from the last checkpoint"
 )
 
 
