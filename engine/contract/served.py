@@ -22,6 +22,10 @@ SAMPLER_GAP_LIMIT: Mapping[str, float] = MappingProxyType({"fp32": 0.01, "bf16":
 """Nats a token. Two exact programs lay 5e-6 apart in the mean in fp32 and 0.034 in bfloat16
 (SmolLM2-135M at temperature 0.8, vLLM 0.32 on a CPU; TRL saw 0.015, and 0.201 where the weights
 were those of the step before). TF32 on a GPU needs the room that fp32 has."""
+MAX_LORA_RANK = 512
+MAX_TEMP = 2.0
+MAX_PENALTY = 2.0
+"""The largest rank, temperature and repetition penalty that vLLM takes."""
 MOST_PARALLEL = 4
 """GPUs that an engine is spread over unless a config says otherwise."""
 

@@ -154,6 +154,7 @@ class _Run:
             "base": self.config.model.path,
             "selected_step": best,
             "selected_heldout_score": None if best is None else callback.scores[best],
+            "serving": None if self.served is None else self.served.lane.facts,
             "selected_on": None if best is None else "eval_rollout_f1",
             "heldout_scores": {str(s): score for s, score in sorted(callback.scores.items())},
             "pool_scores": {str(s): f1 for s, f1 in sorted(callback.f1_of_rollouts.items())},

@@ -11,11 +11,7 @@ from typing import Protocol
 from engine.contract.errors import ConfigProblem
 from engine.contract.rl.buffer import BufferConfig
 from engine.contract.rl.sampling import SamplingConfig
-from engine.contract.served import RunVLLMConfig
-
-MAX_LORA_RANK = 512
-MAX_TEMP = 2.0
-"""The largest that vLLM takes."""
+from engine.contract.served import MAX_LORA_RANK, MAX_TEMP, RunVLLMConfig
 
 
 class Served(Protocol):

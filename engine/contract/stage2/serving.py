@@ -8,13 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from engine.contract.errors import ConfigProblem
-from engine.contract.rl.serving import MAX_LORA_RANK, MAX_TEMP
+from engine.contract.served import MAX_LORA_RANK, MAX_PENALTY, MAX_TEMP
 from engine.contract.stage2.config import Stage2Config
 
 _ROLLOUTS = "custom.extra.rollout_matching"
 _MODE = f"{_ROLLOUTS}.vllm.sync.mode"
-MAX_PENALTY = 2.0
-"""The largest repetition penalty that vLLM takes."""
 
 
 def serving_problems(config: Stage2Config) -> Sequence[ConfigProblem]:

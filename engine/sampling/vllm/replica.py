@@ -21,9 +21,12 @@ from engine.sampling.vllm.client import ServerApi
 from engine.sampling.vllm.endpoint import Limits, ServerError, ServerLostError
 from engine.sampling.vllm.fleet import Fleet
 from engine.sampling.vllm.launch import Needs, same_version, same_weights, serve_command
+from engine.sampling.vllm.places import VISIBLE
 from engine.sampling.vllm.process import ServerProcess
 
 _LOOK_S = 0.1
+_OURS = {VISIBLE, "PYTHONPATH"}
+"""Variables that were made from the operator's: a server's share of his devices, a folder more."""
 
 Say = Callable[[str, str], None]
 """`(code, text)`: a note among the run's events."""
@@ -118,11 +121,12 @@ class Replica:
         adapter = None if self._adapter is None else self._adapter()
         command = serve_command(serving, self._needs, adapter, self._options)
         env = self._known_environment() | dict(self._environment)
+        own = {name: os.environ[name] for name in env.keys() & os.environ.keys() - _OURS}
         self._process = ServerProcess.start(
             command,
             stop_cmd=serving.stop_cmd,
             log=self._log,
-            env={name: os.environ.get(name, value) for name, value in env.items()},
+            env=env | own,
         )
         self._await_health()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import shlex
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -23,6 +24,7 @@ from engine.sampling.vllm.client import ServerApi
 from engine.sampling.vllm.endpoint import Request, ServerError, ServerLostError
 from engine.sampling.vllm.lane import ServingLane
 from engine.sampling.vllm.launch import Needs, same_version, serve_command
+from engine.sampling.vllm.replica import Replica
 from tests.engine.sampling.vllm.canned import Canned
 from tests.engine.sampling.vllm.conftest import STAND_IN, free_port, lane_of
 
@@ -366,3 +368,26 @@ def test_an_operators_command_is_filled_in_and_split_without_a_shell() -> None:
         "docker", "exec", "box", "serve", "org/m", "--at", "127.0.0.1:8000", "--lora",
         "night=/a b", '{"a": 1}',
     ]  # fmt: skip
+
+
+def test_a_server_sees_its_own_devices_and_modules_whatever_the_operator_set(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are made from his, so his stand in for none of them; of other variables his count."""
+    names = ("CUDA_VISIBLE_DEVICES", "PYTHONPATH", "VLLM_HOST_IP")
+    for name in names:
+        monkeypatch.setenv(name, "operator")
+    told = f"import os; raise SystemExit(str([os.environ[n] for n in {names!r}]))"
+    replica = Replica(
+        lane_of(shlex.join([sys.executable, "-c", told])),
+        Needs("m", "float32", 8, 1, 0, 1, None),
+        log=tmp_path / "serving.log",
+        say=lambda *_: None,
+        adapter=None,
+        environment={"CUDA_VISIBLE_DEVICES": "1", "PYTHONPATH": "ours:operator"},
+    )
+
+    with pytest.raises(RLLoopError, match=r"\['1', 'ours:operator', 'operator'\]"):
+        replica.start()
+
+    replica.stop()

@@ -43,6 +43,10 @@ class VisionServer(WeightServer):
     def _app(self) -> FastAPI:
         app = super()._app()
 
+        @app.get("/version")
+        def version() -> dict[str, str]:
+            return {"version": "0.32.0+standin"}
+
         @app.post("/v1/chat/completions")
         def chat(body: dict[str, Any]) -> JSONResponse:
             self.asked.append(body)

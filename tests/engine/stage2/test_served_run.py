@@ -1,0 +1,162 @@
+"""Whole `stage2_ab` runs whose answers come from a server, brought the weights of each step."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine.__main__ import main
+from engine.contract.errors import ConfigError
+from engine.contract.events import Event
+from engine.contract.registry import validate
+from engine.contract.run_dir import ExitCode
+from engine.contract.trace import read_trace
+from engine.run.stop import Aborted, rl_hooks
+from engine.stage2.stage2_ab import run as stage2_run
+from tests.engine.conftest import add_attempt, opened
+from tests.engine.sampling.vllm.conftest import free_port
+from tests.engine.stage2.conftest import changed
+from tests.engine.stage2.rollout.vision_server import VisionServer
+
+Events = Callable[..., list[Event]]
+Recipe = dict[str, Any]
+VLLM = "custom__extra__rollout_matching__vllm"
+
+
+@pytest.fixture
+def server(vl_folder: Path) -> Iterator[VisionServer]:
+    with VisionServer(vl_folder, free_port()) as server:
+        yield server
+
+
+def served_by(recipe: Recipe, server: VisionServer, vllm: Recipe | None = None) -> Recipe:
+    """The recipe with a server that somebody else started."""
+    one = {"base_url": server.serving.root, "group_port": 51216}
+    section = {"mode": "server", "server": {"servers": [one]}} | (vllm or {})
+    backend = "custom__extra__rollout_matching__rollout_backend"
+    return changed(recipe, **{backend: "vllm", VLLM: section})
+
+
+def series(events: list[Event]) -> dict[str, dict[int, float]]:
+    """By name and step; seconds and figures of the sync left out."""
+    found: dict[str, dict[int, float]] = {}
+    for event in events:
+        for name, value in event["values"].items() if event["type"] == "metric" else ():
+            if not name.startswith(("time/", "sync/")):
+                found.setdefault(name, {})[event["step"]] = value
+    return found
+
+
+@pytest.mark.requirement("RM-02", "RM-06", "RM-08", "AB-13")
+def test_a_served_run_learns_what_a_run_on_its_own_model_learns(
+    ab_recipe: Recipe, server: VisionServer, tmp_path: Path, events: Events
+) -> None:
+    """Greedy answers, so every loss, count and F1 is the same; each rollout was drawn by the
+    weights of its step, under a seed of its own that the trace tells.
+    """
+    alone = add_attempt(tmp_path, ab_recipe, name="alone", kind="stage2_ab")
+    served = add_attempt(tmp_path, served_by(ab_recipe, server), name="served", kind="stage2_ab")
+    with opened(alone) as attempt:
+        stage2_run(attempt)
+
+    with opened(served) as attempt:
+        result = stage2_run(attempt)
+
+    ours, theirs = series(events(served)), series(events(alone))
+    assert ours.keys() == theirs.keys()
+    for name in ours:
+        assert ours[name] == pytest.approx(theirs[name], abs=1e-5), name
+    assert result["serving"]["version"] == "0.32.0+standin"
+    synced = [e["step"] for e in events(served, "span") if e["name"] == "weight-sync"]
+    assert synced == [0, 1, 3, 5, 6]  # before what claims to be of these weights, and never twice
+    trace = read_trace(served.trace)
+    told = {e["args"]["step"]: e["args"] for e in trace if e.get("name") == "rollouts"}
+    assert {step: one["seed_base"] for step, one in told.items()} == {
+        step: (11 + (step - 1) * 1000003) & 0x7FFFFFFF for step in (2, 4, 6)
+    }
+    assert {one["decoding"]["backend"] for one in told.values()} == {"vllm"}
+    sent = [e["args"] for e in trace if e.get("name") == "rollout-call: sent"]
+    assert all(call["decoding"]["temperature"] == 0 for call in sent)
+    base = 11 + 1000003
+    seeds = [body["seed"] for body in server.asked if body["seed"] >= base]
+    assert sorted(seeds[:4]) == [base, base + 1, base + 2, base + 3]
+
+
+def test_a_run_that_stopped_goes_on_with_the_weights_of_its_checkpoint(
+    ab_recipe: Recipe, server: VisionServer, tmp_path: Path, events: Events
+) -> None:
+    """What the server held meanwhile is not trusted: the weights are sent again."""
+    recipe = served_by(ab_recipe, server)
+    whole = add_attempt(tmp_path, recipe, name="whole", kind="stage2_ab")
+    with opened(whole) as attempt:
+        stage2_run(attempt)
+    run = add_attempt(tmp_path, recipe, name="broken", kind="stage2_ab")
+
+    def third() -> bool:
+        return len(series(events(run)).get("train/loss", ())) == 3
+
+    with opened(run) as attempt, rl_hooks(should_abort=third), pytest.raises(Aborted):
+        stage2_run(attempt)
+    add_attempt(tmp_path, recipe, name="broken", kind="stage2_ab")
+    with opened(run) as attempt:
+        stage2_run(attempt)
+
+    assert series(events(run))["train/loss"] == series(events(whole))["train/loss"]
+
+
+@pytest.mark.requirement("RM-06")
+def test_a_vision_tower_that_did_not_arrive_ends_the_run_by_name(
+    ab_recipe: Recipe, server: VisionServer, tmp_path: Path, events: Events
+) -> None:
+    """Text would not show it; checksums do, before anybody is asked about a picture."""
+    server.stale_tower = True
+    recipe = changed(ab_recipe, training__learning_rate=0.3)
+    run = add_attempt(tmp_path, served_by(recipe, server), kind="stage2_ab")
+
+    code = main(["run", str(run.root)])
+
+    assert code == ExitCode.DECLINED
+    [finished] = events(run, "finished")
+    result = finished["result"]
+    assert result["cause"] == "STALE_WEIGHTS"
+    assert "took the weights and holds others" in json.dumps(result)
+
+
+REFUSED = [
+    (
+        {"sync": {"mode": "adapter"}, "enable_lora": True},
+        {},
+        "vllm.sync.mode: sends LoRA adapters, and model.tuning is full (got 'adapter')",
+    ),
+    (
+        {"sync": {"mode": "adapter", "fallback_to_full": False}, "enable_lora": True},
+        {"model__tuning": "dora"},
+        "vLLM takes none of DoRA",
+    ),
+    (
+        {"sync": {"mode": "adapter"}, "enable_lora": True},
+        {"model__tuning": "lora", "model__lora_rank": 600},
+        "is more than vLLM serves as an adapter (512)",
+    ),
+    ({}, {"custom__extra__rollout_matching__repetition_penalty": 3.0}, "is more than vLLM takes"),
+    ({}, {"stage2_ab__channel_b__enable_pipeline": True}, "is not run by the kind stage2_ab yet"),
+    ({"sync": {"mode": "adapter"}}, {}, "needs an engine that takes adapters"),
+    ({"server": None}, {}, "is missing with vllm.mode server"),
+]
+
+
+@pytest.mark.requirement("RM-02")
+@pytest.mark.parametrize(("vllm", "settings", "said"), REFUSED)
+def test_what_servers_cannot_do_is_refused_when_it_is_enqueued(
+    ab_recipe: Recipe, server: VisionServer, vllm: Recipe, settings: Recipe, said: str
+) -> None:
+    recipe = changed(served_by(ab_recipe, server, vllm), **settings)
+
+    with pytest.raises(ConfigError) as refused:
+        validate("stage2_ab", recipe)
+
+    assert said in str(refused.value)
