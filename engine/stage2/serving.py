@@ -15,10 +15,11 @@ import torch
 from transformers import TrainerCallback
 
 from engine.contract.envelope import ModelShape
+from engine.contract.errors import ConfigError, ConfigProblem
 from engine.contract.served import SAMPLER_GAP_LIMIT
 from engine.contract.serving import Serving
 from engine.contract.sources.records import Record
-from engine.contract.stage2.config import Stage2Config
+from engine.contract.stage2.config import Stage2Config, world_size_problems
 from engine.contract.trace import TraceWriter
 from engine.models.policy import Policy
 from engine.models.qwen3_vl import VisionModel
@@ -114,6 +115,18 @@ def build_served(
         before=resumed.state.get("serving") if resumed else None,
     )
     return Served(lane, policy, SAMPLER_GAP_LIMIT[_precision(dtype)])
+
+
+def require_ranks(config: Stage2Config, ranks: int) -> None:
+    """Raises ConfigError for what so many learner ranks cannot do."""
+    problems = list(world_size_problems(config, ranks))
+    if config.serves and ranks > 1 and not problems:
+        problem = f"is not run by {ranks} learner ranks yet"
+        remedy = "set rollout_backend: hf, or start one rank"
+        field = "custom.extra.rollout_matching.rollout_backend"
+        problems.append(ConfigProblem(field, "vllm", problem, remedy))
+    if problems:
+        raise ConfigError(problems)
 
 
 SYNC_TOLERANCE = {"fp32": 0.01, "bf16": 0.15}

@@ -32,7 +32,7 @@ from engine.stage2.proof import prove_together
 from engine.stage2.ranks import Ranks
 from engine.stage2.report import final_report
 from engine.stage2.rollout.prompts import PromptReader
-from engine.stage2.serving import build_served
+from engine.stage2.serving import build_served, require_ranks
 from engine.stage2.warmup import warm_up
 
 
@@ -61,6 +61,7 @@ class _Run:
         self, attempt: Attempt, config: Stage2Config, ranks: Ranks, trace: TraceWriter
     ) -> None:
         self.attempt, self.config, self.ranks, self.trace = attempt, config, ranks, trace
+        require_ranks(config, ranks.size)
         self.store = CheckpointStore(
             attempt.run, attempt.warn, "checkpoint-{}", needs=TRAINER_STATE
         )

@@ -14,8 +14,10 @@ from engine.contract.errors import ConfigError
 from engine.contract.events import Event
 from engine.contract.registry import validate
 from engine.contract.run_dir import ExitCode
+from engine.contract.stage2.config import Stage2Config
 from engine.contract.trace import read_trace
 from engine.run.stop import Aborted, rl_hooks
+from engine.stage2.serving import require_ranks
 from engine.stage2.stage2_ab import run as stage2_run
 from tests.engine.conftest import add_attempt, opened
 from tests.engine.sampling.vllm.conftest import free_port
@@ -160,3 +162,18 @@ def test_what_servers_cannot_do_is_refused_when_it_is_enqueued(
         validate("stage2_ab", recipe)
 
     assert said in str(refused.value)
+
+
+def test_several_learner_ranks_are_refused_before_a_model_loads(
+    ab_recipe: Recipe, server: VisionServer
+) -> None:
+    """Also under plain torchrun; an adapter by its own rule."""
+    full = Stage2Config.model_validate(served_by(ab_recipe, server))
+    adapter = {"sync": {"mode": "adapter"}, "enable_lora": True}
+    adapters = Stage2Config.model_validate(served_by(ab_recipe, server, adapter))
+
+    with pytest.raises(ConfigError, match="is not run by 2 learner ranks yet"):
+        require_ranks(full, 2)
+    with pytest.raises(ConfigError, match="syncs an adapter, which 2 learner ranks cannot"):
+        require_ranks(adapters, 2)
+    require_ranks(full, 1)
