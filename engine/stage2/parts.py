@@ -20,8 +20,8 @@ from engine.stage2.learn.objective import LossWeights
 from engine.stage2.ranks import Ranks
 from engine.stage2.rollout.hf import HFSampler
 from engine.stage2.rollout.prompts import PromptReader
+from engine.stage2.rollout.served import FollowSteps, Served
 from engine.stage2.rollout.vllm import FEW, VLLMSampler
-from engine.stage2.serving import FollowSteps, Served
 from engine.stage2.target.desc_gate import DescGate
 from engine.stage2.target.segments import CEWeights
 from engine.stage2.trainer import Stage2Parts, Stage2Trainer

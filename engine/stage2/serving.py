@@ -12,11 +12,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from transformers import TrainerCallback
 
 from engine.contract.envelope import ModelShape
 from engine.contract.errors import ConfigError, ConfigProblem
-from engine.contract.served import SAMPLER_GAP_LIMIT
+from engine.contract.served import SAMPLER_GAP_LIMIT, Server
 from engine.contract.serving import Serving
 from engine.contract.sources.records import Record
 from engine.contract.stage2.config import Stage2Config, world_size_problems
@@ -25,43 +24,22 @@ from engine.models.policy import Policy
 from engine.models.qwen3_vl import VisionModel
 from engine.run.checkpoint import Checkpoint
 from engine.run.session import Attempt
+from engine.sampling.vllm.checks import ReplyCheck
+from engine.sampling.vllm.endpoint import Limits
+from engine.sampling.vllm.infer import InferApi
+from engine.sampling.vllm.infer_lane import InferLane, speaks_infer
 from engine.sampling.vllm.lane import ServingLane
 from engine.sampling.vllm.launch import Needs
 from engine.sampling.vllm.parity import CONTEXTS
 from engine.sampling.vllm.places import parallel
 from engine.sampling.vllm.record import Calls, Rests, Syncs
+from engine.sampling.vllm.sync.full import Transfer
+from engine.sampling.vllm.sync.swift import SwiftTransfer, join_nccl
 from engine.stage2 import opening
 from engine.stage2.corpus import Corpus, longest_prompt
 from engine.stage2.rollout.prompts import PromptReader
-
-
-class Served:
-    """The lane of a run, and the weights that it serves."""
-
-    def __init__(self, lane: ServingLane, policy: Policy, limit: float) -> None:
-        self.lane = lane
-        self.policy = policy
-        self.limit = limit
-        """Nats a token that a server's answers may lie from the trainer's model."""
-
-    def version(self) -> int:
-        """Step of the weights that train."""
-        return self.policy.version
-
-
-class FollowSteps(TrainerCallback):
-    """Tells the lane at which step the weights are."""
-
-    def __init__(self, policy: Policy) -> None:
-        self._policy = policy
-
-    def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:  # noqa: ARG002 - its contract
-        """A run that goes on begins at its checkpoint's step."""
-        self._policy.version = state.global_step
-
-    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:  # noqa: ARG002 - its contract
-        """The optimizer has moved."""
-        self._policy.version = state.global_step
+from engine.stage2.rollout.served import Served
+from engine.stage2.rollout.vllm import witness
 
 
 def build_served(
@@ -84,7 +62,15 @@ def build_served(
         frozenset({reader.pieces.end_id}),
         version=0 if resumed is None else resumed.step,
     )
-    dtype = str(next(vlm.model.parameters()).dtype).removeprefix("torch.")
+    dtype = next(vlm.model.parameters()).dtype
+    precision = "fp32" if dtype == torch.float32 else "bf16"
+    limit = SAMPLER_GAP_LIMIT[precision]
+    lane: ServingLane | InferLane
+    if vllm.external and speaks_infer(vllm.external[0], vllm.server):
+        lane = _infer_lane(
+            config, reader, corpus, policy, dtype=dtype, attempt=attempt, trace=trace
+        )
+        return Served(lane, policy, limit)
     longest = longest_prompt(config, corpus, reader)
     window = vllm.max_model_len or longest + rollouts.max_new_tokens
     at_once = config.answers_at_once(1)
@@ -92,7 +78,7 @@ def build_served(
         attempt.job.serving or Serving(),
         Needs(
             base=_base(attempt, config),
-            dtype=dtype,
+            dtype=str(dtype).removeprefix("torch."),
             window=window,
             at_once=at_once,
             rank=config.model.lora_rank if vllm.sync_mode == "adapter" else 0,
@@ -105,7 +91,7 @@ def build_served(
         contexts=_contexts(reader, corpus.train),
         folder=attempt.run.serving,
         log=attempt.dir.serving_log,
-        tolerance=SYNC_TOLERANCE[_precision(dtype)],
+        tolerance=SYNC_TOLERANCE[precision],
         say=attempt.note,
         listen=Syncs(attempt, policy, trace),
         rested=Rests(attempt, policy),
@@ -114,7 +100,7 @@ def build_served(
         mode=vllm.sync_mode,
         before=resumed.state.get("serving") if resumed else None,
     )
-    return Served(lane, policy, SAMPLER_GAP_LIMIT[_precision(dtype)])
+    return Served(lane, policy, limit)
 
 
 def require_ranks(config: Stage2Config, ranks: int) -> None:
@@ -133,8 +119,58 @@ SYNC_TOLERANCE = {"fp32": 0.01, "bf16": 0.15}
 """Nats a token, as an `rl_run` has it."""
 
 
-def _precision(dtype: str) -> str:
-    return "fp32" if dtype == "float32" else "bf16"
+def _infer_lane(
+    config: Stage2Config,
+    reader: PromptReader,
+    corpus: Corpus,
+    policy: Policy,
+    *,
+    dtype: torch.dtype,
+    attempt: Attempt,
+    trace: TraceWriter,
+) -> InferLane:
+    """Of ms-swift's servers. Raises ConfigError for what they cannot be sent."""
+    rollouts = config.custom.extra.rollout_matching
+    vllm, server = rollouts.vllm, rollouts.vllm.server
+    assert server is not None
+    if vllm.sync_mode == "adapter":
+        raise _refused("sync.mode", vllm.sync.mode, "sends adapters", "set sync.mode: full")
+    limits = Limits(server.timeout_s, server.infer_timeout_s)
+    check = ReplyCheck(len(reader.vlm.tokenizer), reader.vlm.tokenizer)
+    apis = [
+        InferApi(one.base_url, batch_size=rollouts.decode_batch_size, limits=limits, check=check)
+        for one in vllm.external
+    ]
+    tolerance = SYNC_TOLERANCE["fp32" if dtype == torch.float32 else "bf16"]
+    prompts = [reader(record) for record in corpus.train[:CONTEXTS]]
+    return InferLane(
+        apis,
+        policy,
+        swift_transfer(vllm.external, limits, policy.device),
+        witness(prompts, rollouts, reader, tolerance),
+        dtype=dtype,
+        listen=Syncs(attempt, policy, trace),
+        calls=Calls(attempt, trace),
+    )
+
+
+def swift_transfer(servers: Sequence[Server], limits: Limits, device: torch.device) -> Transfer:
+    """How weights reach ms-swift's servers: by NCCL, between GPUs alone. Raises ConfigError."""
+    if device.type != "cuda":
+        problem = "are sent weights by NCCL, and the trainer has no GPU"
+        remedy = "serve with vLLM's OpenAI routes, or set rollout_backend: hf"
+        raise _refused("server.routes", "infer", problem, remedy)
+    return SwiftTransfer(
+        servers,
+        limits=limits,
+        join=join_nccl(device, limits.timeout_s),
+        memory=lambda size: torch.empty(size, dtype=torch.uint8, device=device),
+    )
+
+
+def _refused(field: str, value: str, problem: str, remedy: str) -> ConfigError:
+    path = f"custom.extra.rollout_matching.vllm.{field}"
+    return ConfigError([ConfigProblem(path, value, f"ms-swift's servers: {problem}", remedy)])
 
 
 def _base(attempt: Attempt, config: Stage2Config) -> str:

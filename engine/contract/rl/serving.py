@@ -93,6 +93,15 @@ def served_problems(config: Served, temps: Mapping[str, float]) -> Sequence[Conf
                     "lower it, or set rollout_backend: hf",
                 )
             )
+    if config.vllm.server is not None and config.vllm.server.routes == "infer":
+        found.append(
+            ConfigProblem(
+                "vllm.server.routes",
+                "infer",
+                "takes conversations, and this kind sends token ids",
+                "serve with vLLM's OpenAI routes",
+            )
+        )
     if not config.sampling.plain:
         found.append(
             ConfigProblem(

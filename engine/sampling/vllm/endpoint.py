@@ -129,6 +129,8 @@ class Drawn:
     """By position, the likeliest tokens with their log-probabilities; empty unless asked for."""
     server: str = ""
     """Address of who drew it."""
+    raw: bool = False
+    """`logprobs` are of the model's own distribution, before temperature, penalties and filters."""
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,9 @@
 """The rollout routes of ms-swift: `/health/`, `/get_world_size/` and `/infer/`.
 
 Conversations and pictures go in, token ids come out; the ids of the prompt come back with them and
-must be those that the run made itself. Several requests go in one call, under one seed, and
-log-probabilities are not told unless the server adds them. Torch-free; knows no policy.
+must be those that the run made itself. Several requests go in one call, under one seed.
+Log-probabilities are those of the model before temperature and filters (vLLM's `raw_logprobs`), and
+a server may tell none. Torch-free; knows no policy.
 
 ms-swift 4.6 adds a request's index to the seed of its call (sync engine) or gives all the same
 (async engine), so a prompt never stands twice in a call.
@@ -163,6 +164,7 @@ class InferApi:
                 ids=tuple(int(token) for token in choice["token_ids"]),
                 logprobs=tuple(float(one["logprob"]) for one in logprobs),
                 server=self.url,
+                raw=True,
             )
             prompt_ids = response.get("prompt_token_ids")
             reply = Reply(self.url, prompt_ids, [drawn], [choice["message"]["content"]])
@@ -186,6 +188,7 @@ def _config(request: Request) -> Mapping[str, Any]:
         "top_k": request.top_k or -1,
         "stop": list(request.stop),
         "return_details": True,
+        "logprobs": True,
         "seed": request.seed & SEED_MASK,
     }
 

@@ -8,18 +8,25 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from engine.__main__ import main
 from engine.contract.errors import ConfigError
 from engine.contract.events import Event
 from engine.contract.registry import validate
 from engine.contract.run_dir import ExitCode
+from engine.contract.served import ServerConfig
 from engine.contract.stage2.config import Stage2Config
 from engine.contract.trace import read_trace
 from engine.run.stop import Aborted, rl_hooks
+from engine.sampling.vllm.infer_lane import speaks_infer
+from engine.sampling.vllm.sync.proof import SyncError
+from engine.sampling.vllm.sync.swift import SwiftTransfer
+from engine.stage2 import serving
 from engine.stage2.serving import require_ranks
 from engine.stage2.stage2_ab import run as stage2_run
 from tests.engine.conftest import add_attempt, opened
+from tests.engine.sampling.vllm.canned import Canned
 from tests.engine.sampling.vllm.conftest import free_port
 from tests.engine.stage2.conftest import changed
 from tests.engine.stage2.rollout.vision_server import VisionServer
@@ -177,3 +184,77 @@ def test_several_learner_ranks_are_refused_before_a_model_loads(
     with pytest.raises(ConfigError, match="syncs an adapter, which 2 learner ranks cannot"):
         require_ranks(adapters, 2)
     require_ranks(full, 1)
+
+
+@pytest.mark.requirement("RM-02", "RM-06", "RM-08")
+def test_ms_swifts_servers_answer_a_run_by_the_weights_of_each_step(
+    ab_recipe: Recipe, server: VisionServer, tmp_path: Path, events: Events,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """By `/infer/` and flattened buckets; the broadcast, which wants GPUs, goes by hand. What it
+    learns is what a run on its own model learns.
+    """
+    monkeypatch.setattr(serving, "swift_transfer", lambda *given: by_hand(server, *given))
+    recipe = changed(ab_recipe, training__max_steps=4, training__eval_steps=2)
+    alone = add_attempt(tmp_path, recipe, name="alone", kind="stage2_ab")
+    one = {"base_url": server.serving.root, "group_port": 51216}
+    vllm = {"mode": "server", "server": {"servers": [one], "routes": "infer"}}
+    served = add_attempt(tmp_path, served_by(recipe, server, vllm), name="served", kind="stage2_ab")
+    for run in (alone, served):
+        with opened(run) as attempt:
+            stage2_run(attempt)
+
+    ours, theirs = series(events(served)), series(events(alone))
+    for name in ours:
+        assert ours[name] == pytest.approx(theirs[name], abs=1e-5), name
+    synced = [e["step"] for e in events(served, "span") if e["name"] == "weight-sync"]
+    assert synced == [0, 1, 2, 3, 4]
+
+
+def test_weights_that_ms_swift_did_not_load_end_the_run_by_name(
+    ab_recipe: Recipe, server: VisionServer, tmp_path: Path, events: Events,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """Its verbs answer 200 all the same."""
+    monkeypatch.setattr(serving, "swift_transfer", lambda *given: by_hand(server, *given))
+    one = {"base_url": server.serving.root, "group_port": 51216}
+    vllm = {"mode": "server", "server": {"servers": [one], "routes": "infer"}}
+    recipe = changed(served_by(ab_recipe, server, vllm), training__learning_rate=0.3)
+    run = add_attempt(tmp_path, recipe, kind="stage2_ab")
+    server.lie = "nothing loaded"
+
+    with opened(run) as attempt, pytest.raises(SyncError, match=r"took the weights of step 1 and"):
+        stage2_run(attempt)
+
+
+def test_ms_swifts_servers_want_a_gpu_and_merged_weights(
+    ab_recipe: Recipe, server: VisionServer, tmp_path: Path
+) -> None:
+    one = {"base_url": server.serving.root, "group_port": 51216}
+    vllm = {"mode": "server", "server": {"servers": [one], "routes": "infer"}}
+    run = add_attempt(tmp_path, served_by(ab_recipe, server, vllm), kind="stage2_ab")
+
+    with opened(run) as attempt, pytest.raises(ConfigError, match="by NCCL, and the trainer has"):
+        stage2_run(attempt)
+
+
+def by_hand(server: VisionServer, servers: Any, limits: Any, device: Any) -> SwiftTransfer:
+    return SwiftTransfer(
+        servers,
+        limits=limits,
+        join=lambda *_: server,
+        memory=lambda size: torch.zeros(size, dtype=torch.uint8),
+    )
+
+
+@pytest.mark.parametrize(("path", "swift"), [("/health", False), ("/health/", True)])
+def test_what_servers_speak_is_asked_of_them(path: str, swift: bool) -> None:
+    with Canned() as canned:
+        canned[path] = (200, {})
+        other = "/health/" if path == "/health" else "/health"
+        canned[other] = (307, {})
+        root = canned.serving.root
+        told = {"base_url": root, "group_port": 51216}
+        config = ServerConfig.model_validate({"servers": [told], "timeout_s": 20})
+
+        assert speaks_infer(config.resolved()[0], config) is swift

@@ -59,7 +59,43 @@ class VisionServer(WeightServer):
         def infer(body: dict[str, Any]) -> JSONResponse:
             return JSONResponse([self._inferred(one, body) for one in body["infer_requests"]])
 
+        self._swift_routes(app)
         return app
+
+    # --- as a weight group of ms-swift's ---
+
+    def broadcast(self, flat: torch.Tensor) -> None:
+        """What its workers hear of one bucket."""
+        for one in self._told:
+            part = flat[one["start_idx"] : one["end_idx"]]
+            self._came[one["name"]] = part.view(one["shape"]).clone()
+
+    def close(self) -> None:
+        """Nothing to leave."""
+
+    def _swift_routes(self, app: FastAPI) -> None:
+        self._told: list[dict[str, Any]] = []
+
+        @app.get("/health/")
+        def healthy() -> dict[str, str]:
+            return {"status": "ok"}
+
+        @app.get("/get_world_size/")
+        def world_size() -> dict[str, int]:
+            return {"world_size": 1}
+
+        @app.post("/update_flattened_params/")
+        def update(body: dict[str, Any]) -> dict[str, str]:
+            self._told = body["metadatas"]
+            return {"message": "Request received"}
+
+        @app.post("/process_weights_after_loading/")
+        def process() -> dict[str, str]:
+            self.load()
+            return {"message": "done"}
+
+        for verb in ("init_communicator", "reset_prefix_cache", "close_communicator"):
+            app.post(f"/{verb}/")(lambda: {"message": "True"})
 
     def _inferred(self, asked: dict[str, Any], body: dict[str, Any]) -> dict[str, Any]:
         """By ms-swift's route: pictures beside the conversation, no log-probabilities."""
