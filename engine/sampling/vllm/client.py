@@ -112,6 +112,14 @@ class ServerApi:
         if reply.status_code != httpx.codes.OK:
             raise self._wire.refused("load_lora_adapter", reply)
 
+    def sleep(self, level: int) -> None:
+        """Give memory back: 1 keeps the weights on the CPU, 2 keeps none. CUDA alone."""
+        self._must(f"sleep?level={level}")
+
+    def wake_up(self) -> None:
+        """Take it again; after level 2 the weights are nobody's."""
+        self._must("wake_up")
+
     def complete(
         self,
         model: str,
@@ -174,6 +182,11 @@ class ServerApi:
     @property
     def _health(self) -> str:
         return f"{self._root}/health"
+
+    def _must(self, route: str) -> None:
+        reply = self._wire.send(f"{self._root}/{route}", {})
+        if reply.status_code != httpx.codes.OK:
+            raise self._wire.refused(route, reply)
 
     def _read(self, told: Any, request: Request, model: str) -> list[Drawn]:
         """Raises FalseReplyError for an answer that a run must not be trained on."""

@@ -102,6 +102,9 @@ class ServingLane:
         self._served_before = bool(before)
         self._colocated = vllm.mode == "colocate"
         self._device: Device = _device(policy, vllm)
+        self._sleeps = self._colocated and self._device != "cpu"
+        """On a CPU vLLM's sleep gives nothing back, so that the engine is ended."""
+        self._asleep = False
         self._lora_name = serving.lora_name
         self._private = Path(tempfile.gettempdir()) / f"nightlane-{secrets.token_hex(8)}"
         """For a Unix socket, whose path may have 107 bytes at most; nobody else enters it."""
@@ -148,6 +151,9 @@ class ServingLane:
         for replica in self._replicas if self._colocated else ():
             if not replica.ours:
                 replica.restart()
+            elif self._asleep:
+                replica.api.wake_up()
+        self._asleep = False
         synced = self._sync.bring(self._load)
         self.facts["sync"] = self._sync.state
         if synced is not None:
@@ -167,18 +173,35 @@ class ServingLane:
 
     def rest(self) -> None:
         """A colocated engine gives its weights and its keys and values back; the next `bring`
-        starts it again.
+        starts or wakes it again.
         """
-        if not self._colocated or not any(replica.ours for replica in self._replicas):
+        awake = self._colocated and not self._asleep
+        if not awake or not any(replica.ours for replica in self._replicas):
             return
         began = time.monotonic()
+        given_back = self._to_sleep() if self._sleeps else self._ended()
+        self._sync.forget()
+        self._rested(Rested(time.monotonic() - began, given_back))
+
+    # --- inside ---
+
+    def _ended(self) -> float:
+        """GB that its processes held."""
         held = sum(replica.memory_gb() for replica in self._replicas)
         for replica in self._replicas:
             replica.stop()
-        self._sync.forget()
-        self._rested(Rested(time.monotonic() - began, held))
+        return held
 
-    # --- inside ---
+    def _to_sleep(self) -> float:
+        """GB of the GPU that are free since. Merged weights come again, so none are kept; an
+        adapter's base is kept on the CPU.
+        """
+        before, _ = torch.cuda.mem_get_info(self._policy.device)
+        for replica in self._replicas:
+            replica.api.sleep(2 if self._sync.state["mode"] == "full" else 1)
+        self._asleep = True
+        after, _ = torch.cuda.mem_get_info(self._policy.device)
+        return (after - before) / 1e9
 
     def _alive(self, endpoint: Endpoint) -> None:
         self._replica_at(endpoint).alive()
@@ -200,7 +223,9 @@ class ServingLane:
         return next(replica for replica in self._replicas if replica.api is endpoint)
 
     def _replica(self, place: Place) -> Replica:
-        needs = launch_needs(self._mode, self._device, may_fall_back=self._may_fall_back)
+        needs = launch_needs(
+            self._mode, self._device, may_fall_back=self._may_fall_back, sleeps=self._sleeps
+        )
         serving, policy = place.serving, self._policy
         server = self._vllm.server
         limits = None

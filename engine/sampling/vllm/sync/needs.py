@@ -27,8 +27,11 @@ class LaunchNeeds(NamedTuple):
     environment: dict[str, str]
 
 
-def launch_needs(mode: Mode, device: Device, *, may_fall_back: bool = False) -> LaunchNeeds:
-    """For a server of the run's own. `may_fall_back`: adapters first, merged weights after them.
+def launch_needs(
+    mode: Mode, device: Device, *, may_fall_back: bool = False, sleeps: bool = False
+) -> LaunchNeeds:
+    """For a server of the run's own. `may_fall_back`: adapters first, merged weights after them;
+    `sleeps`: it will be asked to give its memory back.
 
     >>> launch_needs("adapter", "cpu").options
     []
@@ -38,11 +41,12 @@ def launch_needs(mode: Mode, device: Device, *, may_fall_back: bool = False) -> 
     # The routes for weights, caches and checksums; they are for whoever reaches the server, which
     # is why it listens on this machine alone.
     environment = {"VLLM_SERVER_DEV_MODE": "1"}
+    options = ["--enable-sleep-mode"] if sleeps else []
     if mode == "adapter":
         environment["VLLM_ALLOW_RUNTIME_LORA_UPDATING"] = "True"
         if not may_fall_back:
-            return LaunchNeeds([], environment)
-    options = ["--weight-transfer-config", f'{{"backend": "{_BACKENDS[device]}"}}']
+            return LaunchNeeds(options, environment)
+    options += ["--weight-transfer-config", f'{{"backend": "{_BACKENDS[device]}"}}']
     if device == "cpu":
         options += ["--worker-extension-cls", "nightlane_weights.Worker"]
         before = os.environ.get("PYTHONPATH")

@@ -158,6 +158,30 @@ def app_of(served: Served, window: int) -> FastAPI:
     return app
 
 
+def sleep_routes(app: FastAPI, served: Served) -> None:
+    """Asleep it answers nobody; what level 2 forgot answers nonsense until it is sent again."""
+    asleep = threading.Event()
+
+    @app.middleware("http")
+    async def wait(request: Any, call_next: Any) -> Any:
+        if asleep.is_set() and request.url.path == "/v1/completions":
+            return JSONResponse({"error": {"message": "asleep"}}, status_code=500)
+        return await call_next(request)
+
+    @app.post("/sleep")
+    def sleep(level: int) -> dict[str, Any]:
+        assert not asleep.is_set()
+        asleep.set()
+        served.adapters.clear()
+        return {"status": "sleeping", "level": level}
+
+    @app.post("/wake_up")
+    def wake_up() -> dict[str, str]:
+        assert asleep.is_set()
+        asleep.clear()
+        return {"status": "awake"}
+
+
 def infer_routes(app: FastAPI, served: Served) -> None:
     """ms-swift's, as far as a rollout needs them."""
 
@@ -184,6 +208,7 @@ def main() -> None:
     parser.add_argument("--uds")
     parser.add_argument("--max-model-len", type=int, required=True)
     parser.add_argument("--lora-modules")
+    parser.add_argument("--enable-sleep-mode", action="store_true")
     told, _ = parser.parse_known_args()
     torch.set_num_threads(1)
     assert Path(told.model).is_dir(), told.model
@@ -191,6 +216,8 @@ def main() -> None:
     if told.lora_modules:
         served.load(*told.lora_modules.split("=", 1))
     app = app_of(served, told.max_model_len)
+    if told.enable_sleep_mode:
+        sleep_routes(app, served)
     where = {"uds": told.uds} if told.uds else {"host": told.host, "port": told.port}
     uvicorn.run(app, **where, log_level="warning")
 

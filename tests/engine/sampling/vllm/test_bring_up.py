@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from engine.contract.errors import RLLoopError
 from engine.contract.served import RunVLLMConfig
@@ -20,9 +21,10 @@ from engine.data.rows import Question
 from engine.models import lora
 from engine.models.policy import Policy, build
 from engine.run.stop import Aborted, rl_hooks
+from engine.sampling.vllm import lane as lanes
 from engine.sampling.vllm.client import ServerApi
 from engine.sampling.vllm.endpoint import Request, ServerError, ServerLostError
-from engine.sampling.vllm.lane import ServingLane
+from engine.sampling.vllm.lane import Rested, ServingLane
 from engine.sampling.vllm.launch import Needs, same_version, serve_command
 from engine.sampling.vllm.replica import Replica
 from tests.engine.sampling.vllm.canned import Canned
@@ -46,7 +48,7 @@ def new_lane(policy: Policy, chat_base: Path, tmp_path: Path) -> Callable[..., S
     """`new_lane(serving, version="0.31.0")`."""
 
     def new(serving: Serving, **needs: Any) -> ServingLane:
-        more = {name: needs.pop(name) for name in ("vllm", "before") if name in needs}
+        more = {name: needs.pop(name) for name in ("vllm", "before", "rested") if name in needs}
         asked: dict[str, Any] = {"window": 120, "version": None}
         return ServingLane(
             serving,
@@ -391,3 +393,31 @@ def test_a_server_sees_its_own_devices_and_modules_whatever_the_operator_set(
         replica.start()
 
     replica.stop()
+
+
+def test_an_engine_on_the_learners_gpu_sleeps_while_it_learns(
+    new_lane: NewLane, policy: Policy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same process wakes up with the learner's weights; what the GPU had free tells what came
+    back. A GPU is not here: the stand-in's routes and two readings take its place.
+    """
+    monkeypatch.setattr(lanes, "_device", lambda *_: "cuda-shared")
+    free = iter([(2 * 10**9, 80 * 10**9), (5 * 10**9, 80 * 10**9)])
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: next(free))
+    rested: list[Rested] = []
+    serving = Serving(serve_cmd=STAND_IN, timeout_s=180)
+    lane = new_lane(serving, vllm=RunVLLMConfig(mode="colocate"), rested=rested.append)
+    ids, ends = policy.encode(TASKS[0].prompt), tuple(sorted(policy.eos_ids))
+    request = Request(ids, k=1, seed=1, temp=0.0, max_new_tokens=4, end_ids=ends)
+
+    with lane:
+        lane.bring()
+        before = lane.complete([request])
+        lane.rest()
+        lane.rest()
+        lane.bring()
+        after = lane.complete([request])
+
+    assert after == before
+    [once] = rested
+    assert once.given_back_gb == 3.0
