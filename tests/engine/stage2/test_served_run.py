@@ -13,7 +13,7 @@ import torch
 from engine.__main__ import main
 from engine.contract.errors import ConfigError
 from engine.contract.events import Event
-from engine.contract.registry import validate
+from engine.contract.registry import kinds, validate
 from engine.contract.run_dir import ExitCode
 from engine.contract.served import ServerConfig
 from engine.contract.stage2.config import Stage2Config
@@ -258,3 +258,27 @@ def test_what_servers_speak_is_asked_of_them(path: str, swift: bool) -> None:
         config = ServerConfig.model_validate({"servers": [told], "timeout_s": 20})
 
         assert speaks_infer(config.resolved()[0], config) is swift
+
+
+@pytest.mark.parametrize(
+    ("vllm", "needs"),
+    [
+        ({"mode": "colocate"}, True),
+        ({"mode": "server", "server": {"launch": {"replicas": 2}}}, True),
+        ({}, False),
+    ],
+    ids=["colocated", "launched", "external"],
+)
+def test_a_run_needs_the_program_only_for_servers_of_its_own(
+    ab_recipe: Recipe, server: VisionServer, vllm: Recipe, needs: bool
+) -> None:
+    """Where it is not there such a job waits; another's servers ask nothing of this box."""
+    recipe = served_by(ab_recipe, server, vllm)
+    if needs and vllm["mode"] == "colocate":
+        del recipe["custom"]["extra"]["rollout_matching"]["vllm"]["server"]
+    kind = kinds()["stage2_ab"]
+
+    config = kind.config.model_validate(recipe)
+
+    assert kind.serves(config)
+    assert kind.needs_server_program(config) is needs
