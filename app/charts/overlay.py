@@ -10,16 +10,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from app.charts import charts
-from app.charts.panels import DASH_DOT, DASHED, DOTTED, HELDOUT, POOL, SOLID, Chart, Line
+from app.charts.panels import HELDOUT, POOL, Chart, Line
+from app.charts.run_style import slots
 from worker.read.jobs import JobView
 from worker.read.series import Curve, gaps_of
-
-COLOURS = ("a", "b", "c", "d", "e", "f")
-"""Of the first to the sixth run; see compare.css."""
-DASHES: Mapping[str, Sequence[int]] = dict(
-    zip(COLOURS, (SOLID, DASHED, DOTTED, DASH_DOT, (16, 6), (4, 4)), strict=True)
-)
-"""Of the same."""
 
 
 @dataclass(frozen=True)
@@ -34,9 +28,17 @@ class Overlay:
 
     def chart(self, jobs: Sequence[JobView]) -> Chart:
         """Each job as a line; the job's number stands for the series that is read of it."""
+        slot = slots(job.id for job in jobs)
         lines = [
-            Line(str(job.id), line_name(job), self.unit, colour, marks=self.marks, dash=dash)
-            for job, (colour, dash) in zip(jobs, DASHES.items(), strict=False)
+            Line(
+                str(job.id),
+                line_name(job),
+                self.unit,
+                slot[job.id].colour,
+                marks=self.marks,
+                dash=slot[job.id].dash,
+            )
+            for job in jobs
         ]
         return Chart(f"compare-{self.name}", self.title, lines)
 

@@ -18,7 +18,8 @@ window.nightlaneCharts = (() => {
 
   function colour(name) {
     if (!palette.has(name)) {
-      palette.set(name, getComputedStyle(document.documentElement).getPropertyValue(`--chart-${name}`).trim());
+      const role = /^r\d+$/.test(name) ? name : `chart-${name}`; // a run's slot has its colour on every page
+      palette.set(name, getComputedStyle(document.documentElement).getPropertyValue(`--${role}`).trim());
     }
     return palette.get(name);
   }

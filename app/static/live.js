@@ -176,8 +176,16 @@
     if (detail.ctx.response.status < 400 && failed.delete(target)) heard();
     window.nightlaneCharts?.mount();
     keepLogEnd();
+    if (target.id === "strip") showIcon();
   });
   keepLogEnd();
+
+  // The tab's icon says whether something runs, or needs a person.
+  function showIcon() {
+    const told = document.querySelector("#strip [data-icon]")?.dataset.icon;
+    const icon = document.querySelector("link[rel=icon]");
+    if (told && icon.getAttribute("href") !== told) icon.href = told;
+  }
 
   // --- heartbeat ages and time left tick between two answers of the server ---
 

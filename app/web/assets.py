@@ -8,8 +8,7 @@ from pathlib import Path
 
 STATIC_FOLDER = Path(__file__).parents[1] / "static"
 
-TOKENS = tuple(f"vendor/open-props.{name}.min.css" for name in ("colors", "sizes", "borders"))
-SHEETS = (*TOKENS, "vendor/uPlot.min.css", "cockpit.css")
+SHEETS = ("vendor/uPlot.min.css", "cockpit.css")
 """Of every page."""
 SCRIPTS = (
     "vendor/htmx.min.js",

@@ -15,15 +15,19 @@ class PageLink(NamedTuple):
     """The question that the page answers."""
 
 
-NAVIGATION = (
+MAIN = (
     PageLink("/", "Board", "b", "What runs, is it healthy, what is next, what came out?"),
     PageLink("/queue", "Queue", "q", "What runs tonight, in which order, and who decided?"),
     PageLink("/report", "Report", "r", "What happened last night, can I trust it, what next?"),
     PageLink("/compare", "Compare", "c", "Is the difference real, and what caused it?"),
-    PageLink("/leaderboard", "Scores", "l", "What did each checkpoint score, on which bench?"),
+    PageLink("/leaderboard", "Leaderboard", "l", "What did each checkpoint score, on which bench?"),
     PageLink("/machine", "Machine", "m", "How near is memory to its floor?"),
+)
+MORE = (
+    PageLink("/new", "New job", "n", "Will it fit, and what will it cost?"),
     PageLink("/budget", "Budget", "u", "What did it cost, and what is left?"),
     PageLink("/audit", "Audit", "a", "Who did what, when and why?"),
-    PageLink("/new", "New job", "n", "Will it fit, and what will it cost?"),
     PageLink("/help", "Help", "h", "What do the words and keys mean?"),
 )
+"""Behind one word at the end of the navigation."""
+NAVIGATION = (*MAIN, *MORE)

@@ -16,7 +16,7 @@ from markupsafe import Markup
 from app.charts.sparkline import sparkline
 from app.text import benches, evaluated, seeds, wording
 from app.text.autonomy_words import numbers_in_words
-from app.web.assets import STATIC_FOLDER, TOKENS
+from app.web.assets import STATIC_FOLDER
 from app.web.templating import environment
 from worker.db.connection import Database
 from worker.report import choices, gains
@@ -26,7 +26,7 @@ from worker.report.runs import VERDICTS, RunLine
 from worker.report.snapshot import seal_of
 from worker.report.standup import Report
 
-SHEETS = (*TOKENS, "cockpit.css", "report.css")
+SHEETS = ("cockpit.css", "report.css")
 
 
 @dataclass(frozen=True)

@@ -72,6 +72,27 @@ class Strip:
     lease_s: float
     """Seconds without a heartbeat after which a job is stale."""
 
+    @property
+    def progress(self) -> float | None:
+        """Share of its steps that the running job has done; None where it has counted none."""
+        head = self.headline
+        if head is None or head.step is None or not head.max_steps:
+            return None
+        return min(1.0, head.step / head.max_steps)
+
+    @property
+    def icon(self) -> str:
+        """What the tab's icon says: a run needs a person, something runs, or neither."""
+        if self._needs_a_person():
+            return "icon-needs-you.svg"
+        return "icon-running.svg" if self.job else "icon.svg"
+
+    def _needs_a_person(self) -> bool:
+        silent = self.headline is not None and self.headline.silent_since is not None
+        beat = (self.job.heartbeat_at or self.job.started_at) if self.job else None
+        stale = beat is not None and self.at - beat >= self.lease_s
+        return self.memory_level == "bad" or silent or stale
+
 
 class Strips:
     """Reads the strip once for all pages that ask while nothing is written.

@@ -22,7 +22,7 @@ from starlette.responses import HTMLResponse
 
 from app.text import wording
 from app.web import assets
-from app.web.navigation import NAVIGATION
+from app.web.navigation import MAIN, MORE, NAVIGATION
 from app.web.shipped import demo_recipe
 from app.web.strip import Strips
 
@@ -48,6 +48,8 @@ def environment() -> jinja2.Environment:
         "asset": assets.asset,
         "assets": assets,
         "navigation": NAVIGATION,
+        "main_pages": MAIN,
+        "more_pages": MORE,
         "time_zone": wording.told_in,
     }
     # An absolute path, for a terminal: a command that is copied works from any directory.

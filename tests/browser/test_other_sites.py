@@ -60,8 +60,8 @@ def test_another_site_cannot_lead_the_cockpits_window_away(
     expect(ours.locator("#connection")).to_have_attribute("data-state", "live")
 
     theirs.evaluate(_LEAD_AWAY, f"{elsewhere}stolen")
-    ours.locator("header.top a[href='/help']").click()
+    ours.locator("header.top a[href='/machine']").click()
 
-    expect(ours).to_have_url(f"{house.server.url}/help")
+    expect(ours).to_have_url(f"{house.server.url}/machine")
     assert ours.evaluate("window.opener") is None
     context.close()

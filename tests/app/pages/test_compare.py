@@ -280,7 +280,7 @@ def test_overlaid_charts_keep_every_spike_of_every_run(client: TestClient, db: D
     assert len(drawn["x"]) < 2999
     assert [line["label"] for line in drawn["lines"]] == ["#1", "#2"]
     assert [max(line["high"]) for line in drawn["lines"]] == [0.99, 0.99]
-    assert [line["dash"] for line in drawn["lines"]] == [[], [8, 4]]
+    assert [line["dash"] for line in drawn["lines"]] == [[], [7, 3]]
     assert 'data-chart="/compare/charts/pool.json?job=1&amp;job=2"' in text
     assert "#1: 50.0 % at step 1, 50.0 % at step 2999 (between 50.0 % and 99.0 %)" in words(text)
 
