@@ -30,7 +30,19 @@ from app.api import (
     stream,
     sweeps,
 )
-from app.pages import audit, board, compare_groups, machine, new_job, run, run_charts, strip
+from app.api import runs as runs_api
+from app.pages import (
+    audit,
+    board,
+    compare_groups,
+    machine,
+    new_job,
+    run,
+    run_actions,
+    run_charts,
+    runs,
+    strip,
+)
 from app.pages import autonomy as autonomy_page
 from app.pages import budget as budget_page
 from app.pages import compare as compare_page
@@ -49,6 +61,7 @@ from app.web.guard import Guard
 from app.web.head import HeadAsGet
 from app.web.live import Live
 from app.web.plainly import plainly_written
+from app.web.run_tables import RunTables
 from app.web.settings import AppSettings
 from app.web.strip import Strips
 from app.web.ticker import Drains, Ticker
@@ -96,6 +109,8 @@ def create_app(
         new_job,
         run,
         run_charts,
+        runs,
+        run_actions,
         samples_page,
         rescored_page,
         compare_page,
@@ -114,6 +129,7 @@ def create_app(
         compare,
         leaderboard,
         sweeps,
+        runs_api,
         queue,
         autonomy,
         lane,
@@ -135,6 +151,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
         app.state.database = database
         app.state.live = Live(database)
         app.state.strips = Strips(database)
+        app.state.run_tables = RunTables(database)
         app.state.zones = Zones(database)
         app.state.drains = Drains(database, app.state.worker_settings)
         ticker = Ticker(app.state.drains, database)

@@ -16,8 +16,9 @@ from app.web.dependencies import SETTLED, DatabaseDep, JobId
 from engine.contract.errors import ConfigError, ConfigProblem
 from engine.contract.problems import problems_of
 from worker.db.connection import Database
-from worker.queue import control, order
+from worker.queue import control, deletion, order
 from worker.queue.control import Done, Edit
+from worker.queue.deletion import Deletion
 from worker.queue.order import Move
 from worker.queue.states import State
 from worker.queue.submission import Submission
@@ -59,6 +60,29 @@ class Stopped(BaseModel):
     """at once: it is over · asked: its engine ends at the next checkpoint · before: it was asked
     already."""
     job: JobView
+
+
+class Foreseen(BaseModel):
+    """What a deletion gives back."""
+
+    model_config = ConfigDict(use_attribute_docstrings=True)
+
+    job_id: int
+    bytes: int
+    refused: str | None
+    """Why it must not be, in a sentence."""
+    descendants: list[int]
+    """Runs that are over and began from its checkpoints."""
+
+    @classmethod
+    def of(cls, found: Deletion) -> Foreseen:
+        """As REST says it."""
+        return cls(
+            job_id=found.job_id,
+            bytes=found.bytes,
+            refused=found.refused,
+            descendants=found.descendants,
+        )
 
 
 class Retry(BaseModel):
@@ -130,9 +154,26 @@ def get_job(job_id: JobId, database: DatabaseDep) -> JobView:
 
 @router.patch("/{job_id}", openapi_extra=takes(Edit))
 async def edit_job(request: Request, job_id: JobId, database: DatabaseDep) -> JobView:
-    """Change priority, start time, parents or tags of a queued job; what is not sent stays."""
+    """Change priority, start time or parents of a queued job, and of any job its tags, name, note
+    and whether it is archived; what is not sent stays.
+    """
     body = await json_object(request, '{"priority": 5}')
     return await anyio.to_thread.run_sync(_edit, database, job_id, body)
+
+
+@router.get("/{job_id}/deletion")
+def foresee_deletion(job_id: JobId, database: DatabaseDep) -> Foreseen:
+    """What deleting a run would free, why it must not be, and which runs began from its files."""
+    return Foreseen.of(deletion.foreseen(database, job_id))
+
+
+@router.delete("/{job_id}", dependencies=SETTLED)
+def delete_job(job_id: JobId, database: DatabaseDep, *, descendants: bool = False) -> Foreseen:
+    """Throw away a run's files, metrics, scores and tags, for good; what it cost and who did what
+    stays. `?descendants=true`: though runs began from its checkpoints.
+    """
+    done = deletion.delete_run(database, job_id, actor=REST, descendants_too=descendants)
+    return Foreseen.of(done)
 
 
 @router.post("/{job_id}/cancel", dependencies=SETTLED)

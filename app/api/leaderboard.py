@@ -8,7 +8,8 @@ from fastapi import APIRouter, Query
 from starlette.responses import StreamingResponse
 
 from app.web.dependencies import DatabaseDep
-from app.web.score_file import MEDIA_TYPES, Form, written
+from app.web.score_file import written
+from app.web.table_file import MEDIA_TYPES, Form
 from worker.read.scores.leaderboard import (
     Conditions,
     Leaderboard,

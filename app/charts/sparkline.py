@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import pairwise
 
 from app.text import wording
@@ -90,3 +91,59 @@ def _thinned(values: Sequence[tuple[int, float]]) -> Sequence[tuple[int, float]]
     stride = -(-len(values) // _MOST_POINTS)
     kept = list(values[::stride])
     return kept if kept[-1] == values[-1] else [*kept, values[-1]]
+
+
+PAIR_WIDTH, PAIR_HEIGHT = 72, 18
+_INSET = 1.5
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Held-out and pool of one run on one small drawing, as paths of an SVG."""
+
+    heldout: str
+    pool: str
+    last: tuple[float, float] | None
+    words: str
+
+
+@lru_cache(maxsize=4_000)
+def pair_of_lines(
+    heldout: tuple[tuple[int, float], ...], pool: tuple[tuple[int, float], ...]
+) -> Pair | None:
+    """Lines through (step, share) pairs on one pair of axes; None where neither has two points.
+
+    >>> pair_of_lines(((0, 0.5), (10, 0.6)), ()).words
+    'held-out 50.0 % to 60.0 % over 2 gates'
+    """
+    every = [*heldout, *pool]
+    if max(len(heldout), len(pool)) < 2:
+        return None
+    first, last = min(step for step, _ in every), max(step for step, _ in every)
+    low, high = min(share for _, share in every), max(share for _, share in every)
+
+    def place(step: int, share: float) -> tuple[float, float]:
+        across = (step - first) / max(1, last - first)
+        up = (share - low) / max(_LEAST_SPAN, high - low)
+        return (
+            round(_INSET + across * (PAIR_WIDTH - 2 * _INSET), 1),
+            round(PAIR_HEIGHT - _INSET - up * (PAIR_HEIGHT - 2 * _INSET), 1),
+        )
+
+    def path(values: Sequence[tuple[int, float]]) -> str:
+        return "M" + "L".join(
+            f"{x:g} {y:g}" for x, y in (place(*value) for value in _thinned(values))
+        )
+
+    gates = f"over {len(heldout)} gates" if len(heldout) > 1 else "at one gate"
+    words = (
+        f"held-out {wording.percent(heldout[0][1])} to {wording.percent(heldout[-1][1])} {gates}"
+        if heldout
+        else f"pool {wording.percent(pool[0][1])} to {wording.percent(pool[-1][1])}"
+    )
+    return Pair(
+        heldout=path(heldout) if len(heldout) > 1 else "",
+        pool=path(pool) if len(pool) > 1 else "",
+        last=place(*heldout[-1]) if heldout else None,
+        words=words,
+    )

@@ -1,4 +1,4 @@
-"""`cockpit cancel`, `retry`, `requeue`, `move`, `edit`: what people do to jobs that exist."""
+"""What people do to jobs that exist: `cockpit cancel`, `retry`, `requeue`, `move`, `edit`, …"""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ OtherJob = Annotated[int | None, typer.Option(metavar="JOB", parser=job_number)]
 
 def register(cli: typer.Typer) -> None:
     """Add the commands of this file."""
-    for command in (cancel, retry, requeue, move, edit):
+    for command in (cancel, retry, requeue, move, edit, delete):
         cli.command()(command)
 
 
@@ -154,10 +154,18 @@ def edit(
     tags: Annotated[
         list[str] | None, typer.Option("--tag", metavar="WORD", help="These tags alone.")
     ] = None,
+    name: Annotated[str | None, typer.Option(help="What to call it.")] = None,
+    note_: Annotated[
+        str | None, typer.Option("--note", help="What to remember about it; '' takes it away.")
+    ] = None,
+    archived: Annotated[
+        bool | None,
+        typer.Option("--archive/--unarchive", help="Leave it out of lists of runs, or not."),
+    ] = None,
     as_json: AsJson = False,
     data_dir: DataDir = None,
 ) -> None:
-    """Change what a queued job waits for, its priority or its tags."""
+    """Change a queued job's conditions; of any job its tags, name and note, or archive it."""
     from worker.queue import control  # noqa: PLC0415 - keeps --help light
     from worker.read import jobs  # noqa: PLC0415 - keeps --help light
 
@@ -170,6 +178,9 @@ def edit(
         "after": [] if no_after else after,
         "if_parent_fails": if_parent_fails,
         "tags": tags,
+        "name": name,
+        "note": note_,
+        "archived": archived,
     }
     raw: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     if not_before == "none":
@@ -179,6 +190,38 @@ def edit(
         if as_json:
             print_json(jobs.get_job(database, job_id).model_dump(mode="json"))
     note(f"job {job_id} was changed" if raw else f"nothing was asked of job {job_id}")
+
+
+def delete(
+    context: typer.Context,
+    *,
+    job_id: JobId,
+    with_descendants: Annotated[
+        bool, typer.Option("--with-descendants", help="Though runs began from its checkpoints.")
+    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what it would do.")] = False,
+    as_json: AsJson = False,
+    data_dir: DataDir = None,
+) -> None:
+    """Throw away a run's files, metrics and scores for good; its cost and audit stay."""
+    from worker.queue import deletion  # noqa: PLC0415 - keeps --help light
+
+    with opened(context, data_dir, urgent=True) as database:
+        _settle_orphans(database)
+        if dry_run:
+            found = deletion.foreseen(database, job_id)
+        else:
+            found = deletion.delete_run(
+                database, job_id, actor=who(), descendants_too=with_descendants
+            )
+    if as_json:
+        print_json(found._asdict())
+    if found.refused:
+        note(found.refused)
+    else:
+        note(f"job {job_id} {'would free' if dry_run else 'freed'} {found.bytes / 1e6:.1f} MB")
+    if found.descendants:
+        note(f"began from it: job {', '.join(map(str, found.descendants))}")
 
 
 def _settle_orphans(database: Database) -> None:

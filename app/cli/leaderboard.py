@@ -142,7 +142,7 @@ def _write_files(
     *,
     as_json: bool,
 ) -> None:
-    from app.web import score_file  # noqa: PLC0415 - keeps --help light
+    from app.web import score_file, table_file  # noqa: PLC0415 - keeps --help light
     from engine.contract.outputs import is_standard_output, write_output  # noqa: PLC0415
     from engine.contract.run_dir import write_atomic  # noqa: PLC0415
     from worker.read.scores.leaderboard import Conditions, every_score  # noqa: PLC0415
@@ -151,11 +151,15 @@ def _write_files(
     if csv is not None:
         if as_json and is_standard_output(csv):
             raise alone("--csv", csv)
-        pieces = score_file.csv_lines(every_score(database, conditions))
+        pieces = table_file.csv_lines(
+            map(score_file.flat, every_score(database, conditions)), list(score_file.TYPES)
+        )
         with _writable("--csv", csv):
             write_output(csv, pieces)
     if parquet is not None:
-        data = score_file.parquet(every_score(database, conditions))
+        data = table_file.parquet(
+            map(score_file.flat, every_score(database, conditions)), score_file.TYPES
+        )
         with _writable("--parquet", parquet):
             write_atomic(parquet, data)
     files = [str(file) for file in (csv, parquet) if file is not None]

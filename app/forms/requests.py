@@ -81,6 +81,16 @@ async def form_fields(request: Request) -> dict[str, str]:
     }
 
 
+async def form_numbers(request: Request, name: str) -> list[int]:
+    """The numbers that a posted form gives under one name, in order. Raises ConfigError."""
+    texts = (await request.form(max_files=0)).getlist(name)
+    for text in texts:
+        if not (isinstance(text, str) and text.isdecimal() and len(text) < 19):
+            shown = text if isinstance(text, str) else "a file"
+            raise ConfigError([ConfigProblem(name, shown, "is no number", "tick runs")])
+    return [int(str(text)) for text in texts]
+
+
 def with_numbers(fields: Mapping[str, str], names: Collection[str]) -> dict[str, Any]:
     """The fields that were filled in; those of `names` as the numbers that they are, if they are.
 

@@ -13,6 +13,7 @@ from pydantic import BaseModel, BeforeValidator, Field, model_validator
 from app.text import wording
 from app.text.zones import Zones
 from app.web.live import Live
+from app.web.run_tables import RunTables
 from app.web.ticker import Drains
 from worker.attempt import orphans
 from worker.db.connection import Database
@@ -27,6 +28,11 @@ async def _database(request: Request) -> Database:
 async def _live(request: Request) -> Live:
     live: Live = request.app.state.live
     return live
+
+
+async def _run_tables(request: Request) -> RunTables:
+    tables: RunTables = request.app.state.run_tables
+    return tables
 
 
 async def _settings(request: Request) -> WorkerSettings:
@@ -53,6 +59,7 @@ async def in_lane_time(request: Request) -> None:
 SETTLED = [Depends(settle_orphans)]
 """Of a route that acts on jobs: none of them says running after its drain has died."""
 DatabaseDep = Annotated[Database, Depends(_database)]
+RunTablesDep = Annotated[RunTables, Depends(_run_tables)]
 LiveDep = Annotated[Live, Depends(_live)]
 DrainsDep = Annotated[Drains, Depends(_drains)]
 SettingsDep = Annotated[WorkerSettings, Depends(_settings)]

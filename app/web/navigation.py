@@ -16,7 +16,7 @@ class PageLink(NamedTuple):
 
 
 MAIN = (
-    PageLink("/", "Board", "b", "What runs, is it healthy, what is next, what came out?"),
+    PageLink("/runs", "Runs", "s", "Which run is best, on what, and by how much?"),
     PageLink("/queue", "Queue", "q", "What runs tonight, in which order, and who decided?"),
     PageLink("/report", "Report", "r", "What happened last night, can I trust it, what next?"),
     PageLink("/compare", "Compare", "c", "Is the difference real, and what caused it?"),
@@ -24,6 +24,7 @@ MAIN = (
     PageLink("/machine", "Machine", "m", "How near is memory to its floor?"),
 )
 MORE = (
+    PageLink("/", "Board", "b", "What runs, is it healthy, what is next, what came out?"),
     PageLink("/new", "New job", "n", "Will it fit, and what will it cost?"),
     PageLink("/budget", "Budget", "u", "What did it cost, and what is left?"),
     PageLink("/audit", "Audit", "a", "Who did what, when and why?"),

@@ -21,6 +21,7 @@ from app.web.templating import page
 from engine.contract.errors import ConfigError, ConfigProblem, NightlaneError
 from worker.queue.lookup import JobNotFoundError, SweepNotFoundError
 from worker.queue.refusals import KeyReusedError, QueueRefusedError
+from worker.queue.run_views import NoSuchViewError
 from worker.read.comparison.compare import CompareError
 
 MEDIA_TYPE = "application/problem+json"
@@ -75,7 +76,7 @@ def status_of(error: NightlaneError) -> HTTPStatus:
     """The status of an error this project can explain."""
     if isinstance(error, ConfigError | CompareError):
         return HTTPStatus.UNPROCESSABLE_ENTITY
-    if isinstance(error, JobNotFoundError | SweepNotFoundError):
+    if isinstance(error, JobNotFoundError | NoSuchViewError | SweepNotFoundError):
         return HTTPStatus.NOT_FOUND
     if isinstance(error, QueueRefusedError):
         # A key with another body is the caller's mistake, whatever stands in the queue.

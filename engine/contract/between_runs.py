@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 FEWEST_RUNS = 2
 """One run has no spread."""
@@ -109,6 +110,7 @@ def t_tail(t: float, df: float) -> float:
     return 0.5 * _incomplete_beta(df / 2, 0.5, df / (df + t * t))
 
 
+@lru_cache(maxsize=256)
 def t_quantile(share: float, df: float) -> float:
     """The t below which this share of Student's distribution lies; `share` from 0.5 to below 1.
 

@@ -37,6 +37,7 @@ PLACES = (
     Place("run-crash", "/jobs/{crash}", empty=False),
     Place("run-queued", "/jobs/{too_large}", empty=False),
     Place("chart-table", "/jobs/{gain}/charts/learning", empty=False),
+    Place("runs", "/runs"),
     Place("machine", "/machine"),
     Place("audit", "/audit"),
     Place("new", "/new"),
@@ -77,5 +78,9 @@ PLACES = (
     _rare("new-yaml", "/new?clone={gain}&as=yaml"),
     _rare("report-night", "/report?date={bad_night}"),
     _rare("audit-defer", "/audit?what=defer"),
+    _rare("runs-filtered", "/runs?q=verdict:gain&group=base&columns=base,lr,train/kl,note"),
+    _rare("runs-wrong", "/runs?q=gan:>2"),
+    _rare("runs-edit", "/runs/edit?what=tag&job={gain}&job={loss}"),
+    _rare("runs-delete", "/runs/delete?job={loss}&job={running}"),
     _rare("budget-day", "/budget?entry=external"),
 )

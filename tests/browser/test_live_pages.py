@@ -381,7 +381,7 @@ def test_the_keyboard_reaches_everything_with_a_visible_focus(visit: Visits, hou
         style = "getComputedStyle(document.activeElement).outlineStyle"
         assert page.evaluate(style) == "solid", stops
 
-    assert stops[:3] == ["Skip to content", "Nightlane", "Board"]
+    assert stops[:3] == ["Skip to content", "Nightlane", "Runs"]
     begin = stops.index("Stop all…")
     assert stops[begin:][:5] == ["Stop all…", "Run now", "Pause the queue", "rl_run", "Cancel"]
     _run_all(house)

@@ -372,6 +372,7 @@ def test_what_was_typed_outlives_a_reload_another_page_and_another_kind(
     page.wait_for_url("**kind=rl_run")
     expect(rate).to_have_value("0.25")
 
+    page.get_by_text("More", exact=True).click()
     page.get_by_role("link", name="New job").first.click()
     page.wait_for_url("**/new")
     expect(name).to_have_value("")

@@ -200,7 +200,8 @@ _EMPTY = """name => {
   const coloured = new Set();
   for (let at = 0; at < data.length; at += 4) {
     const parts = data.slice(at, at + 3);
-    if (data[at + 3] > 127 && Math.max(...parts) - Math.min(...parts) > 40) coloured.add((at / 4) % width);
+    const opaque = data[at + 3] > 127;
+    if (opaque && Math.max(...parts) - Math.min(...parts) > 40) coloured.add((at / 4) % width);
   }
   const across = [...coloured].sort((a, b) => a - b);
   const widest = Math.max(...across.slice(1).map((x, before) => x - across[before]));

@@ -86,6 +86,12 @@ class Job(SQLModel, table=True):
     """What a person asked of the running attempt: cancel or requeue."""
     pruned_at: float | None = None
     """When its checkpoints, rollouts and metric rows were thrown away."""
+    note: str | None = Field(default=None, sa_type=Text)
+    """What a person wrote about it."""
+    archived_at: float | None = None
+    """When it was put away; lists of runs leave it out."""
+    deleted_at: float | None = None
+    """When its files and numbers were thrown away; the row stays for the audit and the ledger."""
 
     started_at: float | None = None
     """First claim of all attempts."""
@@ -344,6 +350,18 @@ class EvalWatch(SQLModel, table=True):
     """Why its checkpoints are scored no more."""
 
 
+class RunView(SQLModel, table=True):
+    """A view of the table of runs that somebody saved."""
+
+    __tablename__ = "run_view"
+
+    name: str = Field(primary_key=True)
+    query: str = Field(sa_type=Text)
+    """The query string of its address."""
+    created_at: float
+    created_by: str
+
+
 class Change(SQLModel, table=True):
     """What the live stream replays from an id on. The newest row is never dropped, so that ids only
     grow.
@@ -512,6 +530,7 @@ metric: Table = _tables["metric"]
 metric_rollup: Table = _tables["metric_rollup"]
 eval_score: Table = _tables["eval_score"]
 eval_watch: Table = _tables["eval_watch"]
+run_view: Table = _tables["run_view"]
 change: Table = _tables["change"]
 lane: Table = _tables["lane"]
 state_count: Table = _tables["state_count"]

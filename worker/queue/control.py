@@ -30,8 +30,19 @@ from worker.queue.dependencies import IfParentFails
 from worker.queue.lookup import job_row, jobs_of_sweep, sweep_row
 from worker.queue.refusals import WrongStateError
 from worker.queue.states import State, move, note
-from worker.queue.submission import JobNumber, Priority, StartTime, checked_tags, submission
+from worker.queue.submission import (
+    JobNumber,
+    Priority,
+    StartTime,
+    checked_name,
+    checked_tags,
+    submission,
+)
 from worker.queue.submit import Terms, candidate, insert_job
+
+MAX_NOTE = 2_000
+OF_ANY_STATE = frozenset({"tags", "name", "note", "archived"})
+"""What may be changed of a job that is not queued any more."""
 
 
 class Done(StrEnum):
@@ -115,6 +126,8 @@ def retry(db: Database, job_id: int, *, actor: str) -> None:
     begins = "from its last checkpoint" if resumes else "from the beginning"
     with db.write_tx() as conn:
         row = job_row(conn, job_id)
+        if row.deleted_at is not None:
+            raise WrongStateError(job_id, "deleted", f"run it anew: cockpit retry {job_id} --fresh")
         if not State(row.state).retryable:
             raise WrongStateError(job_id, row.state, _instead_of_retry(row))
         parents = dependencies.still_open(conn, job_id)
@@ -195,8 +208,15 @@ class Edit(BaseModel):
     """When one of those ends without success: cancel this one, run it all the same, or wait."""
     tags: list[str] = Field(default=[], max_length=20)
     """Words to find it by, instead of those of now; of a job in any state."""
+    name: str | None = None
+    """What people call it, instead of its name of now; of a job in any state."""
+    note: str | None = Field(default=None, max_length=MAX_NOTE)
+    """What a person writes about it; null takes it away. Of a job in any state."""
+    archived: bool = Field(default=False, strict=True)
+    """Leave it out of lists of runs, or show it there again; of a job that is over."""
 
     _plain_tags = field_validator("tags")(checked_tags)
+    _plain_name = field_validator("name")(checked_name)
 
 
 def edit(db: Database, job_id: int, raw: Mapping[str, Any], *, actor: str) -> None:
@@ -212,8 +232,11 @@ def edit(db: Database, job_id: int, raw: Mapping[str, Any], *, actor: str) -> No
     not_before = start_time(wanted.not_before, time.time(), partial(lane_zone, db))
     with db.write_tx() as conn:
         row = job_row(conn, job_id)
-        if row.state != State.QUEUED and given - {"tags"}:
+        if row.state != State.QUEUED and given - OF_ANY_STATE:
             raise WrongStateError(job_id, row.state, "only a queued job can be changed")
+        if wanted.archived and not State(row.state).final:
+            raise WrongStateError(job_id, row.state, "only a run that is over can be archived")
+        _describe(conn, job_id, wanted)
         if "tags" in given:
             _replace_tags(conn, job_id, wanted.tags)
         if given & {"after", "if_parent_fails"}:
@@ -229,6 +252,20 @@ def edit(db: Database, job_id: int, raw: Mapping[str, Any], *, actor: str) -> No
             conn.execute(update(job).where(job.c.id == job_id).values(values))
         changed = ", ".join(f"{name}={getattr(wanted, name)}" for name in sorted(given))
         note(conn, job_id, State(row.state), actor=actor, why=f"changed: {changed}")
+
+
+def _describe(conn: Connection, job_id: int, wanted: Edit) -> None:
+    """What people say of a job, and whether they put it away."""
+    given = wanted.model_fields_set
+    values: dict[str, Any] = {}
+    if wanted.name is not None:
+        values["name"] = wanted.name
+    if "note" in given:
+        values["note"] = (wanted.note or "").strip() or None
+    if "archived" in given:
+        values["archived_at"] = time.time() if wanted.archived else None
+    if values:
+        conn.execute(update(job).where(job.c.id == job_id).values(values))
 
 
 def _edit(raw: Mapping[str, Any]) -> Edit:

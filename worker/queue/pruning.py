@@ -95,7 +95,7 @@ def prune_older(
             shutil.rmtree(aside, ignore_errors=True)
     report = PruneReport([], [])
     prune = partial(_prune, db, actor=actor, dry_run=dry_run, selected_too=selected_too)
-    readers = list(_paths_read(db))
+    readers = list(paths_read(db))
     for row in rows:
         if _is_watched(db, row.id):
             report.spared.append(Spared(row.id, "its checkpoints wait to be scored"))
@@ -123,14 +123,20 @@ def prune_one(
         row = job_row(conn, job_id)
     if not State(row.state).final:
         raise WrongStateError(job_id, row.state, "only a job that is over can be pruned")
-    if _is_watched(db, job_id):
-        remedy = "a drain queues that; let it run first"
-        raise WrongStateError(job_id, "a run whose checkpoints wait to be scored", remedy)
-    reader = _reader_of(db, row, list(_paths_read(db)))
-    if reader is not None:
-        remedy = f"let that one end first, or cancel it: cockpit cancel {reader}"
-        raise WrongStateError(job_id, f"read by job {reader}", remedy)
+    if needed := needed_now(db, row):
+        raise WrongStateError(job_id, *needed)
     return _prune(db, row, actor=actor, dry_run=dry_run, selected_too=selected_too)
+
+
+def needed_now(db: Database, row: Row[Any]) -> tuple[str, str] | None:
+    """What it is and what to do first, where a job that is not over needs a run's files."""
+    if _is_watched(db, row.id):
+        return "a run whose checkpoints wait to be scored", "a drain queues that; let it run first"
+    reader = _reader_of(db, row, list(paths_read(db)))
+    if reader is None:
+        return None
+    remedy = f"let that one end first, or cancel it: cockpit cancel {reader}"
+    return f"read by job {reader}", remedy
 
 
 def _is_watched(db: Database, job_id: int) -> bool:
@@ -260,14 +266,17 @@ def _files_in(path: Path) -> Iterator[Path]:
         yield from (Path(folder, name) for name in names)
 
 
-def _paths_read(db: Database) -> Iterator[tuple[int, str]]:
-    """(job, its config as text) of every job that has yet to read what its config names.
+def paths_read(db: Database, states: Sequence[State] = _ALIVE) -> Iterator[tuple[int, str]]:
+    """(job, its config as text) of every job in these states; by default of those that have yet to
+    read what their config names.
 
     Behind it the same paths as the file system knows them: one place may go by many names.
     """
-    alive = select(job.c.id, job.c.config).where(or_(*(job.c.state == state for state in _ALIVE)))
+    asked = select(job.c.id, job.c.config).where(
+        or_(*(job.c.state == state for state in states)), job.c.deleted_at.is_(None)
+    )
     with db.read() as conn:
-        for row in conn.execute(alive):
+        for row in conn.execute(asked):
             named = [_real(text) for text in _texts_in(row.config) if "/" in text]
             yield row.id, json.dumps([row.config, named], ensure_ascii=False)
 
@@ -289,10 +298,14 @@ def _real(text: str) -> str:
 
 
 def _reader_of(db: Database, row: Row[Any], readers: Sequence[tuple[int, str]]) -> int | None:
-    """A job that is not over and whose config names a path inside this one's run directory."""
+    """The first of these jobs whose config names a path inside this one's run directory."""
+    return next(readers_of(db, row, readers), None)
+
+
+def readers_of(db: Database, row: Row[Any], readers: Sequence[tuple[int, str]]) -> Iterator[int]:
+    """Those of these jobs whose config names a path inside this one's run directory."""
     root = db.settings.runs_dir / str(row.id)
     names = [json.dumps(name, ensure_ascii=False)[1:-1] for name in {str(root), _real(str(root))}]
     for reader, config in readers:
         if reader != row.id and any(f"{name}/" in config or f'{name}"' in config for name in names):
-            return reader
-    return None
+            yield reader

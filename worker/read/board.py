@@ -206,6 +206,7 @@ def _statement(*, of_tag: bool, of_state: bool) -> Select[Any]:
     statement = select(key).where(key < _BELOW, key >= bindparam("floor"))
     if of_tag:
         statement = statement.join(job, key == job.c.id).where(job_tag.c.tag == bindparam("of_tag"))
+    statement = statement.where(job.c.deleted_at.is_(None))
     if of_state:
         statement = statement.where(job.c.state == bindparam("of_state"))
     return statement.order_by(key.desc()).limit(bindparam("most"))

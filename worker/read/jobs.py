@@ -82,6 +82,12 @@ class JobView(_View):
     """What a person asked of the running attempt: cancel or requeue."""
     pruned_at: float | None
     """When its checkpoints, rollouts and metrics were thrown away."""
+    note: str | None
+    """What a person wrote about it."""
+    archived_at: float | None
+    """When it was put away; lists of runs leave it out."""
+    deleted_at: float | None
+    """When its files and numbers were thrown away."""
     started_at: float | None
     """First start of all attempts."""
     finished_at: float | None
@@ -166,7 +172,8 @@ def list_jobs(
     """One page, newest first; the next page is the one `before` the last id of this one."""
     # Along the index of the tag where one is asked for: nothing is sorted.
     key = job.c.id if tag is None else job_tag.c.job_id
-    statement = select(job).order_by(key.desc()).limit(max(0, min(limit, MAX_PAGE)))
+    statement = select(job).where(job.c.deleted_at.is_(None)).order_by(key.desc())
+    statement = statement.limit(max(0, min(limit, MAX_PAGE)))
     if tag is not None:
         statement = statement.join(job_tag, key == job.c.id).where(job_tag.c.tag == tag)
     if before is not None:

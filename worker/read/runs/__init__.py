@@ -1,0 +1,1 @@
+"""The table of runs: read, filtered, sorted and grouped. Writes nothing."""
