@@ -236,6 +236,18 @@ def gigabytes(value: float | None) -> str:
     return UNKNOWN if value is None else f"{_fixed(value, 1)} GB"
 
 
+def disk(size: int) -> str:
+    """Bytes on a disk, in the largest unit of which there is one.
+
+    >>> disk(48_600_000_000), disk(3_000_000), disk(120)
+    ('48.6 GB', '3.0 MB', '0.1 kB')
+    """
+    for unit, least in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6)):
+        if size >= least:
+            return f"{size / least:.1f} {unit}"
+    return f"{size / 1e3:.1f} kB"
+
+
 def money(usd: float | None) -> str:
     """US dollars, with cents where there are some below a hundred.
 
@@ -294,6 +306,7 @@ FILTERS: Mapping[str, Callable[..., str]] = {
         iso,
         number,
         gigabytes,
+        disk,
         money,
         dollars,
         exact,

@@ -1,4 +1,4 @@
-"""The filter of the table of runs: what it says is what it finds, and nonsense is refused by name."""
+"""The filter of the table of runs finds what it says; nonsense is refused by name."""
 
 from __future__ import annotations
 
@@ -60,8 +60,7 @@ def test_a_condition_finds_what_it_says(
 def test_what_cannot_be_read_is_refused_with_the_way_out(text: str, said: str) -> None:
     """The term, what is wrong with it, and what to write."""
     with pytest.raises(FilterError, match=said):
-        for term in terms(text):
-            matcher(term, "number")
+        [matcher(term, "number") for term in terms(text)]
 
 
 @given(st.text(max_size=LONGEST))
