@@ -1,4 +1,4 @@
-"""The web application: the guard, the routes and the live stream around one database.
+"""The web application: the guard, the door, the routes and the live stream around one database.
 
 It reads, enqueues, and may start a drain as a process of its own; nothing in here runs a job.
 """
@@ -57,9 +57,11 @@ from app.text.zones import Zones
 from app.web import problems
 from app.web.assets import STATIC_FOLDER
 from app.web.dependencies import in_lane_time
+from app.web.door import Door, within_scope
 from app.web.guard import Guard
 from app.web.head import HeadAsGet
 from app.web.live import Live
+from app.web.openapi import Documented
 from app.web.plainly import plainly_written
 from app.web.run_tables import RunTables
 from app.web.settings import AppSettings
@@ -83,20 +85,22 @@ def create_app(
     `commands` are those of the command line, with a sentence each, for the help page.
     Raises DatabaseError on start.
     """
-    app = FastAPI(
+    app = Documented(
         title="Nightlane",
         openapi_url="/api/v1/openapi.json",
         docs_url=None,  # its page loads scripts from another host
         redoc_url=None,
         lifespan=_lifespan,
-        dependencies=[Depends(plainly_written)],
+        dependencies=[Depends(within_scope), Depends(plainly_written)],
         middleware=[
             Middleware(Guard, allowed_hosts=settings.allowed_hosts),
+            Middleware(Door, locked=settings.locked),
             Middleware(HeadAsGet),
             Middleware(GZipMiddleware, compresslevel=GZIP_LEVEL),  # lets event streams through
         ],
     )
     app.state.worker_settings = worker_settings
+    app.state.unlocked = settings.unlocked
     app.state.commands = commands
     problems.install(app)
     for module in (

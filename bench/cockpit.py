@@ -36,6 +36,7 @@ from app.web.live import RATE_HZ
 from engine.contract.run_dir import RunDir
 from tests.app.night import Night, night, queue
 from tests.browser.conftest import ARGUMENTS
+from tests.door import address, bearer_here
 from tests.filled import filled
 from worker.attempt.ingest import write_metrics
 from worker.db.connection import Database, open_database
@@ -260,7 +261,8 @@ class Viewers:
         source = Path(__file__).with_name("cockpit_viewers.py")
         command = [sys.executable, str(source), url, str(count)]
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-        self._child = subprocess.Popen(command, text=True, **pipes)  # type: ignore[call-overload]
+        environment = os.environ | {"AUTHORIZATION": bearer_here()["authorization"]}
+        self._child = subprocess.Popen(command, text=True, env=environment, **pipes)  # type: ignore[call-overload]
         self.count = count
         if self._child.stdout.readline().strip() != "open":
             raise SystemExit(f"{count} streams could not be opened")
@@ -314,7 +316,8 @@ def pages(
     ]  # fmt: skip
     took: dict[str, list[float]] = {address: [] for address in addresses}
     worked = dict.fromkeys(addresses, 0.0)  # the server's seconds: what a busy machine leaves alone
-    with going_on(running), httpx.Client(base_url=url, trust_env=False, timeout=30) as client:
+    client = httpx.Client(base_url=url, headers=bearer_here(), trust_env=False, timeout=30)
+    with going_on(running), client:
         for turn in range(rounds + _WARM):
             for address in addresses:
                 begun, busy = time.perf_counter(), sum(server.cpu_times()[:2])
@@ -371,7 +374,7 @@ _WATCHED = """() => {
 def screens(url: str, running: Any, events: int) -> list[Figure]:
     """In Chromium: from an event's write to the page."""
     chance = random.Random(1)
-    with chromium() as context:
+    with chromium(url) as context:
         outside: list[str] = []
         context.on("request", lambda asked: outside.append(asked.url))
         page = context.new_page()
@@ -393,11 +396,14 @@ def screens(url: str, running: Any, events: int) -> list[Figure]:
 
 
 @contextlib.contextmanager
-def chromium() -> Iterator[BrowserContext]:
-    """A browser of its own, as wide as a laptop's screen."""
+def chromium(url: str) -> Iterator[BrowserContext]:
+    """A browser of its own, as wide as a laptop's screen, that is signed in."""
     with sync_playwright() as play:
         browser = play.chromium.launch(executable_path="/usr/bin/chromium", args=ARGUMENTS)
-        yield browser.new_context(viewport={"width": 1280, "height": 900})
+        context = browser.new_context(viewport={"width": 1280, "height": 900})
+        with open_database(WorkerSettings()) as db:
+            context.request.get(address(db, url))
+        yield context
         browser.close()
 
 
@@ -410,7 +416,7 @@ def first_draws(url: str, long_run: int, setting: str) -> list[Figure]:
     """
     address = f"{url}/jobs/{long_run}"
     ways: dict[str, list[Any]] = {"from the board": [], "in a new tab": []}
-    with chromium() as context:
+    with chromium(url) as context:
         board = context.new_page()
         for _ in range(DRAWS + _WARM):
             _look_at(board, url)
@@ -449,7 +455,7 @@ _SINCE_BEGUN = """["charts-shown", "first-contentful-paint"].map(
 
 def first_load(url: str) -> Figure:
     """Everything that the board asks for with an empty cache, in bytes on the wire."""
-    with httpx.Client(base_url=url, trust_env=False) as client:
+    with httpx.Client(base_url=url, headers=bearer_here(), trust_env=False) as client:
         board = client.get("/")
         files = set(re.findall(r'"(/static/[^"]+)"', board.text))
         sizes = [board.num_bytes_downloaded]

@@ -1,12 +1,14 @@
 """Open pages without a browser: so many live streams of one cockpit, each read as it comes.
 
 `python bench/cockpit_viewers.py URL COUNT` says `open` when all stand, and for each number of a
-change on its input how many have heard of that change, or of a later one.
+change on its input how many have heard of that change, or of a later one. The variable
+AUTHORIZATION holds the header of that name.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 from urllib.parse import urlsplit
 
@@ -21,7 +23,8 @@ class Viewer:
     async def follow(self, host: str, port: int) -> None:
         """Read until the server ends it."""
         reader, writer = await asyncio.open_connection(host, port)
-        request = f"GET /api/v1/stream HTTP/1.1\r\nHost: {host}:{port}\r\n\r\n"
+        token = f"Authorization: {os.environ['AUTHORIZATION']}"
+        request = f"GET /api/v1/stream HTTP/1.1\r\nHost: {host}:{port}\r\n{token}\r\n\r\n"
         writer.write(request.encode())
         while line := await reader.readline():
             if line.startswith(b"event: beat"):

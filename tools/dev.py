@@ -14,10 +14,12 @@ from pathlib import Path
 import uvicorn
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from app.cli.sign_in import entrance
 from app.main import create_app
 from app.web import assets
 from app.web.settings import AppSettings
 from tests.filled import filled
+from worker import access
 from worker.db.connection import open_database
 from worker.settings import WorkerSettings
 
@@ -38,6 +40,8 @@ def main() -> None:
         "NIGHTLANE_LEASE_S": "86400",
     }
     with open_database(WorkerSettings()) as db, filled(db):
+        address = entrance(db, f"http://127.0.0.1:{wanted.port}", access.Scope.ADMIN)
+        print(f"sign in, once: {address}", flush=True)
         uvicorn.run(
             "tools.dev:application",
             factory=True,
@@ -46,6 +50,7 @@ def main() -> None:
             reload=True,
             reload_dirs=WATCHED,
             log_level="info",
+            access_log=False,  # its lines would hold that address
         )
 
 

@@ -17,6 +17,7 @@ from playwright.sync_api import Browser, BrowserContext, sync_playwright
 
 from tests.browser.conftest import ARGUMENTS, Server
 from tests.browser.places import PLACES
+from tests.door import address
 from tests.filled import Filled, filled
 from worker.db.connection import open_database
 from worker.settings import WorkerSettings
@@ -41,12 +42,13 @@ def main() -> int:
     with sync_playwright() as play, tempfile.TemporaryDirectory() as folder:
         browser = play.chromium.launch(executable_path="/usr/bin/chromium", args=ARGUMENTS)
         for fill in ("full",) if wanted.quick else ("full", "empty"):
-            with _served(Path(folder) / fill, full=fill == "full") as (url, made):
+            with _served(Path(folder) / fill, full=fill == "full") as (url, made, settings):
                 shown = [place for place in places if made or place.empty]
                 addresses = {place.name: url + place.at(made) for place in shown}
                 for scheme in SCHEMES[:1] if wanted.quick else SCHEMES:
                     for width in ("wide",) if wanted.quick else WIDTHS:
                         with _screen(browser, scheme, width) as screen:
+                            _sign_in(screen, settings, url)
                             _take(screen, addresses, wanted.out, f"{scheme}-{width}-{fill}")
         browser.close()
     print(f"{len(list(wanted.out.glob('*.png')))} pictures in {wanted.out}")
@@ -54,7 +56,7 @@ def main() -> int:
 
 
 @contextmanager
-def _served(folder: Path, *, full: bool) -> Iterator[tuple[str, Filled | None]]:
+def _served(folder: Path, *, full: bool) -> Iterator[tuple[str, Filled | None, WorkerSettings]]:
     """A cockpit over a directory of its own; the running job of a full one is never stale."""
     settings = WorkerSettings(
         data_dir=folder / "data",
@@ -71,7 +73,7 @@ def _served(folder: Path, *, full: bool) -> Iterator[tuple[str, Filled | None]]:
         )
         server = Server(settings)
         stack.callback(server.kill)
-        yield server.url, made
+        yield server.url, made, settings
 
 
 @contextmanager
@@ -85,11 +87,16 @@ def _screen(browser: Browser, scheme: str, width: str) -> Iterator[BrowserContex
     context.close()
 
 
+def _sign_in(screen: BrowserContext, settings: WorkerSettings, url: str) -> None:
+    with open_database(settings) as db:
+        assert screen.request.get(address(db, url)).ok
+
+
 def _take(screen: BrowserContext, addresses: Mapping[str, str], out: Path, look: str) -> None:
     """One picture of each address, as long as the page is."""
-    for name, address in addresses.items():
+    for name, at in addresses.items():
         page = screen.new_page()
-        page.goto(address)
+        page.goto(at)
         page.wait_for_selector("#connection[data-state=live]")
         page.evaluate("document.fonts.ready")
         page.screenshot(path=out / f"{name}-{look}.png", full_page=True)

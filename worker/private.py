@@ -9,8 +9,22 @@ import os
 import stat
 from pathlib import Path
 
+from engine.contract.errors import NightlaneError
+
 OTHERS = 0o077
 """What nobody but the owner may do, as a mode and as a umask."""
+
+
+class NotPrivateError(NightlaneError):
+    """Others of this machine may look into what is this user's alone."""
+
+    exit_code = 4
+
+    def __init__(self, path: Path, mode: str) -> None:
+        self.path, self.mode = path, mode
+        super().__init__(
+            f"{path} is open to other users of this machine ({mode}); run: chmod 700 {path}"
+        )
 
 
 def keep_private() -> None:
@@ -41,3 +55,10 @@ def open_to_others(path: Path) -> str | None:
     """The mode of what others may look into, as `chmod` writes it; None where they may not."""
     mode = stat.S_IMODE(path.stat().st_mode)
     return f"{mode:04o}" if mode & OTHERS else None
+
+
+def require_private(path: Path) -> None:
+    """Raises NotPrivateError where others may look into it, OSError where there is nothing."""
+    mode = open_to_others(path)
+    if mode is not None:
+        raise NotPrivateError(path, mode)

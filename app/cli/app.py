@@ -29,7 +29,9 @@ from app.cli import (
     report,
     rescore,
     serve,
+    sign_in,
     stage2,
+    token,
 )
 from app.cli.errors import reporting
 from app.cli.output import show_what_can_be_shown
@@ -61,6 +63,8 @@ def cockpit(context: typer.Context, data_dir: DataDir = None) -> None:
 
 for group in (
     serve,
+    sign_in,
+    token,
     enqueue,
     evaluate,
     passk,

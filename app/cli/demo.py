@@ -19,9 +19,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from app.cli.enqueue import assign
+from app.cli.enqueue import assign, who
 from app.cli.numbers import within
 from app.cli.place import AsJson, DataDir, worker_settings
+from app.cli.sign_in import invitation
 from engine.contract.errors import ConfigError, ConfigProblem, NightlaneError
 
 if TYPE_CHECKING:
@@ -83,7 +84,8 @@ def demo(
     with _terminate_is_interrupt(), open_database(settings) as database:
         _leave_other_jobs_alone(database, settings)
         with _Cockpit(settings, port, say) as cockpit:
-            job_id = _waiting_demo(database, config) or cockpit.send(config)
+            say.print(invitation(database, cockpit.url), soft_wrap=True, markup=False)
+            job_id = _waiting_demo(database, config) or cockpit.send(config, database)
             url = f"{cockpit.url}/jobs/{job_id}"
             say.print(f"job {job_id}: [link={url}]{url}[/link]")
             job = _run(database, settings, job_id, cockpit, say)
@@ -204,16 +206,18 @@ class _Cockpit:
         with contextlib.suppress(DemoError):
             self._start()
 
-    def send(self, config: Mapping[str, Any]) -> int:
+    def send(self, config: Mapping[str, Any], database: Database) -> int:
         """POST the job. Raises ConfigError with what the cockpit found wrong."""
         import httpx  # noqa: PLC0415
 
-        answer = httpx.post(
-            f"{self.url}/api/v1/jobs",
-            json={"kind": "rl_run", "config": config, "name": NAME, "force": True},
-            timeout=30,
-            trust_env=False,
-        )
+        with _short_token(database) as token:
+            answer = httpx.post(
+                f"{self.url}/api/v1/jobs",
+                json={"kind": "rl_run", "config": config, "name": NAME, "force": True},
+                headers={"Authorization": f"Bearer {token}"},
+                timeout=30,
+                trust_env=False,
+            )
         body = answer.json()
         if answer.status_code == httpx.codes.CREATED:
             return int(body["id"])
@@ -223,6 +227,20 @@ class _Cockpit:
                 [ConfigProblem(**{key: item[key] for key in fields}) for item in body["problems"]]
             )
         raise DemoError(f"the cockpit refused the job: {body.get('detail', answer.status_code)}")
+
+
+@contextlib.contextmanager
+def _short_token(database: Database) -> Iterator[str]:
+    """A token for one request."""
+    from worker import access  # noqa: PLC0415
+
+    made = access.new_token(
+        database, access.Scope.OPERATE, actor=who(), now=time.time(), days=1, name=NAME
+    )
+    try:
+        yield made.secret
+    finally:
+        access.revoke(database, made.credential.id, now=time.time())
 
 
 def _run(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import socket
+import stat
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -12,10 +14,13 @@ from typer.core import TyperGroup
 from app.cli.numbers import within
 from app.cli.output import note
 from app.cli.place import DataDir, worker_settings
+from app.cli.sign_in import invitation, remember
 from engine.contract.errors import NightlaneError
 
 if TYPE_CHECKING:
     from app.web.settings import AppSettings
+    from worker.db.connection import Database
+    from worker.schedule.policy import Standing
 
 GRACE_S = 2
 """How long open requests may take once the process is asked to stop."""
@@ -31,6 +36,20 @@ class PortInUseError(NightlaneError):
         super().__init__(
             f"port: {host}:{port} cannot be used: {reason}; choose another with --port"
         )
+
+
+class SocketRefusedError(NightlaneError):
+    """No socket can be made there."""
+
+    def __init__(self, path: Path, reason: str) -> None:
+        self.path = path
+        super().__init__(f"socket: {path} cannot be used: {reason}; choose another with --socket")
+
+
+UNLOCKED = (
+    "NO SIGN-IN (--no-auth): every user of this machine can read all answers and queue jobs that "
+    "run as you"
+)
 
 
 def register(cli: typer.Typer) -> None:
@@ -56,6 +75,17 @@ def serve(
         int | None,
         typer.Option(parser=within(0, 65535), metavar="PORT", help="Port; 0 takes any free one."),
     ] = None,
+    unix_socket: Annotated[
+        Path | None,
+        typer.Option(
+            "--socket",
+            metavar="PATH",
+            help="A Unix socket instead of a port: only you can open it, and nobody signs in.",
+        ),
+    ] = None,
+    no_auth: Annotated[
+        bool, typer.Option("--no-auth", help="Let every user of this machine in, as you.")
+    ] = False,
     data_dir: DataDir = None,
 ) -> None:
     """Serve the board until Ctrl-C. Prints its address. Stopping it stops no run."""
@@ -64,33 +94,30 @@ def serve(
     from app.main import create_app  # noqa: PLC0415 - the web stack, for this command alone
     from app.web.protocol import BoundedHead  # noqa: PLC0415 - the web stack, for this command
     from app.web.settings import AppSettings, require_loopback  # noqa: PLC0415 - keeps --help light
-    from worker.amounts import exact  # noqa: PLC0415 - keeps --help light
     from worker.db.connection import open_database  # noqa: PLC0415 - keeps --help light
-    from worker.private import keep_private  # noqa: PLC0415 - keeps --help light
+    from worker.private import keep_private, require_private  # noqa: PLC0415 - keeps --help light
     from worker.schedule.policy import standing  # noqa: PLC0415 - keeps --help light
 
     keep_private()
-    settings = AppSettings()
-    if host is not None:
-        settings = settings.model_copy(update={"host": host})
-    if port is not None:
-        settings = settings.model_copy(update={"port": port})
+    given = {"host": host, "port": port, "socket": unix_socket, "auth": False if no_auth else None}
+    told = {name: value for name, value in given.items() if value is not None}
+    settings = AppSettings.model_validate(told)
     require_loopback(settings.host)
     place = worker_settings(context, data_dir)
     with open_database(place) as database:  # what is wrong with it is said before anything listens
         armed = standing(database)
-    listener = _listen(settings)
-    config = uvicorn.Config(
-        create_app(settings, place, commands_of(context.find_root().command)),
-        http=BoundedHead,
-        log_level="warning",
-        timeout_graceful_shutdown=GRACE_S,
-        server_header=False,
-    )
-    typer.echo(_url(listener))
-    note("the board is up; Ctrl-C stops the page, never a run")
-    if armed and armed.armed:
-        note(f"armed: a tick every {exact(armed.interval_min)} min starts what is queued")
+        require_private(place.data_dir)
+        listener = _listen(settings)
+        config = uvicorn.Config(
+            create_app(settings, place, commands_of(context.find_root().command)),
+            http=BoundedHead,
+            log_level="warning",
+            access_log=False,  # its lines would hold one-time addresses
+            timeout_graceful_shutdown=GRACE_S,
+            server_header=False,
+        )
+        typer.echo(_url(listener))
+        _welcome(database, settings, listener, armed)
     # What stands now stands to the end: a collector that goes through all of it holds up a page.
     gc.collect()
     gc.freeze()
@@ -99,10 +126,31 @@ def serve(
             uvicorn.Server(config).run(sockets=[listener])
         except KeyboardInterrupt:
             note("the board is down")
+        finally:
+            if settings.socket is not None:
+                settings.socket.unlink(missing_ok=True)
+
+
+def _welcome(
+    database: Database, settings: AppSettings, listener: socket.socket, armed: Standing | None
+) -> None:
+    """How one gets in, and what the lane does by itself."""
+    from worker.amounts import exact  # noqa: PLC0415 - keeps --help light
+
+    note("the board is up; Ctrl-C stops the page, never a run")
+    if settings.unlocked:
+        note(UNLOCKED)
+    if settings.locked:
+        remember(database.settings, _url(listener))
+        note(invitation(database, _url(listener)))
+    if armed and armed.armed:
+        note(f"armed: a tick every {exact(armed.interval_min)} min starts what is queued")
 
 
 def _listen(settings: AppSettings) -> socket.socket:
-    """Raises PortInUseError."""
+    """Raises PortInUseError, SocketRefusedError."""
+    if settings.socket is not None:
+        return _listen_at(settings.socket)
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     # With the protocol named, asyncio switches Nagle's algorithm off: else the second half of an
     # answer waits 40 ms for the acknowledgement of the first.
@@ -118,6 +166,36 @@ def _listen(settings: AppSettings) -> socket.socket:
     return listener
 
 
+def _listen_at(path: Path) -> socket.socket:
+    """A socket of mode 0600; one that a cockpit left when it was killed is put away.
+
+    Raises SocketRefusedError.
+    """
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        _put_away(path)
+        listener.bind(str(path))  # nobody else's from the beginning: the umask is 077
+        path.chmod(stat.S_IRUSR | stat.S_IWUSR)
+        listener.listen()
+    except OSError as error:
+        listener.close()
+        reason = (error.strerror or str(error)).lower()
+        raise SocketRefusedError(path, reason) from error
+    return listener
+
+
+def _put_away(path: Path) -> None:
+    if not path.is_socket():
+        return
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as caller:
+        try:
+            caller.connect(str(path))
+        except ConnectionRefusedError:
+            path.unlink()
+
+
 def _url(listener: socket.socket) -> str:
+    if listener.family == socket.AF_UNIX:
+        return f"unix:{listener.getsockname()}"
     host, port = listener.getsockname()[:2]
     return f"http://[{host}]:{port}/" if ":" in host else f"http://{host}:{port}/"

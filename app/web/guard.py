@@ -2,7 +2,7 @@
 
 Pure ASGI, so that nothing runs before it. A page of another site that makes this browser call
 127.0.0.1 is stopped by the Host list (DNS rebinding) and by Origin / Sec-Fetch-Site (forgery).
-Knows no user: on loopback every local caller may do what the pages can do.
+Knows no user: who may come in is the door's to say, behind it (`app/web/door.py`).
 """
 
 from __future__ import annotations
@@ -38,7 +38,10 @@ CONTENT_SECURITY_POLICY = "; ".join(
     )
 )
 
-ONCE = ("host", "origin", "sec-fetch-site", "content-length", "content-type", "idempotency-key")
+ONCE = (
+    *("host", "origin", "sec-fetch-site", "content-length", "content-type", "idempotency-key"),
+    "authorization",
+)
 """Headers of which two would leave open which one counts (RFC 9112, 3.2; RFC 9110, 5.3)."""
 
 _HEADERS = {

@@ -28,6 +28,7 @@ MEDIA_TYPE = "application/problem+json"
 
 CODES = {
     HTTPStatus.BAD_REQUEST: "bad_request",
+    HTTPStatus.UNAUTHORIZED: "unauthorized",
     HTTPStatus.NOT_FOUND: "not_found",
     HTTPStatus.METHOD_NOT_ALLOWED: "method_not_allowed",
     HTTPStatus.CONFLICT: "conflict",
@@ -37,6 +38,7 @@ CODES = {
     HTTPStatus.FORBIDDEN: "forbidden",
     HTTPStatus.MISDIRECTED_REQUEST: "wrong_host",
     HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE: "too_large",
+    HTTPStatus.TOO_MANY_REQUESTS: "try_again",
     HTTPStatus.SERVICE_UNAVAILABLE: "try_again",
 }
 """The word for programs where the error brings none of its own."""
@@ -85,6 +87,13 @@ def status_of(error: NightlaneError) -> HTTPStatus:
     return HTTPStatus.SERVICE_UNAVAILABLE if error.retryable else HTTPStatus.INTERNAL_SERVER_ERROR
 
 
+def wants_page(request: Request) -> bool:
+    """Whether a person asks, in a browser; a program gets the document."""
+    if request.url.path.startswith("/api/"):
+        return False
+    return "text/html" in request.headers.get("accept", "")
+
+
 def _answer(
     request: Request,
     status: HTTPStatus,
@@ -94,7 +103,7 @@ def _answer(
     headers: dict[str, str] | None = None,
     facts: Mapping[str, Any] | None = None,
 ) -> Response:
-    if request.url.path.startswith("/api/") or "text/html" not in request.headers.get("accept", ""):
+    if not wants_page(request):
         return problem_response(status, detail, problems, headers, facts)
     context = {
         "status": status,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
+from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import Field, field_validator
@@ -14,13 +15,14 @@ from pydantic_settings import NoDecode
 
 from engine.contract.documents import UnreadableError, parse_json
 from engine.contract.errors import NightlaneError
+from engine.contract.paths import at_home
 from worker.settings import EnvironmentSettings
 
 _HOST_NAME = re.compile(r"[\w.-]+|\[[0-9A-Fa-f:.]+\]")
 
 
 class HostRefusedError(NightlaneError):
-    """An address that other machines can reach: nothing there asks a visitor who they are."""
+    """An address that other machines can reach, where all would travel unencrypted."""
 
     def __init__(self, host: str) -> None:
         self.host = host
@@ -37,9 +39,30 @@ class AppSettings(EnvironmentSettings):
     """Address to listen on; loopback only."""
     port: int = Field(8765, ge=0, le=65535)
     """Port to listen on; 0 takes any free one."""
+    socket: Path | None = None
+    """A Unix socket to listen on instead of a port. Only this user can open it (mode 0600), so
+    nobody is asked for a token."""
+    auth: bool = True
+    """Whether a visitor must sign in. Without it every user of the machine can read all answers and
+    queue jobs that run as you."""
     allowed_hosts: Annotated[tuple[str, ...], NoDecode] = ()
     """Further names in the Host header that are answered, for a tunnel with a name of its own:
     `box.local,night.example`, without a port."""
+
+    @property
+    def locked(self) -> bool:
+        """Whether the door asks for a credential: a socket's own mode guards it."""
+        return self.auth and self.socket is None
+
+    @property
+    def unlocked(self) -> bool:
+        """Whether others may come in."""
+        return not self.auth and self.socket is None
+
+    @field_validator("socket")
+    @classmethod
+    def _absolute(cls, path: Path | None) -> Path | None:
+        return None if path is None else at_home(path).absolute()
 
     @field_validator("allowed_hosts", mode="before")
     @classmethod

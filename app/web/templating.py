@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import shlex
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from http import HTTPStatus
 from pathlib import Path
@@ -77,6 +77,7 @@ def page(
     wanted = request.query_params.get("part")
     part = wanted if wanted in found.blocks and request.method == "GET" else None
     known = {"now": time.time(), "path": request.url.path, "part": part, **context}
+    known["unlocked"] = request.app.state.unlocked
     if part is None:
         # Every whole page bears it; before the application has started there is none.
         strips: Strips | None = getattr(request.app.state, "strips", None)
@@ -86,3 +87,21 @@ def page(
         known.setdefault("position", strip.position if strip else None)
     text = "".join(found.blocks[part](found.new_context(known))) if part else found.render(known)
     return HTMLResponse(text, status, headers=headers)
+
+
+def door_page(
+    title: str,
+    lines: Sequence[str],
+    *,
+    status: HTTPStatus,
+    again: bool = False,
+    headers: dict[str, str] | None = None,
+) -> HTMLResponse:
+    """For whoever is not let in: in the frame's style, without a word from the database.
+
+    `again`: the page asks for itself once more, at once.
+    """
+    context = {"title": title, "lines": lines, "again": again}
+    return HTMLResponse(
+        environment().get_template("door.html").render(context), status, headers=headers
+    )

@@ -13,6 +13,7 @@ from starlette.testclient import TestClient
 from app.main import create_app
 from app.web.settings import AppSettings
 from tests.acceptance.conftest import Cockpit
+from tests.door import bearer_here
 from tests.engine.conftest import base_folder, base_recipe, sevens_file
 from worker.settings import WorkerSettings
 
@@ -42,9 +43,8 @@ def test_passk_writes_a_curriculum_that_a_run_draws_as_it_is(
     assert {"pass@1", "rows by rate", "parsed", "kept"} <= {
         line[:14].strip() for line in cockpit("show", "1").stdout.splitlines()
     }
-    with TestClient(
-        create_app(AppSettings(), WorkerSettings()), base_url="http://127.0.0.1:8765"
-    ) as browser:
+    application = create_app(AppSettings(), WorkerSettings())
+    with TestClient(application, "http://127.0.0.1:8765", headers=bearer_here()) as browser:
         page = browser.get("/jobs/1").text
         assert browser.get("/new?kind=eval_rerun").status_code == 200
         assert browser.get("/jobs/1/passk/curriculum.txt").text == ids.read_text("utf-8")

@@ -16,6 +16,7 @@ from app.web.settings import AppSettings
 from engine.contract.run_dir import RunDir
 from engine.contract.scores import BenchScore
 from tests.acceptance.conftest import Cockpit
+from tests.door import bearer_here
 from tests.engine.conftest import base_folder, base_recipe, events_of, sevens_file
 from worker.settings import WorkerSettings
 
@@ -59,9 +60,8 @@ def test_a_gain_is_quantized_and_scored_and_a_pool_that_rose_is_not(
     assert "job 3, after the gain" in cockpit("show", "1").stdout
     assert "the verdict is pool only" in cockpit("show", "2").stdout
     assert "left in 16 bit: " in cockpit("show", "3").stdout
-    with TestClient(
-        create_app(AppSettings(), WorkerSettings()), base_url="http://127.0.0.1:8765"
-    ) as browser:
+    application = create_app(AppSettings(), WorkerSettings())
+    with TestClient(application, "http://127.0.0.1:8765", headers=bearer_here()) as browser:
         pages = {n: browser.get(f"/jobs/{n}").text for n in (1, 2, 3)}
         report = browser.get(f"/report?date={_morning_after(cockpit, 1)}").text
     assert '<a href="/jobs/3">job 3, after the gain</a>' in pages[1]

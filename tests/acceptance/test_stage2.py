@@ -13,6 +13,7 @@ from starlette.testclient import TestClient
 from app.main import create_app
 from app.web.settings import AppSettings
 from tests.acceptance.conftest import Cockpit
+from tests.door import bearer_here
 from tests.engine.stage2.conftest import ab_recipe, shapes_file, vl_folder
 from worker.settings import WorkerSettings
 
@@ -40,7 +41,7 @@ def test_a_stage2_job_is_queued_drained_and_shown(
     assert shown["result"]["selected_on"] == "eval_rollout_f1"
     assert shown["result"]["stage2"]["channel"] == "B"
     application = create_app(AppSettings(), WorkerSettings())
-    with TestClient(application, base_url="http://127.0.0.1:8765") as browser:
+    with TestClient(application, "http://127.0.0.1:8765", headers=bearer_here()) as browser:
         page = browser.get("/jobs/1").text
         assert browser.get("/new?kind=stage2_ab").status_code == 200
     for title in ("Rollouts against the ground truth", "Losses by term", "Entries dropped"):

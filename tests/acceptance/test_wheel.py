@@ -13,6 +13,7 @@ import pytest
 
 from tests.acceptance.conftest import Cockpit
 from tests.deadline import eventually
+from tests.door import bearer_here
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
@@ -68,9 +69,10 @@ def test_a_cockpit_only_install_starts_lists_and_shows_jobs(
     shown = json.loads(installed("show", "1", "--json").stdout)
     serve = installed.start("serve", "--port", str(port))
     try:
-        board = eventually(lambda: _page(f"http://127.0.0.1:{port}/"), "the board answers")
-        page = _page(f"http://127.0.0.1:{port}/jobs/1")
-        style = _page(f"http://127.0.0.1:{port}/static/cockpit.css")
+        token = bearer_here()
+        board = eventually(lambda: _page(f"http://127.0.0.1:{port}/", token), "the board answers")
+        page = _page(f"http://127.0.0.1:{port}/jobs/1", token)
+        style = _page(f"http://127.0.0.1:{port}/static/cockpit.css", {})
     finally:
         serve.terminate()
         serve.communicate(timeout=10)
@@ -95,8 +97,8 @@ def test_a_job_without_the_engine_extra_fails_with_what_to_install(
     assert "pip install 'nightlane[engine]'" in shown["error"]
 
 
-def _page(url: str) -> str:
+def _page(url: str, headers: dict[str, str]) -> str:
     try:
-        return httpx.get(url, trust_env=False).raise_for_status().text
+        return httpx.get(url, headers=headers, trust_env=False).raise_for_status().text
     except httpx.HTTPError:
         return ""

@@ -17,6 +17,7 @@ from app.cli.serve import commands_of
 from app.main import create_app
 from app.web.settings import AppSettings
 from app.web.ticker import Drains
+from tests.door import bearer
 from worker.db.connection import Database, open_database
 from worker.settings import WorkerSettings
 
@@ -47,9 +48,10 @@ def application(db: Database, settings: WorkerSettings, monkeypatch: pytest.Monk
 
 
 @pytest.fixture
-def client(application: FastAPI) -> Iterator[TestClient]:
-    """Its lifespan included; a defect of ours comes as the 500 it is."""
+def client(application: FastAPI, db: Database) -> Iterator[TestClient]:
+    """A program with a token. Its lifespan included; a defect of ours comes as the 500 it is."""
     with TestClient(application, base_url=ORIGIN, raise_server_exceptions=False) as made:
+        made.headers |= bearer(db)
         yield made
 
 

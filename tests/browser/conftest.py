@@ -16,6 +16,7 @@ from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
 
 from app.pages.rescored import ask_of_page
 from tests.deadline import eventually
+from tests.door import address
 from tests.filled import Filled, filled
 from worker.db.connection import Database, open_database
 from worker.read import jobs, rescoring
@@ -98,6 +99,10 @@ class House:
         )
         self.db = open_database(settings)
         self.server = Server(settings)
+
+    def enter(self, context: BrowserContext) -> None:
+        """Sign a browser in: it opens a one-time address, and keeps the cookie."""
+        assert context.request.get(address(self.db, self.server.url)).ok
 
     def close(self) -> None:
         self.server.kill()
@@ -199,6 +204,7 @@ def visit(chromium: Browser) -> Iterator[Callable[..., Visit]]:
 
     def new(house: House, **options: Any) -> Visit:
         contexts.append(chromium.new_context(**options))
+        house.enter(contexts[-1])
         return Visit(contexts[-1], house.server)
 
     yield new

@@ -50,6 +50,7 @@ def test_another_site_cannot_lead_the_cockpits_window_away(
 ) -> None:
     """The page that opened a window may otherwise put a page of its own in the place of ours."""
     context = chromium.new_context()
+    house.enter(context)
     theirs = context.new_page()
     theirs.goto(elsewhere)
     with context.expect_page() as opened:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import httpx
 import pytest
@@ -12,6 +13,7 @@ from playwright.sync_api import Error as PlaywrightError
 from tests.app.night import night, queue
 from tests.browser.conftest import House, Visit, set_hidden
 from tests.deadline import eventually
+from tests.door import bearer
 
 pytestmark = pytest.mark.browser
 Visits = Callable[..., Visit]
@@ -21,8 +23,7 @@ TABS = 8
 
 def streams(house: House) -> int:
     """Connections that the server holds open for a stream."""
-    answer = httpx.get(f"{house.server.url}/healthz", trust_env=False).json()
-    return int(answer["viewers"])
+    return int(_asked(house, "/healthz")["viewers"])
 
 
 def run_all(house: House) -> None:
@@ -33,8 +34,12 @@ def run_all(house: House) -> None:
 
 
 def _queued(house: House) -> int:
-    answer = httpx.get(f"{house.server.url}/api/v1/queue", trust_env=False).json()
-    return int(answer["counts"]["queued"])
+    return int(_asked(house, "/api/v1/queue")["counts"]["queued"])
+
+
+def _asked(house: House, path: str) -> Any:
+    headers = bearer(house.db)
+    return httpx.get(f"{house.server.url}{path}", headers=headers, trust_env=False).json()
 
 
 @pytest.mark.requirement("UI-11")
@@ -43,6 +48,7 @@ def test_eight_tabs_share_one_stream_and_live_on_when_the_first_is_closed(
 ) -> None:
     """Every one of them hears of a new job; no tab depends on another one."""
     context = chromium.new_context()
+    house.enter(context)
     tabs = [context.new_page() for _ in range(TABS)]
     for tab in tabs:
         tab.goto(house.server.url)
@@ -67,6 +73,7 @@ def test_eight_tabs_share_one_stream_and_live_on_when_the_first_is_closed(
 def test_a_tab_that_crashed_holds_no_stream_open(chromium: Browser, house: House) -> None:
     """It said no goodbye; the worker hears of its end all the same."""
     context = chromium.new_context()
+    house.enter(context)
     living, dying = context.new_page(), context.new_page()
     for tab in (living, dying):
         tab.goto(house.server.url)
@@ -88,6 +95,7 @@ def test_tabs_live_on_when_the_worker_dies_with_the_tab_that_began_it(
 ) -> None:
     """It lives in the process of one tab; the others begin another one, and miss nothing."""
     context = chromium.new_context()
+    house.enter(context)
     first, *others = (context.new_page() for _ in range(3))
     for tab in (first, *others):
         tab.goto(house.server.url)
@@ -131,6 +139,7 @@ def test_nine_windows_of_a_browser_without_shared_workers_share_one_stream(
     holds it may rest or crash: the next one goes on.
     """
     context = chromium.new_context()
+    house.enter(context)
     context.add_init_script("delete window.SharedWorker")
     windows = [context.new_page() for _ in range(TABS + 1)]
     for window in windows:

@@ -14,6 +14,7 @@ import time
 from itertools import count
 
 from tools.storm.place import Place, Victim, eventually
+from worker.access import Scope, new_token
 from worker.db.connection import Database
 from worker.queue import control
 from worker.queue.states import State
@@ -31,6 +32,7 @@ class Senders:
         self._place = place
         self._db = db
         self._numbers = count(1)
+        self._token = new_token(db, Scope.OPERATE, actor="storm", now=time.time()).secret
         self._web: Victim | None = None
         self.sent: dict[int, int] = {}
         """Number → job id, as acknowledged."""
@@ -97,7 +99,8 @@ class Senders:
         connection = http.client.HTTPConnection("127.0.0.1", self._place.port, timeout=30)
         asked = {"kind": "squall", "config": self._config(number), "if_parent_fails": "wait"}
         body = json.dumps(asked)
-        connection.request("POST", "/api/v1/jobs", body, _headers(number))
+        headers = {"Authorization": f"Bearer {self._token}", **_headers(number)}
+        connection.request("POST", "/api/v1/jobs", body, headers)
         time.sleep(chance * 0.02)
         self._web.send(signal.SIGKILL)
         with contextlib.suppress(OSError, http.client.HTTPException):

@@ -517,6 +517,27 @@ class ReportSnapshot(SQLModel, table=True):
     body: dict[str, Any] = Field(sa_type=JSON)
 
 
+class DoorToken(SQLModel, table=True):
+    """A token, a browser's sign-in or an address that works once. The secret itself is nowhere."""
+
+    __tablename__ = "door_token"
+    __table_args__ = (Index("ix_door_token_digest", "digest", unique=True),)
+
+    id: int | None = Field(default=None, primary_key=True)
+    digest: str
+    """SHA-256 of the secret, as hexadecimal digits."""
+    sort: str
+    """token · browser · address."""
+    scope: str
+    """read · operate · admin."""
+    name: str
+    created_at: float
+    created_by: str
+    expires_at: float
+    last_used_at: float | None = None
+    revoked_at: float | None = None
+
+
 _tables = SQLModel.metadata.tables
 job: Table = _tables["job"]
 job_event: Table = _tables["job_event"]
@@ -540,3 +561,4 @@ ledger: Table = _tables["ledger"]
 lane_price: Table = _tables["lane_price"]
 resident: Table = _tables["resident"]
 report_snapshot: Table = _tables["report_snapshot"]
+door_token: Table = _tables["door_token"]

@@ -29,7 +29,7 @@ from worker.db.tables import DEFERRED, job, lane
 from worker.lane import cgroup
 from worker.lane.machine_lock import keeper_elsewhere
 from worker.lane.process_id import ProcessIdentity
-from worker.private import open_to_others
+from worker.private import NotPrivateError, open_to_others
 from worker.queue.deferral import Reason
 from worker.queue.states import State
 from worker.read.served_version import version_of
@@ -106,9 +106,7 @@ def _risk_of(path: Path) -> str | None:
     if not _writable(path):
         return f"{path} cannot be written by this user; give it write access, or {_ELSEWHERE}"
     mode = open_to_others(path)
-    if mode is not None:
-        return f"{path} is open to other users of this machine ({mode}); run: chmod 700 {path}"
-    return None
+    return str(NotPrivateError(path, mode)) if mode is not None else None
 
 
 def _volatile(settings: WorkerSettings) -> Iterator[Finding]:

@@ -29,6 +29,7 @@ from engine.contract.errors import ConfigError
 from engine.contract.hub import in_hub_cache
 from tests.app.conftest import Said
 from tests.app.night import CONFIG, night, queue
+from tests.door import bearer
 from worker.db.connection import Database
 from worker.db.tables import job
 from worker.read import jobs
@@ -512,9 +513,10 @@ def test_an_empty_data_directory_is_no_place(cockpit: Cockpit, place: str) -> No
     assert "it is empty; name a directory, or leave the option out" in said.err
 
 
-def test_the_head_of_the_event_stream_is_an_answer_of_its_own(settings: WorkerSettings) -> None:
+def test_the_head_of_the_event_stream_is_an_answer_of_its_own(db: Database) -> None:
     """It ends with its headers; the connection answers the next question."""
-    with Served() as served, httpx.Client(trust_env=False, timeout=10) as browser:
+    client = httpx.Client(headers=bearer(db), trust_env=False, timeout=10)
+    with Served() as served, client as browser:
         head = browser.head(f"{served.url}api/v1/stream")
         after = browser.get(f"{served.url}healthz")
 
@@ -527,12 +529,12 @@ def test_the_head_of_the_event_stream_is_an_answer_of_its_own(settings: WorkerSe
 
 @pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGTERM])
 def test_serve_ends_within_three_seconds_although_streams_are_open(
-    settings: WorkerSettings, sign: signal.Signals
+    db: Database, sign: signal.Signals
 ) -> None:
     """An open page must not keep the process alive, and ending leaves no traceback."""
     with (
         Served() as served,
-        httpx.Client(trust_env=False) as browser,
+        httpx.Client(headers=bearer(db), trust_env=False) as browser,
         browser.stream("GET", f"{served.url}api/v1/stream") as stream,
     ):
         next(stream.iter_lines())

@@ -22,6 +22,7 @@ from app.web.strip import Autonomy, read_strip
 from engine.contract.run_dir import ExitCode
 from tests.app.conftest import ORIGIN
 from tests.app.night import night, queue
+from tests.door import bearer
 from tests.filled import Filled, filled
 from worker.db import decisions
 from worker.db.connection import Database, open_database
@@ -59,7 +60,7 @@ def week(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Week]:
     )
     with open_database(settings) as db, filled(db) as made:
         application: FastAPI = create_app(AppSettings(), settings)
-        with TestClient(application, base_url=ORIGIN) as client:
+        with TestClient(application, base_url=ORIGIN, headers=bearer(db)) as client:
             yield Week(made, client)
 
 

@@ -26,6 +26,7 @@ from tests.app.cli.test_cli import Served
 from tests.app.conftest import ORIGIN
 from tests.app.night import night, queue
 from tests.deadline import eventually
+from tests.door import bearer
 from tests.worker.holding import hold_lane
 from worker.db.connection import Database
 from worker.db.tables import lane
@@ -124,7 +125,7 @@ def test_the_end_of_the_web_process_does_not_touch_a_run(
     """Neither Ctrl-C nor a kill: the drain goes on, and still obeys its own stop."""
     job_id = enqueue(db, "patient", {}, actor="test")
     with Served() as served:
-        _post(served.url)
+        _post(served.url, bearer(db))
         eventually(lambda: jobs.get_job(db, job_id).result.get("step") == 1, "the job runs")
         drain = psutil.Process(lane_status(db, settings.lane).pid)
         assert os.getsid(drain.pid) == drain.pid != os.getsid(served.child.pid)
@@ -138,8 +139,8 @@ def test_the_end_of_the_web_process_does_not_touch_a_run(
     eventually(lambda: ended(drain), "the drain ended")
 
 
-def _post(url: str) -> None:
-    answer = httpx.post(f"{url}drains", trust_env=False)
+def _post(url: str, headers: dict[str, str]) -> None:
+    answer = httpx.post(f"{url}drains", headers=headers, trust_env=False)
     assert answer.status_code == 303
 
 
