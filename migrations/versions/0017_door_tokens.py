@@ -3,8 +3,8 @@
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0016_door_tokens"
-down_revision = "0015_eval_watch"
+revision = "0017_door_tokens"
+down_revision = "0016_kept_runs"
 branch_labels = None
 depends_on = None
 
