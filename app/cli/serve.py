@@ -126,9 +126,6 @@ def serve(
             uvicorn.Server(config).run(sockets=[listener])
         except KeyboardInterrupt:
             note("the board is down")
-        finally:
-            if settings.socket is not None:
-                settings.socket.unlink(missing_ok=True)
 
 
 def _welcome(

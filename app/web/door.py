@@ -33,7 +33,7 @@ STREAM = "/api/v1/stream"
 RECHECK_S = 5.0
 """An open stream outlives the end of its credential by so much at most."""
 GUESSES = 50
-GUESSES_PER_S = 10.0
+GUESSES_PER_S = 2.0
 """So many wrong secrets at once, and so many a second, are looked up. Nobody guesses one of 256
 bits: this keeps whoever tries from the database."""
 _POLICY_VIOLATION = 1008
