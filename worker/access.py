@@ -131,11 +131,11 @@ def new_address(db: Database, scope: Scope, *, actor: str, now: float) -> Issued
     return _issue(db, Sort.ADDRESS, scope, name="", actor=actor, now=now, lasts_s=ADDRESS_S)
 
 
-def enter(db: Database, secret: str, *, now: float) -> Issued | None:
+def enter(db: Database, secret: str, *, now: float, user_id: int | None = None) -> Issued | None:
     """The address's secret for a browser's, once; None for any that is over, used or unknown.
 
-    One conditional UPDATE turns the address into the sign-in: of two that open it, one comes in.
-    Raises DatabaseError.
+    From then on it counts from this user of the machine alone. One conditional UPDATE turns the
+    address into the sign-in: of two that open it, one comes in. Raises DatabaseError.
     """
     mine = _new_secret(Sort.BROWSER)
     values = {
@@ -143,6 +143,7 @@ def enter(db: Database, secret: str, *, now: float) -> Issued | None:
         "sort": Sort.BROWSER,
         "expires_at": now + BROWSER_DAYS * DAY_S,
         "last_used_at": now,
+        "user_id": user_id,
     }
     valid = (
         door_token.c.digest == digest_of(secret),
@@ -157,13 +158,20 @@ def enter(db: Database, secret: str, *, now: float) -> Issued | None:
     return Issued(mine, _credential(row)) if row else None
 
 
-def holder(db: Database, sort: Sort, secret: str, *, now: float) -> Credential | None:
-    """Whose secret this is; None where it opens nothing. Raises DatabaseError."""
+def holder(
+    db: Database, sort: Sort, secret: str, *, now: float, user_id: int | None = None
+) -> Credential | None:
+    """Whose secret this is; None where it opens nothing. Raises DatabaseError.
+
+    `user_id`: who brings it, which counts for a browser.
+    """
     digest = digest_of(secret)
     of_secret = (door_token.c.digest == digest, door_token.c.sort == sort)
     with db.read() as conn:
         row = conn.execute(select(door_token).where(*of_secret)).first()
     if row is None or not hmac.compare_digest(row.digest, digest):
+        return None
+    if sort is Sort.BROWSER and row.user_id != user_id:
         return None
     found = _credential(row)
     return None if found.over(now) else found

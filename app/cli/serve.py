@@ -113,6 +113,7 @@ def serve(
             http=BoundedHead,
             log_level="warning",
             access_log=False,  # its lines would hold one-time addresses
+            proxy_headers=False,  # nobody says of themselves where they connect from
             timeout_graceful_shutdown=GRACE_S,
             server_header=False,
         )

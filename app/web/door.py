@@ -20,6 +20,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from starlette.websockets import WebSocketClose
 
 from app.web import problems
+from app.web.peer import user_of
 from app.web.scopes import is_open, scope_of
 from app.web.templating import door_page
 from engine.contract.errors import NightlaneError
@@ -116,7 +117,7 @@ class Door:
             return None
         sort, secret = presented
         self._require_patience(secret)
-        held = await anyio.to_thread.run_sync(_look_up, _database(request), sort, secret)
+        held = await anyio.to_thread.run_sync(_look_up, request, sort, secret)
         self._guesses.tried(secret, right=held is not None)
         return held
 
@@ -130,7 +131,7 @@ class Door:
         secret = request.scope["path"].removeprefix(ENTRANCE)
         try:
             self._require_patience(secret)
-            entered = await anyio.to_thread.run_sync(_enter, _database(request), secret)
+            entered = await anyio.to_thread.run_sync(_enter, request, secret)
         except NightlaneError:
             return _refusal(request, _UNKNOWN)
         except HTTPException as error:
@@ -144,7 +145,7 @@ class Door:
             max_age=int(entered.credential.expires_at - time.time()),
             httponly=True,
             samesite="strict",
-            secure=request.url.scheme == "https",
+            secure="https" in {request.url.scheme, request.headers.get("x-forwarded-proto")},
         )
         return home
 
@@ -221,16 +222,21 @@ def _database(request: Request) -> Database:
     return database
 
 
-def _look_up(database: Database, sort: Sort, secret: str) -> Credential | None:
-    now = time.time()
-    held = access.holder(database, sort, secret, now=now)
+def _user(request: Request) -> int | None:
+    return user_of(request.scope.get("client"), request.scope.get("server"))
+
+
+def _look_up(request: Request, sort: Sort, secret: str) -> Credential | None:
+    database, now = _database(request), time.time()
+    user = _user(request) if sort is Sort.BROWSER else None
+    held = access.holder(database, sort, secret, now=now, user_id=user)
     if held is not None:
         access.note_use(database, held, now=now)
     return held
 
 
-def _enter(database: Database, secret: str) -> access.Issued | None:
-    return access.enter(database, secret, now=time.time())
+def _enter(request: Request, secret: str) -> access.Issued | None:
+    return access.enter(_database(request), secret, now=time.time(), user_id=_user(request))
 
 
 def _nobody(request: Request) -> Response:

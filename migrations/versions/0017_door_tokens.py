@@ -22,5 +22,6 @@ def upgrade() -> None:
         sa.Column("expires_at", sa.Float(), nullable=False),
         sa.Column("last_used_at", sa.Float()),
         sa.Column("revoked_at", sa.Float()),
+        sa.Column("user_id", sa.Integer()),
     )
     op.create_index("ix_door_token_digest", "door_token", ["digest"], unique=True)

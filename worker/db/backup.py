@@ -86,7 +86,16 @@ def restore(settings: WorkerSettings, source: Path, *, drains: Mapping[int, str]
         shutil.copyfile(source, part)
         with closing(_open(part)) as copy:
             reserve_in_copy(copy, settings.runs_dir)
+            _forget_credentials(copy)
     return target
+
+
+def _forget_credentials(copy: Any) -> None:
+    """A token that was revoked since the copy was made must not open the door again."""
+    tables = copy.execute("SELECT name FROM sqlite_master WHERE name = 'door_token'").fetchall()
+    if tables:  # an older version's copy has none
+        copy.execute("DELETE FROM door_token")
+        copy.commit()
 
 
 def _file(settings: WorkerSettings, instead: str) -> Path:

@@ -536,6 +536,8 @@ class DoorToken(SQLModel, table=True):
     expires_at: float
     last_used_at: float | None = None
     revoked_at: float | None = None
+    user_id: int | None = None
+    """Of a sign-in: the user of this machine whose browser it was; null = none that is known."""
 
 
 _tables = SQLModel.metadata.tables

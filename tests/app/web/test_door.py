@@ -6,6 +6,7 @@ import base64
 import os
 import re
 import secrets
+import socket
 import subprocess
 import sys
 import time
@@ -24,6 +25,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 from app.cli.serve import SocketRefusedError, _listen_at
 from app.web import door
 from app.web.door import Door, Guesses
+from app.web.peer import user_of
 from app.web.scopes import SCOPES, is_open, scope_of
 from tests.app.conftest import ORIGIN
 from tests.app.night import queue
@@ -113,6 +115,14 @@ def a_scope_that_is_too_small(client: Client, db: Database) -> bool:
     return bool(client.post(PAUSE, headers=bearer(db, Scope.READ)).status_code == 200)
 
 
+def a_stolen_cookie(client: Client, db: Database) -> bool:
+    """Another user's page on another port of 127.0.0.1 gets the browser's cookie, and uses it."""
+    client.get(address(db, ""), follow_redirects=False)
+    with db.write_tx() as conn:  # the browser was somebody else's, as the kernel said then
+        conn.execute(door_token.update().values(user_id=54321))
+    return bool(client.get(JOBS).status_code == 200)
+
+
 def an_address_as_a_token(client: Client, db: Database) -> bool:
     """One sort of secret in the place of another: it would not be used up."""
     return _reads(client, address(db, "").removeprefix("/enter/"))
@@ -146,10 +156,12 @@ def unlimited(patch: pytest.MonkeyPatch) -> None:
 
 
 def used_again(patch: pytest.MonkeyPatch) -> None:
-    def enter(db: Database, secret: str, *, now: float) -> access.Issued | None:
+    def enter(db: Database, secret: str, *, now: float, user_id: None) -> access.Issued | None:
         held = access.holder(db, Sort.ADDRESS, secret, now=now)
+        if held is None:
+            return None
         lasts_s = access.DAY_S
-        return held and access._issue(
+        return access._issue(
             db, Sort.BROWSER, held.scope, name="", actor="test", now=now, lasts_s=lasts_s
         )
 
@@ -172,6 +184,10 @@ def reading_queries(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(door, "_presented", lambda asked: (Sort.TOKEN, asked.query_params["token"]))
 
 
+def every_user(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(door, "user_of", lambda *_: 54321)
+
+
 def every_scope(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Scope, "includes", lambda *_: True)
 
@@ -191,7 +207,6 @@ class Attack(NamedTuple):
 
 ATTACKS = [
     Attack(nothing_at_all, unlocked),
-    Attack(guessing, unlimited),
     Attack(replaying_the_address, used_again),
     Attack(opening_an_old_address, for_a_week),
     Attack(posting_from_another_site, any_site),
@@ -199,7 +214,9 @@ ATTACKS = [
     Attack(an_expired_token, for_ever),
     Attack(a_revoked_token, for_ever),
     Attack(a_scope_that_is_too_small, every_scope),
+    Attack(a_stolen_cookie, every_user),
     Attack(an_address_as_a_token, one_sort),
+    Attack(guessing, unlimited),  # the last one: what comes after it has to wait
 ]
 NAMES = [attack.tried.__name__ for attack in ATTACKS]
 
@@ -376,6 +393,20 @@ def test_no_websocket_comes_past_the_door(
 
 
 # --- other users of the machine ---
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
+def test_the_kernel_says_whose_connection_it_is(host: str) -> None:
+    """Of one that stands; of another nothing."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.create_server((host, 0), family=family) as listener:
+        server = listener.getsockname()[:2]
+        with socket.create_connection(server) as caller:
+            client = caller.getsockname()[:2]
+            assert user_of(client, server) == os.geteuid()
+    assert user_of(client, (host, 1)) is None
+    assert user_of(("testclient", 50000), server) is None
+
 
 NOBODY = 65534
 
