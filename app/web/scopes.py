@@ -38,6 +38,16 @@ SCOPES: Mapping[tuple[str, str], Scope] = {
     ("POST", "/report/{date}/proposals/{key}/approve"): Scope.OPERATE,
     ("POST", "/report/{date}/proposals/{key}/edit"): Scope.OPERATE,
     ("POST", "/report/{date}/proposals/{key}/drop"): Scope.OPERATE,
+    # the table of runs
+    ("POST", "/runs/edit"): Scope.OPERATE,
+    ("POST", "/runs/archive"): Scope.OPERATE,
+    ("POST", "/runs/restore"): Scope.OPERATE,
+    ("POST", "/runs/views"): Scope.OPERATE,
+    ("POST", "/runs/views/drop"): Scope.OPERATE,
+    ("POST", "/api/v1/runs/views"): Scope.OPERATE,
+    ("DELETE", "/api/v1/runs/views/{name}"): Scope.OPERATE,
+    ("POST", "/runs/delete"): Scope.ADMIN,
+    ("DELETE", "/api/v1/jobs/{job_id}"): Scope.ADMIN,
     # the queue
     ("POST", "/api/v1/queue/pause"): Scope.OPERATE,
     ("POST", "/api/v1/queue/resume"): Scope.OPERATE,
