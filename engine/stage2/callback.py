@@ -43,7 +43,7 @@ class RunCallback(StepCallback):
         self,
         recorder: Recorder,
         trainer: Stage2Trainer,
-        trace: TraceWriter,
+        trace: TraceWriter | None,
         prove: Callable[[], None] = lambda: None,
     ) -> None:
         self.recorder = recorder
@@ -103,7 +103,8 @@ class RunCallback(StepCallback):
         self._show(log)
         if log.rolled_out is not None:
             channel_b = self.trainer.parts.channel_b
-            self.trace.mark("rollouts", step=log.step, **self._drawn_by(log))
+            if self.trace is not None:
+                self.trace.mark("rollouts", step=log.step, **self._drawn_by(log))
             items = self._files.write_step(log.step, log.rolled_out, log.records, channel_b)
             self.attempt.events.write("sample", step=log.step, split="train", items=items)
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 from engine.contract.intervals import compare
-from engine.run.report import report_once, to_score
+from engine.contract.stage2.config import Stage2Config
+from engine.run.report import report_once, result_fields, to_score
 from engine.stage2.callback import RunCallback
 from engine.stage2.corpus import Corpus
 from engine.stage2.evaluation import Evaluation, by_picture, lift_interval
@@ -39,6 +41,26 @@ def final_report(
 
     best, scores = callback.best_step or 0, callback.scores
     return report_once(store, best=best, scores=scores, make=make, writes=recorder.writes)
+
+
+def so_far(
+    callback: RunCallback, config: Stage2Config, corpus: Corpus, warmup: Any
+) -> dict[str, Any]:
+    """The result of what was trained, with a report or without."""
+    data, best = config.data, callback.best_step
+    source = {"source": data.train_jsonl, "records": len(corpus.train)}
+    return {
+        **result_fields(callback.attempt, callback.trainer.state.global_step, callback.seconds),
+        "base": config.model.path,
+        "selected_step": best,
+        "selected_heldout_score": None if best is None else callback.scores[best],
+        "selected_on": None if best is None else "eval_rollout_f1",
+        "heldout_scores": {str(s): score for s, score in sorted(callback.scores.items())},
+        "pool_scores": {str(s): f1 for s, f1 in sorted(callback.f1_of_rollouts.items())},
+        "lineage_card": callback.card(),
+        "upstream": {"corpus": source, "sft_init": warmup, "bench": data.val_jsonl},
+        "finished_at": round(time.time(), 3),
+    }
 
 
 def report_fields(

@@ -49,11 +49,12 @@ def build_served(
     corpus: Corpus,
     *,
     resumed: Checkpoint | None,
-    trace: TraceWriter,
+    trace: TraceWriter | None,
 ) -> Served | None:
     """Not up yet; None where the trainer's own model samples."""
     if not config.serves:
         return None
+    assert trace is not None, "one rank serves"
     rollouts, vlm = config.custom.extra.rollout_matching, reader.vlm
     vllm = rollouts.vllm
     policy = Policy(

@@ -7,7 +7,6 @@ validation records pick the best, and the report records are looked at after the
 from __future__ import annotations
 
 import os
-import time
 from contextlib import closing, nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +19,7 @@ from engine.contract.stage2.config import Stage2Config
 from engine.contract.trace import TraceWriter
 from engine.run.checkpoint import CheckpointStore
 from engine.run.recorder import Recorder
-from engine.run.report import ended, result_fields
+from engine.run.report import ended
 from engine.run.session import Attempt
 from engine.run.stop import Declined
 from engine.stage2 import corpus, opening
@@ -30,7 +29,7 @@ from engine.stage2.learn.layout import ModelInputs, require_packing
 from engine.stage2.parts import build_trainer
 from engine.stage2.proof import prove_together
 from engine.stage2.ranks import Ranks
-from engine.stage2.report import final_report
+from engine.stage2.report import final_report, so_far
 from engine.stage2.rollout.prompts import PromptReader
 from engine.stage2.serving import build_served, require_ranks
 from engine.stage2.warmup import warm_up
@@ -45,20 +44,17 @@ def run(attempt: Attempt) -> dict[str, Any]:
     torch.set_num_threads(attempt.config.threads or os.cpu_count() or 1)
     patience = attempt.config.training.passed_on.get("ddp_timeout", 1800)
     ranks = Ranks.join(float(patience))
-    with closing(TraceWriter(_trace(attempt, ranks), attempt.job.attempt)) as trace:
+    if not ranks.is_first:  # one process writes the trace
+        return _Run(attempt, attempt.config, ranks, None).execute()
+    with closing(TraceWriter(attempt.run.trace, attempt.job.attempt)) as trace:
         return _Run(attempt, attempt.config, ranks, trace).execute()
-
-
-def _trace(attempt: Attempt, ranks: Ranks) -> Path:
-    """One process writes it."""
-    return attempt.run.trace if ranks.is_first else Path(os.devnull)
 
 
 class _Run:
     """The parts of one attempt, wired."""
 
     def __init__(
-        self, attempt: Attempt, config: Stage2Config, ranks: Ranks, trace: TraceWriter
+        self, attempt: Attempt, config: Stage2Config, ranks: Ranks, trace: TraceWriter | None
     ) -> None:
         self.attempt, self.config, self.ranks, self.trace = attempt, config, ranks, trace
         require_ranks(config, ranks.size)
@@ -148,20 +144,6 @@ class _Run:
         return recorder
 
     def _result(self, callback: RunCallback) -> dict[str, Any]:
-        data, best = self.config.data, callback.best_step
-        corpus = {"source": data.train_jsonl, "records": len(self.corpus.train)}
-        return {
-            **result_fields(self.attempt, callback.trainer.state.global_step, callback.seconds),
-            "base": self.config.model.path,
-            "selected_step": best,
-            "selected_heldout_score": None if best is None else callback.scores[best],
-            "serving": None if self.served is None else self.served.lane.facts,
-            "selected_on": None if best is None else "eval_rollout_f1",
-            "heldout_scores": {str(s): score for s, score in sorted(callback.scores.items())},
-            "pool_scores": {str(s): f1 for s, f1 in sorted(callback.f1_of_rollouts.items())},
-            "lineage_card": callback.card(),
-            "upstream": {"corpus": corpus, "sft_init": self.warmup, "bench": data.val_jsonl},
-            "alerts": self.alerts,
-            "aborted": False,
-            "finished_at": round(time.time(), 3),
-        }
+        facts = None if self.served is None else self.served.lane.facts
+        found = so_far(callback, self.config, self.corpus, self.warmup)
+        return found | {"serving": facts, "alerts": self.alerts, "aborted": False}

@@ -1197,11 +1197,6 @@ def test_a_tokenizer_without_coord_tokens_is_refused_with_the_command_that_adds_
 @pytest.mark.parametrize(
     ("change", "field", "remedy"),
     [
-        (
-            {"custom__extra__rollout_matching__rollout_backend": "vllm"},
-            "custom.extra.rollout_matching.rollout_backend",
-            "set rollout_backend: hf",
-        ),
         ({"training__fp16": True}, "training.fp16", "bfloat16"),
         ({"training__deepspeed": "x.json"}, "training.deepspeed", "remove it"),
         ({"training__eval_strategy": "epoch"}, "training.eval_strategy", "set eval_steps"),
@@ -1226,8 +1221,8 @@ def test_a_tokenizer_without_coord_tokens_is_refused_with_the_command_that_adds_
                 },
                 "stage2_ab__channel_b__enable_pipeline": True,
             },
-            "custom.extra.rollout_matching.rollout_backend",
-            "set rollout_backend: hf, and stage2_ab.channel_b.enable_pipeline: false",
+            "stage2_ab.channel_b.enable_pipeline",
+            "set enable_pipeline: false",
         ),
         ({"training__max_steps": -1}, "training.max_steps", "set max_steps"),
         (

@@ -90,7 +90,7 @@ class Served:
             request["messages"], add_generation_prompt=True, return_dict=False
         )
         body = {
-            "prompt": prompt, "n": 1, "logprobs": 0, **config,
+            "prompt": prompt, "n": 1, **config, "logprobs": 0,
             "stop_token_ids": self.tokenizer.convert_tokens_to_ids(config["stop"]),
         }  # fmt: skip
         [drawn] = self.draw(model, body)

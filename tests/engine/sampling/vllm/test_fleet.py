@@ -479,7 +479,7 @@ def test_infer_sends_what_the_protocol_says(
         "request_config": {
             "max_tokens": 24, "temperature": 1.0, "top_p": 1.0, "top_k": 5,
             "repetition_penalty": 1.0, "stop": ["<|im_end|>"], "return_details": True,
-            "seed": 7000,
+            "logprobs": True, "seed": 7000,
         },
     }  # fmt: skip
 
