@@ -151,10 +151,10 @@ def board(
 
 
 @router.post("/drains")
-def run_now(drains: DrainsDep) -> RedirectResponse:
-    """A person's order to run the queue: a drain in a session of its own, then the board again."""
+def run_now(drains: DrainsDep, back: Literal["/", "/queue"] = "/") -> RedirectResponse:
+    """A person's order to run the queue: a drain in a session of its own, then the page again."""
     drains.run_now()
-    return RedirectResponse("/", HTTPStatus.SEE_OTHER)
+    return RedirectResponse(back, HTTPStatus.SEE_OTHER)
 
 
 def _running(database: Database, job: JobView) -> Running:

@@ -24,11 +24,13 @@ from worker.settings import WorkerSettings
 router = APIRouter(include_in_schema=False)
 
 KEYS: Mapping[str, str] = {
-    "/": "to the search field of the page, or of the board",
+    "/": "to the filter or the search field of the page, or to that of the runs",
     "j": "one row down in the page's list",
     "k": "one row up",
     "Enter": "opens the row that has the focus",
-    "c": "compares the chosen runs of the board or of a sweep",
+    "x": "chooses the row of the table of runs that has the focus",
+    "c": "compares the chosen runs of a table",
+    "Ctrl K": "the command palette: pages, runs, things to do",
     "?": "this page",
 }
 """Beside `g` and a page's letter."""

@@ -208,13 +208,6 @@ def resume(database: DatabaseDep, back: Back = "/") -> RedirectResponse:
     return _to(back)
 
 
-@router.post("/queue/drain")
-def drain(drains: DrainsDep) -> RedirectResponse:
-    """A person's order to run the queue: a drain in a session of its own, then the queue."""
-    drains.run_now()
-    return _to("/queue")
-
-
 def _to(address: str) -> RedirectResponse:
     return RedirectResponse(address, HTTPStatus.SEE_OTHER)
 

@@ -14,7 +14,7 @@
   // The row that holds the focus, or the first or last one when none does. A row without a link
   // takes the focus itself; one that is folded away cannot.
   function moveRow(by) {
-    const listed = document.querySelectorAll("[data-rows] > tbody > tr, [data-rows] [data-job]");
+    const listed = document.querySelectorAll("[data-rows] > tbody > tr:not(.group), [data-rows] [data-job]");
     const rows = [...listed].filter((row) => row.checkVisibility());
     if (!rows.length) return;
     const here = rows.findIndex((row) => row.contains(document.activeElement));
@@ -44,7 +44,7 @@
 
   function search() {
     const field = document.querySelector("[type=search]");
-    if (!field) return location.assign("/#find"); // the board's
+    if (!field) return location.assign("/runs#find"); // that of the runs
     field.focus();
     field.select();
   }

@@ -15,10 +15,11 @@ SCRIPTS = (
     "stream.js",
     "live.js",
     "keys.js",
+    "palette.js",
     "vendor/uPlot.iife.min.js",
     "charts.js",
 )
-"""Of every page: what keeps it live, its keys, its charts."""
+"""Of every page: what keeps it live, its keys, its palette, its charts."""
 
 
 @cache

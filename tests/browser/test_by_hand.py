@@ -273,7 +273,7 @@ def test_a_button_of_a_row_keeps_its_place_and_the_focus(visit: Visits, house: H
 
 
 @pytest.mark.requirement("UI-10")
-def test_the_search_key_leads_to_the_field_of_the_board(
+def test_the_search_key_leads_to_the_filter_of_the_runs(
     visit: Visits, filled_house: FilledHouse
 ) -> None:
     """From a page that has none."""
@@ -281,7 +281,7 @@ def test_the_search_key_leads_to_the_field_of_the_board(
 
     page.keyboard.press("/")
 
-    page.wait_for_url("**/#find")
+    page.wait_for_url("**/runs#find")
     page.wait_for_function(f"{FOCUS} === 'find'")
 
 

@@ -89,7 +89,7 @@ def test_what_holds_a_lane_back_is_told_in_whole_sentences(
 
     client.post("/queue/disarm")
     text = words(client.get("/queue").text)
-    assert "starts the queue with Drain now or cockpit drain . switched off by" in text
+    assert "starts the queue with Run now or cockpit drain . switched off by" in text
 
 
 @pytest.mark.requirement("UI-04")
