@@ -56,6 +56,28 @@ def test_an_open_row_is_not_counted_even_with_a_passing_test(tool: ModuleType) -
     assert lines[-1] == "0 of 1 rows proven"
 
 
+def test_outcomes_of_several_runs_count_together(tool: ModuleType, tmp_path: Path) -> None:
+    """A row that only the second run proves is proven; what fails in one is failed, whatever the
+    other says; what was skipped in one and passed in the other has passed."""
+    runs = [
+        {"A": {"t1": "passed", "t2": "skipped"}, "B": {"t3": "passed"}},
+        {"A": {"t2": "passed"}, "B": {"t3": "failed"}, "C": {"t4": "passed"}},
+    ]
+    files = [tmp_path / f"{number}.json" for number in range(2)]
+    for file, run in zip(files, runs, strict=True):
+        file.write_text(json.dumps(run))
+
+    assert (
+        tool.read(files)
+        == tool.read(files[::-1])
+        == {
+            "A": {"t1": "passed", "t2": "passed"},
+            "B": {"t3": "failed"},
+            "C": {"t4": "passed"},
+        }
+    )
+
+
 def _run_little_project(
     folder: Path, test: str, allowed: str = "", *options: str
 ) -> subprocess.CompletedProcess[str]:

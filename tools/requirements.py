@@ -1,6 +1,6 @@
 """Each row of docs/requirements.toml with the tests that prove it.
 
-Runs the marked tests, or reads the outcomes of an earlier run (`--results FILE`, as written by
+Runs the marked tests, or reads the outcomes of earlier runs (`--results FILE …`, as written by
 `pytest --requirements-json FILE`). Fails when a row marked finished has no passing test, or a
 failing one.
 """
@@ -21,19 +21,34 @@ ROOT = Path(__file__).resolve().parent.parent
 
 Outcomes = Mapping[str, Mapping[str, str]]
 """Row id → test → passed, failed or skipped."""
+_RANK = ("skipped", "passed", "failed")
+"""Of several outcomes of a test the last of these counts."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """0 when every finished row is proven."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--results", type=Path, help="outcomes of an earlier run")
+    parser.add_argument("--results", type=Path, nargs="+", help="outcomes of earlier runs")
     options = parser.parse_args(argv)
     with (ROOT / "docs/requirements.toml").open("rb") as stream:
         rows = tomllib.load(stream)["row"]
-    outcomes = json.loads(options.results.read_text()) if options.results else run_marked_tests()
+    outcomes = read(options.results) if options.results else run_marked_tests()
     lines, unproven = table(rows, outcomes)
     print("\n".join(lines))
     return 1 if unproven else 0
+
+
+def read(files: Sequence[Path]) -> Outcomes:
+    """All of them as one: a test that several ran counts as failed if it failed in one, and as
+    skipped only if none ran it.
+    """
+    merged: dict[str, dict[str, str]] = {}
+    for file in files:
+        for row, tests in json.loads(file.read_text()).items():
+            for name, outcome in tests.items():
+                known = merged.setdefault(row, {})
+                known[name] = max(known.get(name, outcome), outcome, key=_RANK.index)
+    return merged
 
 
 def run_marked_tests() -> Outcomes:

@@ -30,8 +30,11 @@ def build_tokenizer() -> PreTrainedTokenizerFast:
     )
 
 
-def build_model(seed: int) -> Qwen3ForCausalLM:
-    """Random fp32 weights that only depend on `seed`."""
+def build_model(seed: int, *, head_dim: int = 16) -> Qwen3ForCausalLM:
+    """Random fp32 weights that only depend on `seed` and `head_dim`.
+
+    On a CPU vLLM serves heads of 32 numbers and more.
+    """
     end = len(ALPHABET)
     config = Qwen3Config(
         vocab_size=end + 1,
@@ -42,7 +45,7 @@ def build_model(seed: int) -> Qwen3ForCausalLM:
         # the usual 0.02, at which a model this small stays on a plateau for hundreds of steps.
         num_attention_heads=8,
         num_key_value_heads=4,
-        head_dim=16,
+        head_dim=head_dim,
         initializer_range=0.06,
         max_position_embeddings=64,
         tie_word_embeddings=True,

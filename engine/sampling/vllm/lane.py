@@ -242,6 +242,7 @@ class ServingLane:
             adapter=self._first_adapter if self._mode == "adapter" else None,
             options=needs.options,
             environment={**needs.environment, **place.environment},
+            folders=(self._folder, self._private),
             field=place.field,
             external=place.external,
             served_before=self._served_before,

@@ -36,9 +36,17 @@ class ServerProcess:
 
     @classmethod
     def start(
-        cls, command: Sequence[str], *, stop_cmd: str | None, log: Path, env: Mapping[str, str]
+        cls,
+        command: Sequence[str],
+        *,
+        stop_cmd: str | None,
+        log: Path,
+        env: Mapping[str, str],
+        folders: Sequence[Path] = (),
     ) -> Self:
-        """`env` is added to this process's own; the output goes behind what the log holds."""
+        """`env` is added to this process's own; the output goes behind what the log holds;
+        `folders` are taken away when this process is gone and could not do it.
+        """
         log.parent.mkdir(parents=True, exist_ok=True)
         with log.open("ab") as output:
             position = output.tell()
@@ -49,6 +57,7 @@ class ServerProcess:
                     supervisor.__file__,
                     str(os.getpid()),
                     stop_cmd or "",
+                    os.pathsep.join(map(str, folders)),
                     *command,
                 ],
                 stdin=subprocess.DEVNULL,

@@ -48,16 +48,17 @@ class Replica:
         adapter: Callable[[], Path | None] | None,
         options: Sequence[str] = (),
         environment: Mapping[str, str] = MappingProxyType({}),
+        folders: Sequence[Path] = (),
         field: str = "NIGHTLANE_VLLM_URL",
         external: bool = False,
         served_before: bool = False,
     ) -> None:
         """`check`: what answers are held against; `limits`: other than those of the lane. Of a
         server that is started: `adapter` writes what it serves from the start, where it is
-        sent adapters; `options` and `environment` are what the way of the weights needs. `field`:
-        the setting that names it, for errors; `external`: never started, whatever happens;
-        `served_before`: an earlier attempt sampled from it, so its silence is a loss and no mistake
-        in a setting.
+        sent adapters; `options` and `environment` are what the way of the weights needs; `folders`
+        are taken away when this process was killed. `field`: the setting that names it, for errors;
+        `external`: never started, whatever happens; `served_before`: an earlier attempt sampled
+        from it, so its silence is a loss and no mistake in a setting.
         """
         self.serving = serving
         self.api = ServerApi(serving, limits=limits, check=check)
@@ -67,6 +68,7 @@ class Replica:
         self._adapter = adapter
         self._options = options
         self._environment = environment
+        self._folders = folders
         self._field = field
         self._external = external
         self._served_before = served_before
@@ -127,6 +129,7 @@ class Replica:
             stop_cmd=serving.stop_cmd,
             log=self._log,
             env=env | own,
+            folders=self._folders,
         )
         self._await_health()
 

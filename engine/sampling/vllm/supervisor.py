@@ -1,7 +1,8 @@
-"""The guardian of a serving process: `python supervisor.py ENGINE_PID STOP_CMD COMMAND…`.
+"""The guardian of a serving process: `python supervisor.py ENGINE_PID STOP_CMD FOLDERS COMMAND…`.
 
 Starts the command in a session of its own, and ends all of it when the engine asks (SIGTERM) or is
-gone: the command's group, what left that group, and what a stop command reaches beyond it. It lives
+gone: the command's group, what left that group, and what a stop command reaches beyond it. Of an
+engine that is gone it takes the folders away too (`FOLDERS`, with colons between). It lives
 beside the engine because a killed engine cleans nothing up; whoever loses its parent below becomes
 its child, so an engine core that was sent away is found too. Only a SIGKILL of this process itself
 leaves the server behind, and a supervisor of the engine ends that by its mark. Standard library
@@ -14,6 +15,7 @@ import contextlib
 import ctypes
 import os
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -26,12 +28,15 @@ GRACE_S = 5.0
 """Seconds a server has to end by itself after SIGTERM: it has nothing to save."""
 STOP_S = 60.0
 """Seconds a stop command may take."""
+TRACKER_S = 3.0
+"""Seconds that Python's resource trackers have after everybody else was killed."""
 CANNOT_RUN = 127
+_TRACKER = b"multiprocessing.resource_tracker"
 
 
 def main() -> int:
     """Returns the command's exit status; negative ones, a signal's, as a shell tells them."""
-    engine, stop, command = int(sys.argv[1]), sys.argv[2], sys.argv[3:]
+    engine, stop, folders, command = int(sys.argv[1]), sys.argv[2], sys.argv[3], sys.argv[4:]
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1)
     asked: list[int] = []
     signal.signal(signal.SIGTERM, lambda number, _: asked.append(number))
@@ -50,7 +55,11 @@ def main() -> int:
         if status is not None and (status != 0 or not stop):
             break
         time.sleep(_LOOK_S)
-    _end(child, stop, gently=os.getppid() == engine)
+    gently = os.getppid() == engine
+    _end(child, stop, gently=gently)
+    if not gently:
+        for folder in filter(None, folders.split(os.pathsep)):
+            shutil.rmtree(folder, ignore_errors=True)
     if status is None:
         status = child.poll()
     return 1 if status is None else status if status >= 0 else 128 - status
@@ -80,20 +89,34 @@ def _run(stop: str) -> None:
 
 
 def _kill_all(child: subprocess.Popen[bytes]) -> None:
-    """Again and again until nobody is left: what is being killed may still fork."""
-    while _signal_all(signal.SIGKILL):
+    """Again and again until nobody is left: what is being killed may still fork.
+
+    Resource trackers end by themselves once their processes are gone, and take away the shared
+    memory and semaphores that those left; a tracker that does not is killed as well.
+    """
+    deadline = time.monotonic() + TRACKER_S
+    while _signal_all(signal.SIGKILL, but_trackers=time.monotonic() < deadline):
         child.poll()
         _reap(child)
         time.sleep(0.01)
 
 
-def _signal_all(number: int) -> bool:
+def _signal_all(number: int, *, but_trackers: bool = False) -> bool:
     """To everything below this process; whether there was anything."""
     found = _descendants()
     for pid in found:
+        if but_trackers and _is_tracker(pid):
+            continue
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(pid, number)
     return bool(found)
+
+
+def _is_tracker(pid: int) -> bool:
+    try:
+        return _TRACKER in Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return False
 
 
 def _reap(child: subprocess.Popen[bytes]) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from engine.sampling.vllm.process import ServerProcess
+from engine.sampling.vllm.sync.adapter import MEMORY
 from tests.deadline import eventually
 
 SLEEPER = """
@@ -53,6 +54,13 @@ def _lives(pid: int) -> bool:
         return False
 
 
+SHARER = """
+from multiprocessing.shared_memory import SharedMemory
+memory = SharedMemory(create=True, size=4096)
+open({names!r}, "w").write(memory.name)
+"""
+
+
 def start(words: list[str], log: Path, stop_cmd: str | None = None) -> ServerProcess:
     return ServerProcess.start(words, stop_cmd=stop_cmd, log=log, env={"SERVED": "yes"})
 
@@ -77,20 +85,7 @@ def test_a_killed_engine_takes_its_server_along(
 ) -> None:
     """Also without a supervisor; its stop command still runs."""
     stopped = tmp_path / "stopped"
-    engine = subprocess.Popen(
-        [
-            sys.executable,
-            "-c",
-            "import sys, time\n"
-            "from pathlib import Path\n"
-            "from engine.sampling.vllm.process import ServerProcess\n"
-            f"words = {command(pids)!r}\n"
-            f"ServerProcess.start(words, stop_cmd={f'touch {stopped}'!r}, "
-            f"log=Path({str(tmp_path / 'log')!r}), env={{}})\n"
-            "time.sleep(3600)\n",
-        ],
-        cwd=Path(__file__).parents[4],
-    )
+    engine = engine_with(command(pids), tmp_path, stop_cmd=f"touch {stopped}")
     try:
         eventually(lambda: len(alive(pids)) == 2, "server and core are up")
         engine.send_signal(number)
@@ -99,6 +94,43 @@ def test_a_killed_engine_takes_its_server_along(
         eventually(lambda: not alive(pids) and stopped.exists(), "all of it is gone")
     finally:
         engine.kill()
+
+
+@pytest.mark.requirement("RL-09")
+def test_a_killed_engine_leaves_no_shared_memory_and_no_folder(tmp_path: Path, pids: Path) -> None:
+    """What its server's processes share, as vLLM's do, and the adapters that it wrote."""
+    names, adapters = tmp_path / "names", tmp_path / "adapters"
+    adapters.mkdir()
+    words = command(pids, trick=SHARER.format(names=str(names)))
+    engine = engine_with(words, tmp_path, folders=[adapters])
+    try:
+        eventually(lambda: len(alive(pids)) == 2 and names.exists(), "server and core are up")
+        memory = MEMORY / names.read_text()
+        assert memory.exists()
+
+        engine.kill()
+        engine.wait()
+
+        eventually(lambda: not (alive(pids) or adapters.exists()), "all of it is gone")
+        assert not memory.exists()
+    finally:
+        engine.kill()
+
+
+def engine_with(
+    words: list[str], place: Path, *, stop_cmd: str | None = None, folders: list[Path] | None = None
+) -> subprocess.Popen[bytes]:
+    """A process of its own that has started this server."""
+    left = [str(one) for one in folders or []]
+    program = (
+        "import time\n"
+        "from pathlib import Path\n"
+        "from engine.sampling.vllm.process import ServerProcess\n"
+        f"ServerProcess.start({words!r}, stop_cmd={stop_cmd!r}, env={{}},\n"
+        f"  log=Path({str(place / 'log')!r}), folders=[*map(Path, {left!r})])\n"
+        "time.sleep(3600)\n"
+    )
+    return subprocess.Popen([sys.executable, "-c", program], cwd=Path(__file__).parents[4])
 
 
 def test_a_server_that_dies_is_seen_at_once_with_its_last_words(tmp_path: Path) -> None:

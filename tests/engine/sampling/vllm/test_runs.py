@@ -14,8 +14,6 @@ from urllib.parse import urlsplit
 
 import httpx
 import pytest
-import torch
-from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from engine.__main__ import main
 from engine.contract.events import Event
@@ -45,9 +43,7 @@ SLOW = pytest.mark.timeout(1200)
 def wide_base(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The embedded model with wider heads: vLLM on a CPU serves none of less than 32 numbers."""
     folder = tmp_path_factory.mktemp("wide")
-    config = Qwen3Config.from_dict(tiny.build_model(0).config.to_dict() | {"head_dim": 32})
-    torch.manual_seed(3)
-    Qwen3ForCausalLM(config).save_pretrained(folder)
+    tiny.build_model(3, head_dim=32).save_pretrained(folder)
     tiny.build_tokenizer().save_pretrained(folder)
     return folder
 
