@@ -54,7 +54,6 @@ SCOPES: Mapping[tuple[str, str], Scope] = {
     ("POST", "/queue/jobs/{job_id}/move"): Scope.OPERATE,
     ("POST", "/queue/pause"): Scope.OPERATE,
     ("POST", "/queue/resume"): Scope.OPERATE,
-    ("POST", "/queue/drain"): Scope.OPERATE,
     ("POST", "/drains"): Scope.OPERATE,
     # to stop is never kept from whoever may start
     ("POST", "/stop"): Scope.OPERATE,
