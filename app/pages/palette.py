@@ -40,7 +40,7 @@ DEEDS = (
     Offer("Do", "Run now", "/drains?back=/queue", "starts the queue", post=True),
     Offer("Do", "Stop all…", "/stop", "asks first"),
     Offer("Do", "New job", "/new"),
-    Offer("Do", "Archived runs", "/runs?archived=1"),
+    Offer("Do", "Archived runs", "/runs?archived=true"),
 )
 
 

@@ -236,12 +236,14 @@ def gigabytes(value: float | None) -> str:
     return UNKNOWN if value is None else f"{_fixed(value, 1)} GB"
 
 
-def disk(size: int) -> str:
+def disk(size: int | None) -> str:
     """Bytes on a disk, in the largest unit of which there is one.
 
     >>> disk(48_600_000_000), disk(3_000_000), disk(120)
     ('48.6 GB', '3.0 MB', '0.1 kB')
     """
+    if size is None:
+        return UNKNOWN
     for unit, least in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6)):
         if size >= least:
             return f"{size / least:.1f} {unit}"

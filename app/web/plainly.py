@@ -13,7 +13,7 @@ from typing import Annotated, Any, NamedTuple, get_args, get_origin, get_type_hi
 
 from fastapi import Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.params import Query
+from fastapi.params import Depends, Query
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
@@ -85,7 +85,10 @@ def _of_hints(hints: Mapping[str, Any]) -> Iterator[tuple[str, type]]:
     for name, hint in hints.items():
         if name == "return":
             continue
-        marks = [mark for mark in getattr(hint, "__metadata__", ()) if isinstance(mark, FieldInfo)]
+        metadata = getattr(hint, "__metadata__", ())
+        for dependency in (one.dependency for one in metadata if isinstance(one, Depends)):
+            yield from _of_hints(get_type_hints(dependency, include_extras=True))
+        marks = [mark for mark in metadata if isinstance(mark, FieldInfo)]
         leaves = set(_leaves(hint))
         for model in leaves:
             if isinstance(model, type) and issubclass(model, BaseModel) and _is_query(marks):

@@ -41,7 +41,7 @@ class View:
             "sort": "" if asked.sort == "-gain" else asked.sort,
             "group": "" if asked.group == RECIPE else asked.group,
             "columns": ",".join(asked.columns),
-            "archived": "1" if asked.archived else "",
+            "archived": "true" if asked.archived else "",
             "rows": "32" if self.tall else "",
         }
         given = {name: value for name, value in {**known, **changed}.items() if value}
