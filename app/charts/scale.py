@@ -16,9 +16,11 @@ from worker.read.runs.run import Change
 
 _STEPS = (1, 2, 5, 10, 20, 25, 50, 100)
 """Points between two ticks."""
-_MOST_TICKS = 4
+_MOST_TICKS = 3
 _EDGE = 5.0
 """Percent of the width that stay free at either end."""
+_OVER = 0.05
+"""Share of the axis by which a mark may pass its end."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +52,7 @@ class Scale:
     def x(self, points: float) -> str:
         """Where a value stands, in percent of the width."""
         share = (points - self.low) / (self.high - self.low)
+        share = min(max(share, -_OVER), 1 + _OVER)  # the interval of two runs may be endless
         return f"{_EDGE + share * (100 - 2 * _EDGE):.1f}%"
 
     def head(self) -> Markup:
