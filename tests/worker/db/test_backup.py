@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from tests.deadline import eventually
+from worker import access
 from worker.db import dialects
 from worker.db.backup import BackupError, BackupRefusedError, backup, restore
 from worker.db.connection import Database, DatabaseError, open_database, shown
@@ -110,6 +111,23 @@ def test_a_restored_queue_goes_on(
     assert [settled.job_id for settled in report.ran] == [first, second]
     with open_database(settings) as again, again.read() as conn:
         assert conn.exec_driver_sql("PRAGMA journal_mode").scalar_one() == "wal"
+
+
+@pytest.mark.requirement("AP-01")
+def test_a_way_back_brings_no_revoked_token_back(
+    settings: WorkerSettings, db: Database, tmp_path: Path
+) -> None:
+    """The copy knows it as a good one; whoever restores makes new ones."""
+    secret, made = access.new_token(db, access.Scope.READ, actor="test", now=time.time())
+    backup(settings, tmp_path / "copy.db")
+    access.revoke(db, made.id, now=time.time())
+    lose_database(settings)
+
+    restore(settings, tmp_path / "copy.db", drains={})
+
+    with open_database(settings) as again:
+        assert access.holder(again, access.Sort.TOKEN, secret, now=time.time()) is None
+        assert access.credentials(again) == []
 
 
 @pytest.mark.parametrize("left", ["nightlane.db", "nightlane.db-wal"])
