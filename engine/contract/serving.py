@@ -18,6 +18,8 @@ DEFAULT_LORA_NAME = "policy"
 DEFAULT_GPU_UTIL = 0.55
 """Share of the accelerator that the server may take; the trainer lives beside it."""
 DEFAULT_TIMEOUT_S = 900.0
+GUARDIAN = "engine/sampling/vllm/supervisor.py"
+"""In the command line of the process that ends a server whose engine was killed."""
 LORA_NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 

@@ -20,14 +20,20 @@ from __future__ import annotations
 
 import ctypes
 import os
+import time
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
+from engine.contract.serving import GUARDIAN
 from worker.lane import cgroup
 from worker.lane.process_id import ProcessIdentity, children, kill_all, members
 
 MARK = "NIGHTLANE_ATTEMPT"
 """Environment variable of an engine: the path of its attempt's log."""
+
+CLEANUP_S = 15.0
+"""Seconds for what cleans up after the dead: shared memory, a container's stop command."""
+_CLEANERS = (b"multiprocessing.resource_tracker", GUARDIAN.encode())
 
 _PROC = Path("/proc")
 _PR_SET_CHILD_SUBREAPER = 36
@@ -60,6 +66,8 @@ def end_attempt(
 ) -> None:
     """Kill an engine, its group and its strays, and wait until all of them are gone.
 
+    What cleans up after them goes last: it ends by itself when they are dead, or dies too.
+
     `own`: children of this process that are none of the engine's; every other one, with all below
     it, was adopted and dies too. None: this process adopted nothing of that engine. Raises
     StillAliveError.
@@ -72,6 +80,10 @@ def end_attempt(
         found = {*group, *held, *marked(log), *adopted}
         return [process for process in found if process.alive()]
 
+    kill_all(lambda: [one for one in found() if not _cleans_up(one)], patience_s=patience_s)
+    deadline = time.monotonic() + CLEANUP_S
+    while time.monotonic() < deadline and found():
+        time.sleep(0.02)
     kill_all(found, patience_s=patience_s)
     cgroup.remove(log)
 
@@ -91,6 +103,14 @@ def marked(log: Path) -> Iterator[ProcessIdentity]:
             process = ProcessIdentity.of(int(folder.name))
             if process and (_has(folder, entry) or _writes_to(folder, target)):
                 yield process
+
+
+def _cleans_up(process: ProcessIdentity) -> bool:
+    try:
+        line = (_PROC / str(process.pid) / "cmdline").read_bytes()
+    except OSError:
+        return False
+    return any(one in line for one in _CLEANERS)
 
 
 def _adopted(own: Collection[ProcessIdentity]) -> Iterator[ProcessIdentity]:

@@ -32,6 +32,7 @@ from engine.sampling.vllm.endpoint import (
     Request,
     RouteMissingError,
     ServerError,
+    ServerLostError,
 )
 from engine.sampling.vllm.fleet import Fleet
 from engine.sampling.vllm.launch import Needs
@@ -107,7 +108,8 @@ class ServingLane:
         self._asleep = False
         self._lora_name = serving.lora_name
         self._private = Path(tempfile.gettempdir()) / f"nightlane-{secrets.token_hex(8)}"
-        """For a Unix socket, whose path may have 107 bytes at most; nobody else enters it."""
+        """For temporary files and Unix sockets, whose paths may have 107 bytes at most; nobody else
+        enters it."""
         devices = visible_devices(torch.cuda.device_count())
         self._replicas = [
             self._replica(place) for place in places(serving, vllm, self._private, devices)
@@ -154,7 +156,7 @@ class ServingLane:
             elif self._asleep:
                 replica.api.wake_up()
         self._asleep = False
-        synced = self._sync.bring(self._load)
+        synced = self._brought()
         self.facts["sync"] = self._sync.state
         if synced is not None:
             self._listen(synced)
@@ -203,6 +205,23 @@ class ServingLane:
         after, _ = torch.cuda.mem_get_info(self._policy.device)
         return (after - before) / 1e9
 
+    def _brought(self) -> Synced | None:
+        """As the sync's `bring`; servers of ours that it finds dead are started again, once."""
+        try:
+            return self._sync.bring(self._load)
+        except ServerLostError:
+            dead = [one for one in self._replicas if one.ours and not one.api.healthy()]
+            if not dead:
+                raise
+            for replica in dead:
+                self._restart(replica)
+            return self._sync.bring(self._load)
+
+    def _restart(self, replica: Replica) -> None:
+        self._say("SERVING_RESTART", f"{replica.serving.shown} is dead and is started again")
+        replica.restart()
+        self._sync.forget()
+
     def _alive(self, endpoint: Endpoint) -> None:
         self._replica_at(endpoint).alive()
 
@@ -213,9 +232,7 @@ class ServingLane:
         replica = self._replica_at(endpoint)
         if not replica.ours:
             return None
-        self._say("SERVING_RESTART", f"{replica.serving.shown} is dead and is started again")
-        replica.restart()
-        self._sync.forget()
+        self._restart(replica)
         self.bring()
         return replica.api
 
@@ -242,6 +259,7 @@ class ServingLane:
             adapter=self._first_adapter if self._mode == "adapter" else None,
             options=needs.options,
             environment={**needs.environment, **place.environment},
+            temporary=self._private,
             folders=(self._folder, self._private),
             field=place.field,
             external=place.external,

@@ -6,7 +6,9 @@ question, no reward and no weights.
 
 from __future__ import annotations
 
+import getpass
 import os
+import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -48,6 +50,7 @@ class Replica:
         adapter: Callable[[], Path | None] | None,
         options: Sequence[str] = (),
         environment: Mapping[str, str] = MappingProxyType({}),
+        temporary: Path | None = None,
         folders: Sequence[Path] = (),
         field: str = "NIGHTLANE_VLLM_URL",
         external: bool = False,
@@ -55,8 +58,9 @@ class Replica:
     ) -> None:
         """`check`: what answers are held against; `limits`: other than those of the lane. Of a
         server that is started: `adapter` writes what it serves from the start, where it is
-        sent adapters; `options` and `environment` are what the way of the weights needs; `folders`
-        are taken away when this process was killed. `field`: the setting that names it, for errors;
+        sent adapters; `options` and `environment` are what the way of the weights needs;
+        `temporary` is where its temporary files lie, and `folders` are taken away when this process
+        was killed. `field`: the setting that names it, for errors;
         `external`: never started, whatever happens; `served_before`: an earlier attempt sampled
         from it, so its silence is a loss and no mistake in a setting.
         """
@@ -68,6 +72,7 @@ class Replica:
         self._adapter = adapter
         self._options = options
         self._environment = environment
+        self._temporary = temporary
         self._folders = folders
         self._field = field
         self._external = external
@@ -123,12 +128,16 @@ class Replica:
         adapter = None if self._adapter is None else self._adapter()
         command = serve_command(serving, self._needs, adapter, self._options)
         env = self._known_environment() | dict(self._environment)
-        own = {name: os.environ[name] for name in env.keys() & os.environ.keys() - _OURS}
+        env |= {name: os.environ[name] for name in env.keys() & os.environ.keys() - _OURS}
+        if self._temporary is not None:
+            # vLLM leaves sockets and files there. What torch compiled is for the next start too.
+            env["TMPDIR"] = str(self._temporary)
+            env["TORCHINDUCTOR_CACHE_DIR"] = _compiled()
         self._process = ServerProcess.start(
             command,
             stop_cmd=serving.stop_cmd,
             log=self._log,
-            env=env | own,
+            env=env,
             folders=self._folders,
         )
         self._await_health()
@@ -228,3 +237,9 @@ class Replica:
             "VLLM_HOST_IP": "127.0.0.1",
             "VLLM_CPU_KVCACHE_SPACE": str(self._needs.kv_gib),
         }
+
+
+def _compiled() -> str:
+    """Where torch keeps it by default; the operator's own setting counts first."""
+    default = Path(tempfile.gettempdir()) / f"torchinductor_{getpass.getuser()}"
+    return os.environ.get("TORCHINDUCTOR_CACHE_DIR", str(default))

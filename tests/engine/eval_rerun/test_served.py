@@ -19,11 +19,17 @@ from engine.contract.serving import Serving
 from engine.models import lora
 from engine.models.policy import build
 from tests.engine.conftest import add_attempt
-from tests.engine.sampling.vllm.conftest import chat_base, serving
+from tests.engine.sampling.vllm.conftest import OFTEN, chat_base, serving_by
 
-__all__ = ["chat_base", "serving"]
+__all__ = ["chat_base"]
 
 Events = Callable[..., list[Event]]
+
+
+@pytest.fixture(scope="module", params=OFTEN)
+def serving(request: pytest.FixtureRequest) -> Serving:
+    """By the one server or the other."""
+    return serving_by(request.param)
 
 
 @pytest.fixture(scope="module")

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from engine.contract.run_dir import RunDir
+from engine.sampling.vllm.sync.adapter import MEMORY
 from tests.deadline import eventually
 from worker.attempt.runner.local import LocalRunner
 from worker.attempt.runner.process import EngineProcess
@@ -79,6 +80,46 @@ def test_a_process_that_left_the_group_dies_with_the_attempt(tmp_path: Path, how
     assert not stray.alive()
     with pytest.raises(ChildProcessError):
         os.waitpid(stray.pid, os.WNOHANG)  # reaped: it does not stay as a zombie
+
+
+SERVING = """
+import sys, time
+from pathlib import Path
+from engine.sampling.vllm.process import ServerProcess
+
+place = Path(sys.argv[1])
+server = (
+    "import time\\n"
+    "from multiprocessing.shared_memory import SharedMemory\\n"
+    "memory = SharedMemory(create=True, size=4096)\\n"
+    f"open({str(place / 'name')!r}, 'w').write(memory.name)\\n"
+    "time.sleep(600)\\n"
+)
+folder = place / "adapters"
+folder.mkdir()
+ServerProcess.start(
+    [sys.executable, "-c", server],
+    stop_cmd=f"touch {place / 'stopped'}", log=place / "serving.log", env={}, folders=[folder],
+)
+time.sleep(600)
+"""
+
+
+@pytest.mark.requirement("RL-09")
+def test_what_cleans_up_after_a_killed_engine_may_end_its_work(tmp_path: Path) -> None:
+    """Its server's stop command runs, and neither shared memory nor adapters are left."""
+    command = [sys.executable, "-c", SERVING, str(tmp_path)]
+    engine = EngineProcess.start(command, tmp_path, tmp_path / "engine.log")
+    name = tmp_path / "name"
+    eventually(lambda: name.exists() and name.read_text(), "the server", 120)
+    memory = MEMORY / name.read_text()
+    assert memory.exists()
+
+    engine.kill()
+
+    assert (tmp_path / "stopped").exists()
+    assert not memory.exists()
+    assert not (tmp_path / "adapters").exists()
 
 
 def test_a_process_that_loses_its_parent_during_a_look_dies_too(

@@ -33,7 +33,7 @@ Backend = Callable[..., Rollouts]
 
 TASKS = [Question(*row) for row in word_problems.rows()[:6]]
 TEMP = 0.9
-SAME = 2e-4
+SAME = 1e-4
 """Nats between two exact programs in fp32."""
 
 

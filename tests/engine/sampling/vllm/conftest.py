@@ -1,7 +1,8 @@
 """Servers for the serving lane: the stand-in always, and the real vLLM where one is named.
 
-`make test-vllm` sets NIGHTLANE_TEST_VLLM to the Python of an environment with vLLM; then every test
-that takes `serving` runs against both.
+`make test-vllm` sets NIGHTLANE_TEST_VLLM to the Python of an environment with vLLM; then tests run
+against both. Each start of the real one takes half a minute, so what starts it often is run in the
+long form only (NIGHTLANE_LONG=1).
 """
 
 from __future__ import annotations
@@ -11,11 +12,13 @@ import socket
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from engine.contract.serving import Serving
 from tests.engine.chat_model import save_chat_model
+from tests.engine.killing import LONG_FORM
 from tests.engine.sampling.vllm import stand_in
 
 STAND_IN = f"{sys.executable} {stand_in.__file__} {{base}} {{options}}"
@@ -35,7 +38,13 @@ def lane_of(command: str, *, timeout_s: float = 180.0) -> Serving:
     return Serving(url=url, serve_cmd=command, timeout_s=timeout_s)
 
 
-SERVERS = ["stand-in", *(["vllm"] if REAL else [])]
+SERVERS: list[Any] = ["stand-in"]
+OFTEN: list[Any] = ["stand-in"]
+"""Servers of tests that start one each time."""
+if REAL:
+    SERVERS.append(pytest.param("vllm", marks=pytest.mark.vllm))
+    if LONG_FORM:
+        OFTEN.append(SERVERS[1])
 
 
 def serving_by(server: str) -> Serving:

@@ -13,6 +13,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
+import psutil
 import pytest
 
 from engine.__main__ import main
@@ -23,6 +24,7 @@ from engine.contract.serving import Serving
 from engine.contract.trace import read_trace
 from engine.models import tiny
 from engine.rl.parts import build_policy
+from engine.rl.recorder import LoopRecorder
 from engine.sampling.vllm.client import ServerApi
 from engine.sampling.vllm.lane import ServingLane
 from engine.sampling.vllm.launch import Needs
@@ -32,7 +34,7 @@ from tests.engine.conftest import add_attempt
 from tests.engine.killing import Point
 from tests.engine.sampling.vllm import stand_in
 from tests.engine.sampling.vllm.canned import Canned
-from tests.engine.sampling.vllm.conftest import STAND_IN, free_port, lane_of
+from tests.engine.sampling.vllm.conftest import OFTEN, STAND_IN, free_port, lane_of, serving_by
 
 Events = Callable[..., list[Event]]
 SLOW = pytest.mark.timeout(1200)
@@ -46,6 +48,12 @@ def wide_base(tmp_path_factory: pytest.TempPathFactory) -> Path:
     tiny.build_model(3, head_dim=32).save_pretrained(folder)
     tiny.build_tokenizer().save_pretrained(folder)
     return folder
+
+
+@pytest.fixture(scope="module", params=OFTEN)
+def serving(request: pytest.FixtureRequest) -> Serving:
+    """In the short form `real/` proves with fewer starts what these prove on a stand-in."""
+    return serving_by(request.param)
 
 
 @pytest.fixture
@@ -151,7 +159,7 @@ def test_a_colocated_engine_is_gone_while_the_trainer_learns_and_draws_as_a_serv
     rests = [e for e in events(within, "span") if e["name"] == "engine-rest"]
     assert [e["step"] for e in rests] == [1, 2]
     assert min(e["given_back_gb"] for e in rests) > 0.1
-    assert _drawn(within) == _drawn(beside)
+    assert drawn(within) == drawn(beside)
     [finished] = events(within, "finished")
     assert finished["result"]["serving"]["url"].endswith("(a Unix socket)")
 
@@ -169,9 +177,31 @@ def test_two_servers_of_the_lanes_own_draw_what_one_draws(
 
     assert [killing.attempt(run.root) for run in (one, two)] == [ExitCode.DONE] * 2
 
-    assert _drawn(two) == _drawn(one)
+    assert drawn(two) == drawn(one)
     said = [e["text"] for e in events(two, "note") if e["code"] == "SERVING"]
     assert len(said) == len(set(said)) == 2
+
+
+@SLOW
+@pytest.mark.requirement("EX-20")
+def test_a_server_of_the_lanes_own_that_dies_between_two_draws_is_started_again(
+    served_recipe: dict[str, Any],
+    tmp_path: Path,
+    events: Events,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Nobody asks it for completions then: what finds it dead is the next sync of the weights."""
+    recipe = served_recipe | {"max_steps": 2, "heldout_every": 2}
+    launched = {"vllm": {"server": {"launch": {"replicas": 2}}}}
+    whole = add_attempt(tmp_path / "whole", recipe, serving=lane_of(STAND_IN))
+    broken = add_attempt(tmp_path / "broken", recipe | launched, serving=lane_of(STAND_IN))
+    assert killing.attempt(whole.root) == ExitCode.DONE
+    kill_a_server_after_a_step(monkeypatch)
+
+    assert main(["run", str(broken.root)]) == ExitCode.DONE
+
+    assert drawn(broken) == drawn(whole)
+    assert [e["code"] for e in events(broken, "note")].count("SERVING_RESTART") == 1
 
 
 @SLOW
@@ -194,7 +224,7 @@ def test_a_run_goes_on_with_the_servers_that_are_left(
         assert [killing.attempt(run.root) for run in (whole, broken)] == [ExitCode.DONE] * 2
 
         assert httpx.get(f"{first}/health", trust_env=False).status_code == httpx.codes.OK
-    assert _drawn(broken) == _drawn(whole)
+    assert drawn(broken) == drawn(whole)
     said = [e["text"] for e in events(broken, "note") if e["code"] == "SERVER_CALL"]
     assert [text.split()[0] for text in said if not text.startswith("retried")] == ["lost", "moved"]
     assert second in next(text for text in said if text.startswith("lost"))
@@ -256,6 +286,23 @@ def running(base: str, rank: int, *, dies_after: int = 10**6) -> Iterator[str]:
         process.wait()
 
 
+def kill_a_server_after_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The one that a run in this process started last, by SIGKILL, when its first step is done."""
+    stepped = LoopRecorder.stepped
+    killed: list[psutil.Process] = []
+
+    def stepped_and_kill(recorder: LoopRecorder, *given: Any) -> Any:
+        if not killed:
+            below = psutil.Process().children(recursive=True)
+            served = [one for one in below if "--max-num-seqs" in one.cmdline()]
+            servers = [one for one in served if "-IS" not in one.cmdline()]  # not its guardian
+            killed.append(max(servers, key=psutil.Process.create_time))
+            killed[0].kill()
+        return stepped(recorder, *given)
+
+    monkeypatch.setattr(LoopRecorder, "stepped", stepped_and_kill)
+
+
 def _gone(api: ServerApi) -> None:
     """Within the moment that a guardian takes to see its engine's death."""
     eventually(lambda: not api.answers(), "the server is gone", within_s=60)
@@ -269,7 +316,7 @@ def _series(metrics: list[Event]) -> dict[str, dict[int, float]]:
     return found
 
 
-def _drawn(run: RunDir) -> list[list[int]]:
+def drawn(run: RunDir) -> list[list[int]]:
     """The ids of every completion that was trained on."""
     files = sorted(run.rollouts.glob("train-*.jsonl"))
     assert files
