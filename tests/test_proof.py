@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import subprocess
 import sys
 import tomllib
@@ -11,6 +12,8 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+
+from tools.seeds_vllm import judge
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -76,6 +79,30 @@ def test_outcomes_of_several_runs_count_together(tool: ModuleType, tmp_path: Pat
             "C": {"t4": "passed"},
         }
     )
+
+
+def test_seeds_with_vllm_are_held_against_a_prediction_interval_of_their_mean() -> None:
+    """Of five runs without: mean ± t₄ · s · √(1/5 + 1/3); computed by hand here."""
+    hf = [0.10, 0.20, 0.30, 0.20, 0.20]  # mean 0.2, s = √(0.02 / 4)
+    width = 2.776 * 0.005**0.5 * (1 / 5 + 1 / 3) ** 0.5
+
+    found = judge(hf, [0.2 + width - 0.001] * 3)
+
+    assert found.half_width == pytest.approx(width, rel=1e-3)
+    assert found.inside
+    assert not judge(hf, [0.2 + width + 0.001] * 3).inside
+    assert not judge(hf, [0.2 - width - 0.001] * 3).inside
+
+
+def test_the_bench_for_a_gpu_refuses_where_there_is_none() -> None:
+    """In one line, with what to do instead, before it builds anything."""
+    command = [sys.executable, "-m", "bench.gpu"]
+    env = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
+    done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=False)
+
+    assert (done.returncode, done.stdout) == (2, "")
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith("bench-gpu: torch sees no CUDA device here; run it where one is, or")
 
 
 def _run_little_project(
