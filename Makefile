@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo dev test setup system check format agreement trl-agreement fuzz-parse requirements seeds demo-stage2 seeds-stage2 test-real-model storm faults-long bench-queue bench-sources bench-stage2 clean proof test-resume test-looks screenshots test-vllm setup-quant
+.PHONY: help demo dev test setup system check format agreement trl-agreement fuzz-parse requirements seeds demo-stage2 seeds-stage2 test-real-model storm faults-long bench-queue bench-sources bench-stage2 clean proof test-resume test-looks screenshots test-vllm seeds-vllm bench-vllm bench-gpu setup-quant
 
 demo: $(VENV)/.installed ## start the cockpit, train the embedded tiny model, show the result
 	@$(BIN)/cockpit demo $(DEMO_ARGS)
@@ -81,8 +81,18 @@ test-real-model: $(VENV)/.installed ## examples/smollm2.yaml on SmolLM2-135M (93
 test-looks: $(VENV)/.installed system ## every page and view in all four looks, empty and full: axe-core, width, headings (minutes)
 	NIGHTLANE_LONG=1 $(BIN)/pytest tests/browser/test_every_page.py $(PYTEST_ARGS)
 
-test-vllm: $(VENV)/.installed .venv-vllm/.installed ## the serving lane's tests against the real vLLM on the CPU
-	NIGHTLANE_TEST_VLLM=$(CURDIR)/.venv-vllm/bin/python $(BIN)/pytest tests/engine/sampling -k '[vllm' --timeout 1800 $(PYTEST_ARGS)
+VLLM_TESTS := tests/engine/sampling tests/engine/eval_rerun/test_served.py tests/acceptance/vllm
+test-vllm: $(VENV)/.installed .venv-vllm/.installed ## runs and servers with the real vLLM on the CPU (minutes; NIGHTLANE_LONG=1: all of them)
+	NIGHTLANE_TEST_VLLM=$(CURDIR)/.venv-vllm/bin/python $(BIN)/pytest $(VLLM_TESTS) -m vllm -n $(JOBS) --dist loadfile --timeout 1800 $(PYTEST_ARGS)
+
+seeds-vllm: $(VENV)/.installed .venv-vllm/.installed ## the demo's lift with vLLM over three seeds against five without (an hour)
+	$(BIN)/python -m tools.seeds_vllm --vllm $(CURDIR)/.venv-vllm/bin/python $(SEEDS_ARGS)
+
+bench-vllm: $(VENV)/.installed .venv-vllm/.installed ## start-up, weight sync, tokens a second beside our own sampler, drawing ahead
+	$(BIN)/python -m bench.serving --vllm $(CURDIR)/.venv-vllm/bin/python $(BENCH_ARGS)
+
+bench-gpu: $(VENV)/.installed ## the same on a CUDA device: BENCH_ARGS='--vllm PYTHON'
+	$(BIN)/python -m bench.gpu $(BENCH_ARGS)
 
 # vLLM wants other versions of torch's and transformers' company: it never meets our environment.
 .venv-vllm/.installed:

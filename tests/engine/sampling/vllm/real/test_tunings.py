@@ -17,12 +17,13 @@ from tests.engine.sampling.vllm.test_runs import wide_base
 
 __all__ = ["wide_base"]
 
+pytestmark = pytest.mark.vllm
 Events = Callable[..., list[Event]]
 
 
 @pytest.mark.timeout(1200)
 @pytest.mark.requirement("RM-06")
-@pytest.mark.parametrize("tuning", ["full", "dora"])
+@pytest.mark.parametrize("tuning", ["full", "dora"] if killing.LONG_FORM else ["full"])
 def test_a_run_of_any_tuning_samples_by_its_merged_weights(
     recipe: dict[str, Any], wide_base: Path, tmp_path: Path, events: Events, tuning: str
 ) -> None:
