@@ -20,6 +20,8 @@ from tests.engine.stage2.test_served_run import series
 
 __all__ = ["ab_recipe", "shapes_file"]
 
+pytestmark = [pytest.mark.vllm, pytest.mark.timeout(1800)]
+
 Events = Callable[..., list[Event]]
 Recipe = dict[str, Any]
 
@@ -43,7 +45,6 @@ def recipe(ab_recipe: Recipe) -> Recipe:
     return changed(ab_recipe, training__max_steps=4, training__eval_steps=2)
 
 
-@pytest.mark.timeout(1800)
 @pytest.mark.requirement("RM-02", "RM-06", "AB-13")
 def test_a_stage2_run_learns_by_vllm_what_it_learns_by_its_own_model(
     recipe: Recipe, tmp_path: Path, events: Events
@@ -63,11 +64,7 @@ def test_a_stage2_run_learns_by_vllm_what_it_learns_by_its_own_model(
     assert min(e["bytes"] for e in syncs) > 5_000_000
 
 
-@pytest.mark.timeout(1800)
-@pytest.mark.requirement("RM-02", "RM-06")
-def test_a_colocated_engine_takes_the_adapter_and_gives_its_memory_back(
-    recipe: Recipe, tmp_path: Path, events: Events
-) -> None:
+def colocated(recipe: Recipe, tmp_path: Path, events: Events) -> None:
     """Sampled answers this time: every token of them is one that the trainer's model could draw."""
     lora = changed(
         recipe,
@@ -87,3 +84,13 @@ def test_a_colocated_engine_takes_the_adapter_and_gives_its_memory_back(
     rests = [e for e in spans if e["name"] == "engine-rest"]
     assert rests
     assert min(e["given_back_gb"] for e in rests) > 0.2
+
+
+if killing.LONG_FORM:  # it starts the engine three times
+
+    @pytest.mark.requirement("RM-02", "RM-06")
+    def test_a_colocated_engine_takes_the_adapter_and_gives_its_memory_back(
+        recipe: Recipe, tmp_path: Path, events: Events
+    ) -> None:
+        """Sampled answers this time: every one is what the trainer's model could draw."""
+        colocated(recipe, tmp_path, events)
