@@ -120,7 +120,8 @@ def test_the_table_is_read_in_a_few_statements_however_many_runs_there_are(
     asked: list[str] = []
 
     def heard(_conn: Any, _cursor: Any, statement: str, *_: Any) -> None:
-        asked.append(statement)
+        if any(table in statement for table in ("metric", "job_tag", "eval_score")):
+            asked.append(statement)  # and not what the server looks for beside the page
 
     client.get("/runs")  # whoever comes first is also written down as having come
     event.listen(Engine, "before_cursor_execute", heard)
@@ -132,10 +133,10 @@ def test_the_table_is_read_in_a_few_statements_however_many_runs_there_are(
         counts.append(len(asked))
         asked.clear()
         client.get("/runs")
-        assert not [one for one in asked if "metric_rollup" in one]
+        assert asked == []
     event.remove(Engine, "before_cursor_execute", heard)
 
-    assert counts[0] == counts[1] < 40
+    assert counts[0] == counts[1] < 6
 
 
 @pytest.mark.requirement("UI-12")
