@@ -335,6 +335,9 @@ READ_ELSEWHERE = {
     "worker/memory/sentry.py": "our own parent",
     "worker/report/messenger.py": "our own parent",
     "worker/report/digest.py": "our own child",
+    "worker/read/runs/run.py": "the database's",
+    "app/cli/sign_in.py": "our own address, in a file of this user's alone",
+    "app/web/peer.py": "the kernel's",
 }
 """Files that read something without the one reader, and what it is."""
 
