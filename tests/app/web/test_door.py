@@ -415,7 +415,8 @@ NOBODY = 65534
 def shared() -> Iterator[Path]:
     """A folder that every user may enter; pytest's own are closed to others."""
     folder = Path(f"/tmp/nightlane-door-{secrets.token_hex(8)}")  # noqa: S108 - shared on purpose
-    folder.mkdir(0o755)
+    folder.mkdir()
+    folder.chmod(0o755)  # whatever umask a command left to this process
     yield folder
     subprocess.run(["rm", "-rf", str(folder)], check=True)
 
