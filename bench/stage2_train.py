@@ -27,7 +27,7 @@ from engine.stage2.channel_a import SoftContext, build_segment
 from engine.stage2.channel_b import ChannelB, TrainingSequence
 from engine.stage2.embedded import shapes, tiny_vl
 from engine.stage2.learn.layout import ModelInputs
-from engine.stage2.learn.learner import Learner, PackPlan
+from engine.stage2.learn.learner import Layouts, Learner, PackPlan
 from engine.stage2.learn.objective import LossWeights
 from engine.stage2.parse.pieces import TokenPieces
 from engine.stage2.rollout.base import Response
@@ -35,6 +35,7 @@ from engine.stage2.rollout.prompts import Prompt, PromptReader
 from engine.stage2.target.desc_gate import DescGate
 from engine.stage2.target.payload import encode
 from engine.stage2.target.segments import CEWeights
+from engine.stage2.taught import ABTargets
 
 SAMPLES = 16
 REPEATS = 7
@@ -88,14 +89,12 @@ class _Bench:
         self.reader = PromptReader(self.vlm, self.pieces, "Locate every object.")
 
     def learner(self, n: int, *, packing: bool) -> Learner:
+        plan = PackPlan(400, 256, 0.01, "window") if packing else None
         return Learner(
-            self.vlm,
+            Layouts(self.vlm, 0, plan, 4),
             torch.tensor(self.pieces.coord_ids),
-            0,
             SoftContext(n, "unroll", 1.0),
             LossWeights(1.0, 1.0),
-            PackPlan(400, 256, 0.01, "window") if packing else None,
-            4,
         )
 
     def channel_a(self, n: int, *, packing: bool = False) -> float:
@@ -112,7 +111,7 @@ class _Bench:
             self.reader,
             self.pieces,
             RolloutMatchingConfig(rollout_backend="hf"),
-            CEWeights(1.0, 0.2, 1.0),
+            ABTargets(CEWeights(1.0, 0.2, 1.0)),
             gate,
         )
         rolled = channel_b(self.records, 0)

@@ -67,7 +67,7 @@ def test_no_more_template_lines_are_too_long() -> None:
     ("root", "lines"),
     [
         ("engine/rl/rl_run.py", 150),
-        ("engine/stage2/stage2_ab.py", 150),
+        ("engine/stage2/run.py", 150),
         ("engine/eval_rerun/eval_rerun.py", 150),
         ("engine/requant/requant.py", 150),
         ("tests/engine/conformance/kinds/counting.py", 80),

@@ -159,6 +159,15 @@ CHARTS: Mapping[str, Chart] = {
             ),
         ),
         Chart(
+            "matching_loss",
+            "Losses by term",
+            (
+                Line("loss/ce", "text", "", "a"),
+                Line("loss/coord_soft_ce", "soft CE of coords", "", "b", dash=DASHED),
+                Line("loss/coord_w1", "W1 of coords", "", "c", "right", dash=DOTTED),
+            ),
+        ),
+        Chart(
             "drops",
             "Entries dropped from rollouts",
             (
@@ -218,6 +227,7 @@ CURATED: Mapping[str, Sequence[str]] = {
         *("learning", "reward", "kl", "length", "throughput"),
         *("forms", "forms_right", "forms_wrong"),
     ),
+    "rollout_matching_sft": ("learning", "detection", "matching_loss", "drops", "packing"),
     "stage2_ab": ("learning", "detection", "stage2_loss", "drops", "packing"),
 }
 """The charts that a run's page opens with: the first one wide, those of the others beside it that

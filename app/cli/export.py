@@ -83,10 +83,10 @@ def _why_none(job: JobView) -> str:
     """Why a job has nothing to export: never, gone, not there yet, or sampled and never right."""
     from app.text import wording  # noqa: PLC0415 - keeps --help light
 
-    if job.kind == "stage2_ab":
+    if job.kind in {"stage2_ab", "rollout_matching_sft"}:
         return (
-            "is a stage2_ab: its rollouts are boxes that match more or less, and this kind has no "
-            "completions to export"
+            f"is a {job.kind}: its rollouts are boxes that match more or less, and this kind has "
+            "no completions to export"
         )
     if job.pruned_at is not None:
         return f"was pruned on {wording.minute(job.pruned_at)}: its rollouts were thrown away"

@@ -164,7 +164,7 @@ class RunCallback(StepCallback):
         if self.recorder.writes:
             step = state.global_step
             # the Trainer saves model and tokenizer; without this the folder would be no whole model
-            images = self.trainer.parts.learner.vlm.image_processor
+            images = self.trainer.parts.vlm.image_processor
             images.save_pretrained(self.recorder.store.folder(step))
             self.recorder.checkpoint(step, self.state_of(step))
             self.card()
@@ -209,7 +209,7 @@ class RunCallback(StepCallback):
         values = log.values
         self.seconds += values["time/step_s"]
         known = {name: values[series] for name, series in _LIVE.items() if series in values}
-        self._live |= {"channel": log.channel.upper(), **known}
+        self._live |= {"channel": (log.channel or "").upper(), **known}
         left = self.trainer.state.max_steps - log.step
         done = max(log.step - self._first_step, 1)
         self.attempt.progress_with_memory(

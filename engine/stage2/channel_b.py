@@ -1,9 +1,9 @@
-"""Channel-B: the model's own rollouts, judged against the ground truth and made into segments.
+"""A step's rollouts: the model's own answers, judged by the ground truth, made into segments.
 
-B0 rolls out, B1 parses and matches, then each sample becomes a B2 segment (the rollout's own
-tokens: geometry of matched boxes; left out when nothing matched) and a B3 segment (the ground
-truth in the order it was found: text). An invalid rollout trains like one that found nothing.
-Knows no gradient.
+B0 rolls out, B1 parses and matches, then each sample becomes segments. In Channel-B these are B2
+(the rollout's own tokens: geometry of matched boxes; left out when nothing matched) and B3 (the
+ground truth in the order it was found: text). An invalid rollout trains like one that found
+nothing. Knows no gradient.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from engine.stage2.rollout.base import Response, Sampler
 from engine.stage2.rollout.prompts import PromptReader
 from engine.stage2.target.desc_gate import DescGate
 from engine.stage2.target.judge import JudgedRollout, judge
-from engine.stage2.target.segments import CEWeights, Segment, build_targets
+from engine.stage2.target.segments import Segment
+from engine.stage2.taught import Targets
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +39,7 @@ class RolledOut:
     responses: tuple[Response, ...]
     judged: tuple[JudgedRollout, ...]
     sequences: tuple[TrainingSequence, ...]
-    """B2 and B3 of each sample, sample by sample."""
+    """Those of each sample, sample by sample."""
     seconds: Mapping[str, float]
     """`time/…` series."""
 
@@ -51,7 +52,7 @@ class ChannelB:
     reader: PromptReader
     pieces: TokenPieces
     config: RolloutMatchingConfig
-    weights: CEWeights
+    targets: Targets
     gate: DescGate
 
     def __call__(self, records: Sequence[Record], seed_base: int) -> RolledOut:
@@ -73,11 +74,9 @@ class ChannelB:
         parsed = time.perf_counter()
         sequences: list[TrainingSequence] = []
         for prompt, one in zip(prompts, judged, strict=True):
-            made = build_targets(prompt.ids, one, self.weights, self.pieces)
             sequences += [
                 TrainingSequence(segment, ModelInputs(segment.ids, prompt.pictures))
-                for segment in (made.b2, made.b3)
-                if segment is not None
+                for segment in self.targets(prompt.ids, one, self.pieces)
             ]
         encoded = time.perf_counter()
         return RolledOut(

@@ -175,11 +175,11 @@ def _log_unfit(name: str, found: Sequence[Finding]) -> None:
 
 def _learns_whole_answers(config: Stage2Config) -> bool:
     """Whether a record's own answer must fit: in Channel-A, and in packs."""
-    return config.ab.schedule.b_ratio < 1 or bool(config.training.packing)
+    return config.rollout_share < 1 or bool(config.training.packing)
 
 
 def _packed_rollout(config: Stage2Config) -> int:
     """Tokens of a rollout that a pack must take; 0 where none is packed."""
-    if not config.training.packing or not config.ab.schedule.b_ratio:
+    if not config.training.packing or not config.rollout_share:
         return 0
     return config.custom.extra.rollout_matching.max_new_tokens

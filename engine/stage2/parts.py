@@ -3,28 +3,35 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Sequence
 
 from transformers import PrinterCallback
 
+from engine.contract.sources.records import Record
 from engine.contract.stage2.config import Stage2Config
 from engine.contract.stage2.rollout_matching import DecodingConfig, RolloutMatchingConfig
 from engine.run.recorder import Recorder
 from engine.run.session import Attempt
+from engine.stage2.alternating import Alternating
 from engine.stage2.arguments import score_is_missing, training_arguments
 from engine.stage2.channel_a import SoftContext
 from engine.stage2.channel_b import ChannelB
 from engine.stage2.corpus import Corpus
 from engine.stage2.evaluation import RolloutEval
-from engine.stage2.learn.learner import Learner, PackPlan
+from engine.stage2.learn.learner import Layouts, Learner, PackPlan
+from engine.stage2.learn.matching import MatchingLearner
 from engine.stage2.learn.objective import LossWeights
+from engine.stage2.matching import Matching
 from engine.stage2.ranks import Ranks
 from engine.stage2.rollout.hf import HFSampler
 from engine.stage2.rollout.prompts import PromptReader
 from engine.stage2.rollout.served import FollowSteps, Served
 from engine.stage2.rollout.vllm import FEW, VLLMSampler
-from engine.stage2.target.desc_gate import DescGate
+from engine.stage2.target.desc_gate import DescGate, no_gate
 from engine.stage2.target.segments import CEWeights
+from engine.stage2.taught import ABTargets, OneTarget, Targets
 from engine.stage2.trainer import Stage2Parts, Stage2Trainer
+from engine.stage2.window import Drawn
 
 
 def build_trainer(
@@ -46,7 +53,7 @@ def build_trainer(
     )
     reader.vlm.model.to(arguments.device)
     trainer = Stage2Trainer(
-        parts=build_parts(attempt, config, reader, ranks, served),
+        parts=build_parts(attempt, config, reader, corpus.train, ranks=ranks, served=served),
         model=reader.vlm.model,
         args=arguments,
         train_dataset=corpus.train,
@@ -63,43 +70,82 @@ def build_parts(
     attempt: Attempt,
     config: Stage2Config,
     reader: PromptReader,
+    train: Sequence[Record],
+    *,
     ranks: Ranks,
     served: Served | None = None,
 ) -> Stage2Parts:
     """What the trainer is wired from; how rollouts are decoded is said once."""
-    ab, training = config.ab, config.training
-    rollouts = config.custom.extra.rollout_matching
-    scope = rollouts.post_rollout_pack_scope
+    drawn = Drawn(train, config.rollouts_per_step(ranks.size), config.training.seed, ranks)
+    make_room = (lambda: None) if served is None else served.lane.rest
+    sampler = _said_sampler(attempt, config, reader, served)
+    matching = config.custom.trainer_variant == "rollout_matching_sft"
+    rollouts = ChannelB(
+        sampler,
+        reader,
+        reader.pieces,
+        config.custom.extra.rollout_matching,
+        _targets(config),
+        no_gate() if matching else _desc_gate(attempt, config),
+    )
+    build = _matching if matching else _alternating
     return Stage2Parts(
-        learner=Learner(
-            reader.vlm,
-            reader.coord_ids_K,
-            reader.pad_id,
-            SoftContext(ab.n_softctx_iter, ab.softctx_grad_mode, ab.softctx_temperature),
-            LossWeights(ab.bbox_smoothl1_weight, ab.bbox_ciou_weight, ab.coord_mass_weight),
-            PackPlan.of(training, config.global_max_length, scope),
-            training.per_device_train_batch_size,
-        ),
-        channel_b=ChannelB(
-            _said_sampler(attempt, config, reader, served),
-            reader,
-            reader.pieces,
-            rollouts,
-            CEWeights(
-                ab.desc_ce_weight,
-                ab.desc_ce_weight_matched,
-                ab.channel_b.drop_invalid_struct_ce_multiplier,
-            ),
-            _desc_gate(attempt, config),
-        ),
+        vlm=reader.vlm,
+        window=build(config, reader, rollouts, drawn, make_room),
+        channel_b=rollouts,
         evaluation=build_evaluation(config, reader, ranks, served),
         ranks=ranks,
+    )
+
+
+def _alternating(
+    config: Stage2Config,
+    reader: PromptReader,
+    rollouts: ChannelB,
+    drawn: Drawn,
+    make_room: Callable[[], None],
+) -> Alternating:
+    ab = config.ab
+    return Alternating(
+        Learner(
+            _layouts(config, reader),
+            reader.coord_ids_K,
+            SoftContext(ab.n_softctx_iter, ab.softctx_grad_mode, ab.softctx_temperature),
+            LossWeights(ab.bbox_smoothl1_weight, ab.bbox_ciou_weight, ab.coord_mass_weight),
+        ),
+        rollouts,
+        drawn,
         b_ratio=ab.schedule.b_ratio,
-        rollouts_per_step=config.rollouts_per_step(ranks.size),
         desc_weight=ab.desc_ce_weight,
         max_length=config.global_max_length,
-        make_room=(lambda: None) if served is None else served.lane.rest,
+        make_room=make_room,
     )
+
+
+def _matching(
+    config: Stage2Config,
+    reader: PromptReader,
+    rollouts: ChannelB,
+    drawn: Drawn,
+    make_room: Callable[[], None],
+) -> Matching:
+    coord = config.custom.coord_soft_ce_w1
+    learner = MatchingLearner(_layouts(config, reader), reader.coord_ids_K, coord)
+    return Matching(learner, rollouts, drawn, make_room)
+
+
+def _targets(config: Stage2Config) -> Targets:
+    if config.custom.trainer_variant == "rollout_matching_sft":
+        return OneTarget(config.custom.extra.rollout_matching.desc_ce_weight)
+    ab = config.ab
+    structure = ab.channel_b.drop_invalid_struct_ce_multiplier
+    return ABTargets(CEWeights(ab.desc_ce_weight, ab.desc_ce_weight_matched, structure))
+
+
+def _layouts(config: Stage2Config, reader: PromptReader) -> Layouts:
+    training, rollouts = config.training, config.custom.extra.rollout_matching
+    plan = PackPlan.of(training, config.global_max_length, rollouts.post_rollout_pack_scope)
+    return Layouts(reader.vlm, reader.pad_id, plan, training.per_device_train_batch_size)
 
 
 def build_evaluation(
@@ -113,9 +159,8 @@ def build_evaluation(
             "decode_batch_size": config.eval_decode_batch_size,
         }
     )
-    silent = DescGate(enabled=False, threshold=0.0, model_name_or_path="", revision=None)
     sampler = _sampler(greedy, reader, served, reads=FEW)
-    return RolloutEval(sampler, reader, reader.pieces, rollouts, silent, ranks)
+    return RolloutEval(sampler, reader, reader.pieces, rollouts, no_gate(), ranks)
 
 
 def _said_sampler(

@@ -119,21 +119,26 @@ class Ranks:
             ) from error
 
     def average_gradients(self, parameters: Iterable[torch.nn.Parameter], samples: int) -> int:
-        """Add everybody's gradients up and divide by everybody's samples; how many those were.
+        """Add everybody's gradients up and divide by everybody's samples; how many those were."""
+        trained = list(parameters)
+        total = sum(self.gather([samples]))
+        self.add_gradients(trained)
+        for parameter in trained:
+            if parameter.grad is not None:
+                parameter.grad.div_(max(total, 1))
+        return total
+
+    def add_gradients(self, parameters: Iterable[torch.nn.Parameter]) -> None:
+        """Everybody's gradients in everybody's parameters.
 
         A parameter that got no gradient here counts 0, and gets none when nobody had one.
         """
         trained = [p for p in parameters if p.requires_grad]
-        total = sum(self.gather([samples]))
         if self.size > 1:
             with self._together():
                 had = self._who_had_one(trained)
                 for bucket in _buckets([p for p, one in zip(trained, had, strict=True) if one]):
                     _add_up(bucket)
-        for parameter in trained:
-            if parameter.grad is not None:
-                parameter.grad.div_(max(total, 1))
-        return total
 
     def _who_had_one(self, parameters: list[torch.nn.Parameter]) -> list[bool]:
         mine = torch.tensor([p.grad is not None for p in parameters], dtype=torch.int32)

@@ -63,7 +63,7 @@ class RolloutFiles:
         ]
         monitored = zip(rows, rolled.judged, rolled.responses, strict=True)
         for row, one, response in list(monitored)[:_SAMPLES]:
-            row["spans"] = shown.taught_spans(response.ids, one, channel_b.weights, pieces)
+            row["spans"] = channel_b.targets.spans(response.ids, one, pieces)
         write_rows(self._folder / f"train-{step:06d}.jsonl", rows)
         seen = zip(rolled.judged, texts, records, strict=True)
         return [_sample(*one) for one in list(seen)[:_SAMPLES]]

@@ -1,10 +1,10 @@
-"""Stage-2 AB on Transformers' `Trainer`: raw samples in, one update per window out.
+"""Stage-2 on Transformers' `Trainer`: raw samples in, one update per window out.
 
 The Trainer keeps the data, the optimizer, the schedule, the checkpoints and the loop; this class
 fills its three open places: `training_step`, `evaluate` and `log`. Micro-steps only collect raw
-samples; the window's last one chooses the channel by the optimizer step and learns everything.
-The forward runs on the model itself, not on its data-parallel wrapper: ranks may learn unequal
-numbers of packs, and add their gradients up once. Knows no event and no run directory.
+samples; the window's last one learns everything, as `Stage2Parts.window` says. The forward runs on
+the model itself, not on its data-parallel wrapper: ranks may learn unequal numbers of packs, and
+add their gradients up once. Knows no event and no run directory.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,19 +23,16 @@ from transformers import Trainer, TrainerCallback, TrainerState
 from transformers.trainer import TRAINER_STATE_NAME
 
 from engine.contract.sources.records import Record
+from engine.models.qwen3_vl import VisionModel
 from engine.run.stop import Collapsed, Diagnosis
-from engine.stage2.channel_a import build_segment
-from engine.stage2.channel_b import ChannelB, RolledOut, TrainingSequence
+from engine.stage2.channel_b import ChannelB, RolledOut
 from engine.stage2.evaluation import Evaluation, RolloutEval
-from engine.stage2.learn.layout import ModelInputs
-from engine.stage2.learn.learner import BackwardStats, Learner
-from engine.stage2.learn.objective import Terms
-from engine.stage2.preflight import require_length
 from engine.stage2.ranks import Ranks
 from engine.stage2.rollout.base import seed_base
-from engine.stage2.schedule import Channel, channel_of
+from engine.stage2.schedule import Channel
 from engine.stage2.target.judge import JudgedRollout, judge_metrics
 from engine.stage2.target.match import match_metrics
+from engine.stage2.window import WindowLearner
 
 _NOT_FINITE_REMEDY = "lower training.learning_rate, or raise training.warmup_steps"
 
@@ -44,18 +41,12 @@ _NOT_FINITE_REMEDY = "lower training.learning_rate, or raise training.warmup_ste
 class Stage2Parts:
     """What the trainer is wired from."""
 
-    learner: Learner
+    vlm: VisionModel
+    window: WindowLearner
+    """What a window of samples comes to: the one part in which the two trainers differ."""
     channel_b: ChannelB
     evaluation: RolloutEval
     ranks: Ranks
-    b_ratio: float
-    rollouts_per_step: int
-    """Over all ranks."""
-    desc_weight: float
-    max_length: int | None = None
-    """Longest sequence in tokens."""
-    make_room: Callable[[], None] = lambda: None
-    """Called before the trainer learns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,11 +55,12 @@ class StepLog:
 
     step: int
     """From 1: the number of updates made."""
-    channel: Channel
+    channel: Channel | None
+    """None of a trainer that has none."""
     values: dict[str, float]
     """Series and their values."""
     rolled_out: RolledOut | None
-    """This rank's own rollouts in Channel-B."""
+    """This rank's own rollouts, where the step has some."""
     records: tuple[Record, ...]
     """The samples this rank learnt from."""
 
@@ -174,93 +166,31 @@ class Stage2Trainer(Trainer):
     # --- one window ---
 
     def _learn(self, window: Sequence[Record]) -> float:
-        """Gradients of the window's mean loss; returns that loss."""
+        """Gradients of the window's loss; returns that loss."""
         began = time.perf_counter()
-        step = self.state.global_step
-        channel = channel_of(step, self.parts.b_ratio)
-        rolled_out: RolledOut | None = None
-        if channel == "b":
-            records = self._share(window, step)
-            rolled_out = self.parts.channel_b(records, seed_base(self.args.seed, step))
-            sequences: Sequence[TrainingSequence] = rolled_out.sequences
-        else:
-            records = tuple(window)
-            sequences = [self._taught(record) for record in records]
-        self.parts.make_room()
-        learnt = self.parts.learner(sequences, channel)
-        parameters = list(self.parts.learner.vlm.model.parameters())
-        samples = self.parts.ranks.average_gradients(parameters, len(records))
-        values = self._values(channel, learnt, samples, rolled_out)
-        _require_finite(step + 1, values["train/loss"], parameters)
+        step, parts = self.state.global_step, self.parts
+        learnt = parts.window(window, step)
+        values = learnt.values
+        if learnt.rolled_out is not None:
+            values |= self._rollout_values(learnt.rolled_out)
+        _require_finite(step + 1, values["train/loss"], list(parts.vlm.model.parameters()))
         values["time/step_s"] = time.perf_counter() - began
         self._pending = values
-        log = StepLog(step + 1, channel, values, rolled_out, records)
+        log = StepLog(step + 1, learnt.channel, values, learnt.rolled_out, learnt.records)
         for callback in self.callback_handler.callbacks:
             if isinstance(callback, StepCallback):
                 callback.on_learnt(log)
         return values["train/loss"]
 
-    def _taught(self, record: Record) -> TrainingSequence:
-        """Channel-A's sequence of one sample."""
-        prompt = self.parts.channel_b.reader(record)
-        segment = build_segment(
-            prompt.ids, record.objects, self.parts.desc_weight, self.parts.channel_b.pieces
-        )
-        require_length(record, len(segment), self.parts.max_length)
-        return TrainingSequence(segment, ModelInputs(segment.ids, prompt.pictures))
-
-    def _share(self, window: Sequence[Record], step: int) -> tuple[Record, ...]:
-        """This rank's samples of a Channel-B step: the window's, then drawn by seed and step."""
-        wanted = self.parts.ranks.share(self.parts.rollouts_per_step)
-        own = list(window[:wanted])
-        missing = wanted - len(own)
-        if missing > 0:
-            rng = random.Random(f"{self.args.seed}:{step}:{self.parts.ranks.rank}")
-            own += rng.choices(list(self.train_dataset), k=missing)  # type: ignore[arg-type]
-        return tuple(own)
-
-    def _values(
-        self, channel: Channel, learnt: BackwardStats, samples: int, rolled_out: RolledOut | None
-    ) -> dict[str, float]:
-        """The step's series over all ranks."""
-        ranks = self.parts.ranks
-        terms = Terms()
-        everybody = ranks.gather([learnt])
-        for one in everybody:
-            terms.add(one.terms)
-        fills = [fill for one in everybody for fill in one.fills]
-        values = {
-            "train/loss": terms.total(self.parts.learner.weights) / max(samples, 1),
-            "loss/ce": terms.ce / max(samples, 1),
-            "loss/bbox_smoothl1": terms.smoothl1 / max(samples, 1),
-            "loss/bbox_ciou": terms.ciou / max(samples, 1),
-            "loss/coord_mass": terms.coord_mass / max(samples, 1),
-            "loss/bbox_not_finite": float(terms.not_finite),
-            "stage2/channel_a": float(channel == "a"),
-            "stage2/channel_b": float(channel == "b"),
-            "train/samples": float(samples),
-            "train/forwards": float(sum(one.forwards for one in everybody)),
-        }
-        if fills:
-            values |= {
-                "packing/post_rollout_fill": sum(fills) / len(fills),
-                "packing/post_rollout_packs": float(len(fills)),
-                "packing/post_rollout_segments": float(sum(one.segments for one in everybody)),
-                "packing/post_rollout_buffer": 0.0,
-            }
-        if rolled_out is not None:
-            values |= self._rollout_values(rolled_out)
-        return values
-
     def _rollout_values(self, rolled_out: RolledOut) -> dict[str, float]:
-        ranks = self.parts.ranks
+        """Of the step's rollouts, over all ranks."""
+        ranks, rollouts = self.parts.ranks, self.parts.channel_b
         judged: list[JudgedRollout] = ranks.gather(list(rolled_out.judged))
         responses = ranks.gather(list(rolled_out.responses))
         lengths = [len(response.ids) for response in responses]
         return {
-            **judge_metrics(judged, self.parts.channel_b.gate),
+            **judge_metrics(judged, rollouts.gate),
             "pool/score": match_metrics([one.found for one in judged])["rollout/f1"],
-            "stage2/b2_segments": float(sum(bool(one.found.pairs) for one in judged)),
             "stage2/rollout_seed_base": float(seed_base(self.args.seed, self.state.global_step)),
             "rollout/tokens_mean": sum(lengths) / max(len(lengths), 1),
             "rollout/repeat_terminated": float(sum(r.guarded for r in responses)),

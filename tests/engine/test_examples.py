@@ -11,7 +11,7 @@ from engine.contract.kinds.rl_run import RLRunConfig
 from engine.contract.registry import cautions, get_kind, kinds, validate
 
 EXAMPLES = sorted((Path(__file__).resolve().parents[2] / "examples").glob("*.yaml"))
-RL_RUNS = [path for path in EXAMPLES if not path.stem.startswith("stage2")]
+RL_RUNS = [path for path in EXAMPLES if not path.stem.startswith(("stage2", "rollout"))]
 
 
 def recipe(name: str) -> RLRunConfig:
@@ -79,5 +79,5 @@ def test_what_collapsed_is_cautioned_against() -> None:
 def test_every_example_belongs_to_a_kind() -> None:
     """Its file's name begins with the kind's, or it is an `rl_run`."""
     for path in EXAMPLES:
-        kind = "stage2_ab" if path.stem.startswith("stage2") else "rl_run"
+        kind = path.stem if path not in RL_RUNS else "rl_run"
         assert get_kind(kind).name in kinds()

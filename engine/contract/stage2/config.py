@@ -26,6 +26,7 @@ from engine.contract.errors import MOST_PROBLEMS, ConfigError, ConfigProblem
 from engine.contract.paths import located
 from engine.contract.problems import nearest, problems_of
 from engine.contract.section import StrictSection, absent, refusal, refusals
+from engine.contract.stage2.coord_soft_ce_w1 import CoordSoftCEW1Config
 from engine.contract.stage2.rollout_matching import RolloutMatchingConfig
 from engine.contract.stage2.stage2_ab import Stage2ABConfig
 from engine.contract.stage2.training_arguments import TRAINING_ARGUMENTS, objection
@@ -63,6 +64,8 @@ class CustomConfig(StrictSection):
     """The trainer."""
     extra: ExtraConfig = Field(default_factory=absent, validate_default=True)
     """Rollouts and matching."""
+    coord_soft_ce_w1: CoordSoftCEW1Config = CoordSoftCEW1Config()
+    """The coord loss of `rollout_matching_sft`."""
     coord_loss: Annotated[SkipJsonSchema[None], BeforeValidator(_ignored)] = Field(
         None, exclude=True
     )
@@ -378,8 +381,13 @@ class Stage2Config(StrictSection):
         assert self.stage2_ab is not None
         return self.stage2_ab
 
+    @property
+    def rollout_share(self) -> float:
+        """Share of steps that roll out: all of rollout matching."""
+        return 1.0 if self.stage2_ab is None else self.stage2_ab.schedule.b_ratio
+
     def rollouts_per_step(self, world_size: int) -> int:
-        """Raw rollouts of one Channel-B step over all ranks, the default resolved."""
+        """Raw rollouts of a step that rolls out, over all ranks, the default resolved."""
         own = self.stage2_ab.channel_b.rollouts_per_step if self.stage2_ab else None
         if own is not None:
             return own

@@ -75,6 +75,8 @@ class RolloutMatchingConfig(StrictSection):
     """Cost of leaving a prediction unmatched."""
     fn_cost: float = Field(2.0, ge=0, le=1000)
     """Cost of leaving an object unmatched."""
+    desc_ce_weight: float = Field(0.0, ge=0)
+    """Weight of appended objects' descriptions in `rollout_matching_sft`."""
     post_rollout_pack_scope: Literal["micro", "window"] = "micro"
     """Carry leftovers from pack to pack, or pack a whole accumulation window at once."""
     temperature: Annotated[SkipJsonSchema[None], legacy(_MOVED.format("temperature"))] = Field(

@@ -13,6 +13,7 @@ from engine.stage2.inspect.roles import Role, b3_roles, y_train_roles
 from engine.stage2.parse.pieces import TokenPieces
 from engine.stage2.target.judge import JudgedRollout
 from engine.stage2.target.match import box_iou
+from engine.stage2.target.rollout_target import build_target
 from engine.stage2.target.segments import CEWeights, Segment, build_targets
 
 CUT = "cut"
@@ -77,6 +78,19 @@ def taught_spans(
         if made.b2 is None
         else spans(_of(made.b2, y_train_roles(rollout, pieces)[:-1]), pieces),
         "b3": spans(_of(made.b3, b3_roles(rollout, pieces)), pieces),
+    }
+
+
+def target_spans(
+    ids: Sequence[int], rollout: JudgedRollout, desc_weight: float, pieces: TokenPieces
+) -> dict[str, Any]:
+    """What was answered, and what the one sequence of rollout matching teaches of it."""
+    made = build_target((), rollout, desc_weight, pieces)
+    roles = answer_roles(ids, rollout, pieces)
+    answer = [(id_, role, None, None) for id_, role in zip(ids, roles, strict=True)]
+    return {
+        "answer": spans(answer, pieces),
+        "target": spans(_of(made, y_train_roles(rollout, pieces)), pieces),
     }
 
 

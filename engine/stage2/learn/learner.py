@@ -76,22 +76,46 @@ class BackwardStats:
 
 
 @dataclass(frozen=True)
-class Learner:
-    """The model with all that turns sequences into gradients."""
+class Layouts:
+    """Sequences as forwards: packs, or padded batches."""
 
     vlm: VisionModel
-    coord_ids_K: Tensor  # noqa: N815 - shape suffix
     pad_id: int
-    soft: SoftContext
-    weights: LossWeights
     plan: PackPlan | None
     micro_batch: int
     """Sequences of a padded batch."""
 
+    def __call__(
+        self, sequences: Sequence[TrainingSequence], fills: list[float]
+    ) -> Iterator[tuple[Sequence[TrainingSequence], Layout]]:
+        """Each with what stands in it; how full packs are is added to `fills`."""
+        if self.plan is not None:
+            for pack in self.plan.packs(sequences):
+                fills.append(pack.fill)
+                yield pack.items, packed([one.shown for one in pack.items], self.vlm)
+            return
+        for start in range(0, len(sequences), self.micro_batch):
+            part = sequences[start : start + self.micro_batch]
+            yield part, padded([one.shown for one in part], self.vlm, self.pad_id)
+
+
+@dataclass(frozen=True)
+class Learner:
+    """The model with all that turns sequences into gradients."""
+
+    layouts: Layouts
+    coord_ids_K: Tensor  # noqa: N815 - shape suffix
+    soft: SoftContext
+    weights: LossWeights
+
+    @property
+    def vlm(self) -> VisionModel:
+        return self.layouts.vlm
+
     def __call__(self, sequences: Sequence[TrainingSequence], channel: Channel) -> BackwardStats:
         """Add the gradients of the window's summed loss to the parameters."""
         found = BackwardStats(segments=len(sequences))
-        for part, layout in self._layouts(sequences, found):
+        for part, layout in self.layouts(sequences, found.fills):
             check_abort()
             segments = [one.segment for one in part]
             logits = self._logits(layout, channel, part)
@@ -110,15 +134,3 @@ class Learner:
             return logits, logits
         slots_S2 = channel_a.slot_places(layout, [one.segment for one in part])
         return channel_a.run(layout, slots_S2, self.vlm, self.coord_ids_K, self.soft)
-
-    def _layouts(
-        self, sequences: Sequence[TrainingSequence], found: BackwardStats
-    ) -> Iterator[tuple[Sequence[TrainingSequence], Layout]]:
-        if self.plan is not None:
-            for pack in self.plan.packs(sequences):
-                found.fills.append(pack.fill)
-                yield pack.items, packed([one.shown for one in pack.items], self.vlm)
-            return
-        for start in range(0, len(sequences), self.micro_batch):
-            part = sequences[start : start + self.micro_batch]
-            yield part, padded([one.shown for one in part], self.vlm, self.pad_id)

@@ -85,6 +85,11 @@ class DescGate:
         return {"stage2_ab/channel_b/semantic_desc_gate/is_active": float(self.is_active)}
 
 
+def no_gate() -> DescGate:
+    """One that accepts nothing: every matched description keeps its own weight."""
+    return DescGate(enabled=False, threshold=0.0, model_name_or_path="", revision=None)
+
+
 class _Encoder:
     """A sentence encoder on the CPU, in float32, without gradients."""
 

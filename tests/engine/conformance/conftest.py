@@ -10,9 +10,9 @@ import pytest
 
 from engine.contract import kinds as folder
 from engine.contract import registry
-from tests.engine.stage2.conftest import ab_recipe, shapes_file, vl_folder
+from tests.engine.stage2.conftest import ab_recipe, matching_recipe, shapes_file, vl_folder
 
-__all__ = ["ab_recipe", "shapes_file", "vl_folder"]
+__all__ = ["ab_recipe", "matching_recipe", "shapes_file", "vl_folder"]
 
 
 @pytest.fixture(autouse=True)

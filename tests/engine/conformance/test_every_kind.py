@@ -40,6 +40,7 @@ _RECIPES = {
     "eval_rerun": "eval_recipe",
     "requant": "requant_recipe",
     "rl_run": "recipe",
+    "rollout_matching_sft": "matching_recipe",
     "stage2_ab": "ab_recipe",
 }
 
@@ -328,6 +329,7 @@ _PHASES = {
     "eval_rerun": {"sampling"},
     "requant": {"sampling"},
     "rl_run": {"warmup", "sampling", "training", "heldout-gate"},
+    "rollout_matching_sft": {"warmup", "training", "heldout-gate"},
     "stage2_ab": {"warmup", "training", "heldout-gate"},
 }
 """Those of many passes; Channel-B's rollouts are part of a stage-2 step."""
@@ -341,7 +343,7 @@ def every_phase(
     recipe: dict[str, Any] = copy.deepcopy(request.getfixturevalue(_RECIPES[kind]))
     if kind == "rl_run":
         recipe["warmup"] = {"target_heldout": 0.001, "batch_size": 8, "eval_every": 2}
-    elif kind == "stage2_ab":
+    elif kind in {"rollout_matching_sft", "stage2_ab"}:
         style = shapes.Style(most_objects=1)
         drawn = shapes.write(tmp_path / "report", "report", shapes.distinct(2, 99, style), style)
         recipe["data"]["report_jsonl"] = str(drawn)

@@ -113,6 +113,14 @@ def ab_recipe(vl_folder: Path, shapes_file: Path) -> dict[str, Any]:
     }
 
 
+@pytest.fixture(scope="session")
+def matching_recipe(ab_recipe: dict[str, Any]) -> dict[str, Any]:
+    """The same as a run of rollout matching: every step rolls out."""
+    raw = changed(ab_recipe, custom__trainer_variant="rollout_matching_sft")
+    del raw["stage2_ab"]
+    return raw
+
+
 def changed(recipe: dict[str, Any], **settings: Any) -> dict[str, Any]:
     """A copy with other values; `training__seed=3` sets `training.seed`."""
     found = copy.deepcopy(recipe)

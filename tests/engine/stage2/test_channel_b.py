@@ -16,7 +16,7 @@ from engine.contract.stage2.rollout_matching import RolloutMatchingConfig
 from engine.models.qwen3_vl import VisionModel
 from engine.stage2.channel_a import SoftContext
 from engine.stage2.channel_b import ChannelB
-from engine.stage2.learn.learner import Learner, PackPlan
+from engine.stage2.learn.learner import Layouts, Learner, PackPlan
 from engine.stage2.learn.objective import LossWeights
 from engine.stage2.learn.packing import PackingError
 from engine.stage2.parse.pieces import TokenPieces
@@ -26,6 +26,7 @@ from engine.stage2.target.desc_gate import DescGate
 from engine.stage2.target.judge import judge_metrics
 from engine.stage2.target.payload import render
 from engine.stage2.target.segments import CEWeights
+from engine.stage2.taught import ABTargets
 
 WEIGHTS = CEWeights(desc=1.0, desc_matched=0.2, dropped_structure=1.5)
 
@@ -62,7 +63,7 @@ def new_channel_b(reader: PromptReader, pieces: TokenPieces) -> NewChannelB:
     def make(*texts: str, gate: DescGate | None = None) -> ChannelB:
         config = RolloutMatchingConfig(rollout_backend="hf")
         sampler = Written(pieces, texts)
-        return ChannelB(sampler, reader, pieces, config, WEIGHTS, gate or no_gate())
+        return ChannelB(sampler, reader, pieces, config, ABTargets(WEIGHTS), gate or no_gate())
 
     return make
 
@@ -71,7 +72,8 @@ def new_channel_b(reader: PromptReader, pieces: TokenPieces) -> NewChannelB:
 def new_learner(vlm: VisionModel, coord_ids: torch.Tensor) -> NewLearner:
     def make(plan: PackPlan | None = None, micro_batch: int = 4) -> Learner:
         soft = SoftContext(2, "unroll", 1.0)
-        return Learner(vlm, coord_ids, 0, soft, LossWeights(1.0, 1.0), plan, micro_batch)
+        layouts = Layouts(vlm, 0, plan, micro_batch)
+        return Learner(layouts, coord_ids, soft, LossWeights(1.0, 1.0))
 
     return make
 
