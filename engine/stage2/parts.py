@@ -189,7 +189,7 @@ def _sampler(
         limit=served.limit,
         reads=reads,
         version=served.version,
-        facts={"mode": rollouts.vllm.mode, "sync": rollouts.vllm.sync_mode},
+        facts=lambda: {"mode": rollouts.vllm.mode, **served.said()},
     )
 
 

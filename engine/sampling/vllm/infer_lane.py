@@ -102,6 +102,11 @@ class InferLane:
         }
         """For the run card and checkpoints."""
 
+    @property
+    def servers(self) -> list[str]:
+        """Addresses of those that are left, in their order."""
+        return [server.url for server in self._fleet.live]
+
     def __enter__(self) -> Self:
         try:
             self._fleet.reach()

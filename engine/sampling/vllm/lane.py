@@ -121,6 +121,11 @@ class ServingLane:
         """For the run card and checkpoints: address, version, pin, whether it was started here, how
         weights are sent. One object for the whole run."""
 
+    @property
+    def servers(self) -> list[str]:
+        """Addresses of those that are left, in their order."""
+        return [replica.serving.shown for replica in self._replicas]
+
     def __enter__(self) -> Self:
         shutil.rmtree(self._folder, ignore_errors=True)
         self._folder.mkdir(parents=True, mode=0o700)

@@ -20,6 +20,10 @@ class Served:
         self.limit = limit
         """Nats a token that a server's answers may lie from the trainer's model."""
 
+    def said(self) -> dict[str, Any]:
+        """Who answers now, and how weights get there: for the log of each step's rollouts."""
+        return {"servers": self.lane.servers, "sync": self.lane.facts["sync"]}
+
     def version(self) -> int:
         """Step of the weights that train."""
         return self.policy.version

@@ -8,7 +8,7 @@ included; what the model contradicts ends the run. Knows no ground truth.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from engine.contract.stage2.rollout_matching import DecodingConfig, RolloutMatchingConfig
@@ -44,7 +44,7 @@ class VLLMSampler:
     """Raises ServerError, SamplerContradicted, and Aborted when asked to stop.
 
     `limit`: nats a token that server and trainer may lie apart; `reads`: how many of a call's
-    answers the model reads again, None is all; `facts` are logged with how a step decoded;
+    answers the model reads again, None is all; `facts` of now are logged with how a step decoded;
     `version`: step of the weights that train.
     """
 
@@ -53,7 +53,7 @@ class VLLMSampler:
     config: RolloutMatchingConfig
     limit: float
     reads: int | None = None
-    facts: Mapping[str, Any] = field(default_factory=dict)
+    facts: Callable[[], Mapping[str, Any]] = dict
     version: Callable[[], int] = lambda: 0
 
     def __call__(self, prompts: Sequence[Prompt], seed_base: int) -> list[Response]:
@@ -77,7 +77,7 @@ class VLLMSampler:
         """What a step logs of how it decoded."""
         return {
             "backend": "vllm",
-            **self.facts,
+            **self.facts(),
             **self.config.decoding.model_dump(),
             "repetition_penalty": self.config.repetition_penalty,
             "max_new_tokens": self.config.max_new_tokens,

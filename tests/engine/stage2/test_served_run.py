@@ -87,7 +87,10 @@ def test_a_served_run_learns_what_a_run_on_its_own_model_learns(
     assert {step: one["seed_base"] for step, one in told.items()} == {
         step: (11 + (step - 1) * 1000003) & 0x7FFFFFFF for step in (2, 4, 6)
     }
-    assert {one["decoding"]["backend"] for one in told.values()} == {"vllm"}
+    for one in told.values():
+        decoding = one["decoding"]
+        assert (decoding["backend"], decoding["servers"]) == ("vllm", [f"{server.serving.root}/v1"])
+        assert decoding["sync"] == {"mode": "full", "fell_back": None}
     sent = [e["args"] for e in trace if e.get("name") == "rollout-call: sent"]
     assert all(call["decoding"]["temperature"] == 0 for call in sent)
     base = 11 + 1000003
