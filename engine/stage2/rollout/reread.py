@@ -30,7 +30,7 @@ from engine.sampling.base import Rollout
 from engine.sampling.contradiction import Evidence
 from engine.sampling.vllm.endpoint import Drawn
 from engine.stage2.learn.layout import ModelInputs, padded
-from engine.stage2.rollout.prompts import Pictures, Prompt, PromptReader
+from engine.stage2.rollout.prompts import Prompt, PromptReader
 
 UNTOLD_LIMIT = 1.0
 """Nats a token above the entropy, of answers whose log-probabilities nobody told."""
@@ -79,13 +79,13 @@ class Reread:
         nats over all its tokens.
         """
         ids = list(drawn.ids)
-        logits_TV = self._logits((*prompt.ids, *ids), prompt.pictures)[len(prompt.ids) - 1 : -1]
+        logits_TV = self._logits(prompt, ids)
         if drawn.logprobs:
             read_TV = (
                 logits_TV.log_softmax(-1) if drawn.raw else self._log_p(prompt, ids, logits_TV)
             )
             ours_T = read_TV[range(len(ids)), ids]
-            return float((ours_T - torch.tensor(drawn.logprobs)).abs().sum())
+            return float((ours_T.cpu() - torch.tensor(drawn.logprobs)).abs().sum())
         ours_TV = self._log_p(prompt, ids, logits_TV)
         ours_T = ours_TV[range(len(ids)), ids]
         if self.config.decoding.temperature == 0:
@@ -99,27 +99,27 @@ class Reread:
         A drawn token that only rounding left out of top-p or top-k keeps what it had before them.
         """
         sequence, begun = (*prompt.ids, *ids), len(prompt.ids)
-        seen_TL = torch.tensor(sequence).repeat(len(ids), 1)
+        seen_TL = torch.tensor(sequence, device=logits_TV.device).repeat(len(ids), 1)
         for row in range(len(ids)):
             seen_TL[row, begun + row :] = sequence[0]  # what is not there yet counts for nothing
         whole_TV: Any = self._shaping()(seen_TL, logits_TV)  # type: ignore[arg-type]
         kept_TV = self._filters()(seen_TL, whole_TV).log_softmax(-1)  # type: ignore[arg-type]
-        drawn_T1 = torch.tensor(ids)[:, None]
+        drawn_T1 = torch.tensor(ids, device=logits_TV.device)[:, None]
         before_T1 = whole_TV.log_softmax(-1).gather(-1, drawn_T1)
         after_T1 = kept_TV.gather(-1, drawn_T1)
         return kept_TV.scatter(-1, drawn_T1, after_T1.where(after_T1.isfinite(), before_T1))
 
     @torch.inference_mode()
-    def _logits(self, sequence: tuple[int, ...], pictures: Pictures) -> Tensor:
-        """[L, V] by a plain forward pass, in fp32 on the CPU."""
+    def _logits(self, prompt: Prompt, ids: Sequence[int]) -> Tensor:
+        """[T, V] in fp32, by a plain forward pass; the prompt's own positions are not kept."""
         vlm = self.reader.vlm
-        layout = padded([ModelInputs(sequence, pictures)], vlm, self.reader.pad_id)
+        shown = ModelInputs((*prompt.ids, *ids), prompt.pictures)
+        layout = padded([shown], vlm, self.reader.pad_id)
         was_training = vlm.model.training
         vlm.model.eval()
         try:
-            return (
-                forward(vlm.model, layout.inputs() | {"input_ids": layout.ids_BT})[0].float().cpu()
-            )
+            logits_LV = forward(vlm.model, layout.inputs() | {"input_ids": layout.ids_BT})[0]
+            return logits_LV[len(prompt.ids) - 1 : -1].float()
         finally:
             vlm.model.train(was_training)
 
