@@ -127,7 +127,7 @@ def known(name: str, settings: set[str]) -> bool:
     ("folders", "settings"),
     [
         (
-            ("engine/stage2", "engine/contract/stage2", "engine/contract/kinds/stage2_ab.py"),
+            ("engine/stage2", "engine/contract/stage2", "engine/contract/stage2_kind.py"),
             STAGE2,
         ),
         (("engine/rl", "engine/contract/rl", "engine/contract/kinds/rl_run.py"), RL),

@@ -184,7 +184,7 @@ def test_packs_in_which_one_text_reads_another_end_the_run(
         found = inputs(layout)
         return found | {"position_ids": found["position_ids"][-3:]}
 
-    monkeypatch.setattr("engine.stage2.stage2_ab.require_packing", lambda *_: None)
+    monkeypatch.setattr("engine.stage2.run.require_packing", lambda *_: None)
     monkeypatch.setattr(Layout, "inputs", without_bounds)
 
     packed = changed(
@@ -268,7 +268,7 @@ def test_a_step_zero_that_nobody_proved_is_made_and_proven_anew(
 
     with monkeypatch.context() as patch:
         patch.setattr(Stage2Trainer, "_save_checkpoint", broken)
-        patch.setattr("engine.stage2.stage2_ab.prove_together", powerless)
+        patch.setattr("engine.stage2.run.prove_together", powerless)
         run, status = attempt(tmp_path, recipe)
         assert status not in (ExitCode.DONE, ExitCode.DECLINED)
         assert (folder_of(run, 0) / COMPLETE).exists()

@@ -24,7 +24,7 @@ TRAINER_STATE = "transformers.trainer_callback:TrainerState.save_to_json"
 
 SHORT = [
     # between publishing step 0 and proving it
-    Point("engine.stage2.stage2_ab:prove_together", 1),
+    Point("engine.stage2.run:prove_together", 1),
     Point(f"{SAMPLER}._decode", 3),
     Point("torch.optim:AdamW.step", 5, "after"),
     Point(TRAINER_STATE, 3),
@@ -81,7 +81,7 @@ LONG = [
     Point(f"{RECORDER}.gate", 4, "after"),
     Point("engine.stage2.report:report_fields", 1, "after"),
     Point("engine.run.report:write_json", 1, "after"),
-    Point("engine.stage2.stage2_ab:final_report", 1, "after"),
+    Point("engine.stage2.run:final_report", 1, "after"),
 ]
 
 ADAPTER = [
@@ -89,7 +89,7 @@ ADAPTER = [
     Point("engine.stage2.warmed_base:keep", 1),
     Point(f"{CHECKPOINT}:_mark", 2),
     Point("engine.stage2.warmed_base:keep", 1, "after"),
-    Point("engine.stage2.stage2_ab:prove_together", 1),
+    Point("engine.stage2.run:prove_together", 1),
     Point(f"{CHECKPOINT}:_mark", 5),
     Point(f"{RECORDER}.gate", 4),
 ]

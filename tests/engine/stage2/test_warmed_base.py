@@ -22,7 +22,7 @@ from engine.models.qwen3_vl import VisionModel, forward, load
 from engine.run.stop import Aborted, rl_hooks
 from engine.run.warmup import SFTSchedule
 from engine.stage2 import export, opening
-from engine.stage2 import stage2_ab as stage2
+from engine.stage2 import run as stage2
 from engine.stage2.opening import adapted
 from tests.engine.conftest import add_attempt, opened
 from tests.engine.stage2.conftest import changed, folder_of
