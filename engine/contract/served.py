@@ -22,6 +22,8 @@ SAMPLER_GAP_LIMIT: Mapping[str, float] = MappingProxyType({"fp32": 0.01, "bf16":
 """Nats a token. Two exact programs lay 5e-6 apart in the mean in fp32 and 0.034 in bfloat16
 (SmolLM2-135M at temperature 0.8, vLLM 0.32 on a CPU; TRL saw 0.015, and 0.201 where the weights
 were those of the step before). TF32 on a GPU needs the room that fp32 has."""
+SYNC_TOLERANCE: Mapping[str, float] = MappingProxyType({"fp32": 0.01, "bf16": 0.15})
+"""Nats a token that a server's proof after a sync may lie from the trainer's model."""
 MAX_LORA_RANK = 512
 MAX_TEMP = 2.0
 MAX_PENALTY = 2.0

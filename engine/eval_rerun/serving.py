@@ -15,6 +15,7 @@ import torch
 from engine.contract.envelope import ModelShape
 from engine.contract.evaluate.checkpoints import EvalCheckpoint
 from engine.contract.kinds.eval_rerun import EvalRerunConfig
+from engine.contract.served import SYNC_TOLERANCE
 from engine.contract.serving import Serving
 from engine.evaluate.bench import EvalUnit
 from engine.models import lora, tiny
@@ -25,9 +26,6 @@ from engine.sampling.vllm.launch import Needs
 from engine.sampling.vllm.parity import CONTEXTS
 from engine.sampling.vllm.places import parallel
 from engine.sampling.vllm.sync.needs import Mode
-
-_TOLERANCE = 0.01
-"""Nats a token between two exact programs in fp32, as a run has it."""
 
 
 @contextmanager
@@ -64,7 +62,7 @@ def lane_of(
         contexts=prompts[:CONTEXTS],
         folder=attempt.run.serving,
         log=attempt.dir.serving_log,
-        tolerance=_TOLERANCE,
+        tolerance=SYNC_TOLERANCE["fp32"],
         say=attempt.note,
         vllm=config.vllm,
         mode=_mode(policy),

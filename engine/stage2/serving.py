@@ -15,7 +15,7 @@ import torch
 
 from engine.contract.envelope import ModelShape
 from engine.contract.errors import ConfigError, ConfigProblem
-from engine.contract.served import SAMPLER_GAP_LIMIT, Server
+from engine.contract.served import SAMPLER_GAP_LIMIT, SYNC_TOLERANCE, Server
 from engine.contract.serving import Serving
 from engine.contract.sources.records import Record
 from engine.contract.stage2.config import Stage2Config, world_size_problems
@@ -114,10 +114,6 @@ def require_ranks(config: Stage2Config, ranks: int) -> None:
         problems.append(ConfigProblem(field, "vllm", problem, remedy))
     if problems:
         raise ConfigError(problems)
-
-
-SYNC_TOLERANCE = {"fp32": 0.01, "bf16": 0.15}
-"""Nats a token, as an `rl_run` has it."""
 
 
 def _infer_lane(

@@ -54,7 +54,7 @@ from engine.contract.rl.serving import serving_problems, stacks_problem
 from engine.contract.rl.shares import heldout_frac_for, rows_for, sizes
 from engine.contract.rl.warnings import WarningsConfig
 from engine.contract.section import Section, refusal
-from engine.contract.served import RunVLLMConfig
+from engine.contract.served import SYNC_TOLERANCE, RunVLLMConfig
 from engine.contract.sources.asked import (
     form_cautions,
     overlap_cautions,
@@ -453,7 +453,7 @@ class RLRunConfig(GRPOConfig):
         """The one in force, in nats a token."""
         if self.sync_tolerance is not None:
             return self.sync_tolerance
-        return 0.01 if self.optim.precision == "fp32" else 0.15
+        return SYNC_TOLERANCE[self.optim.precision]
 
 
 def _temperature(told: str | None) -> float | None:
