@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -228,6 +229,7 @@ def _steps(base: str, staleness: int, command: str, place: Path) -> dict[str, fl
         "data": {"source": "embedded:addition", "limit": 600},
         "rollout_backend": "vllm",
         "vllm": {"server": {"launch": {"replicas": 1}}},
+        "rewards": [{"function": "bench.serving:varied"}],
         "buffer": {"max_staleness": staleness},
         "objective": {"sampler_correction": "tis"},
         "tasks_per_step": 16,
@@ -239,6 +241,7 @@ def _steps(base: str, staleness: int, command: str, place: Path) -> dict[str, fl
         "guard": {"collapse": False},
         "threads": 1,
     }
+    os.environ["NIGHTLANE_REWARD_MODULES"] = "bench.serving"
     serving = Serving(serve_cmd=command, timeout_s=900)
     run = add_attempt(place, dict(asked), name=f"ahead-{staleness}", serving=serving)
     subprocess.run([sys.executable, "-m", "engine", "run", str(run.root)], check=True)
@@ -248,6 +251,11 @@ def _steps(base: str, staleness: int, command: str, place: Path) -> dict[str, fl
         for name in ("step_s", "sampling_s", "training_s")
     }
     return {name: statistics.median(values) for name, values in series.items()}
+
+
+def varied(completions: Sequence[str], **_: Any) -> list[float]:
+    """Rewards that differ inside every group: a step without a difference would not train."""
+    return [zlib.crc32(one.encode(errors="replace")) % 2 for one in completions]
 
 
 def _tell(row: Mapping[str, Any]) -> None:

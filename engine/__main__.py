@@ -126,7 +126,7 @@ def _run(attempt: Attempt) -> int:
         hooks = rl_hooks(should_abort=attempt.should_abort)
         shadows = shadows_in(attempt.dir.shadows, attempt.note)
         with hooks, shadows, telling_of_life(attempt.still_works):
-            result = _entry(attempt.job.kind)(attempt)
+            result = _entry(attempt)(attempt)
     except Aborted as stop:
         attempt.events.write("finished", status="aborted", result=dict(stop.result))
         return ExitCode.ABORTED
@@ -149,9 +149,10 @@ def _end_by_name(attempt: Attempt, end: NightlaneError, cause: str) -> ExitCode:
     return ExitCode.ABORTED if end.retryable else ExitCode.DECLINED
 
 
-def _entry(kind: str) -> Callable[[Attempt], dict[str, Any] | None]:
+def _entry(attempt: Attempt) -> Callable[[Attempt], dict[str, Any] | None]:
     """Raises ConfigError when the kind needs a library that is not installed."""
-    module, _, function = get_kind(kind).entry.partition(":")
+    kind = get_kind(attempt.job.kind)
+    module, _, function = (kind.entry_of(attempt.config) or kind.entry).partition(":")
     try:
         entry: Callable[[Attempt], dict[str, Any] | None] = getattr(
             importlib.import_module(module), function
@@ -159,7 +160,7 @@ def _entry(kind: str) -> Callable[[Attempt], dict[str, Any] | None]:
     except ModuleNotFoundError as error:
         problem = f"needs {error.name}, which is not installed"
         remedy = "the training libraries come with: pip install 'nightlane[engine]'"
-        raise ConfigError([ConfigProblem("kind", kind, problem, remedy)]) from error
+        raise ConfigError([ConfigProblem("kind", kind.name, problem, remedy)]) from error
     return entry
 
 

@@ -43,8 +43,8 @@ keep_checkpoints: save_total_limit max_checkpoints
 heldout_every, training.eval_steps: eval_steps eval_every test_freq eval_interval eval_freq
 heldout_frac: test_size val_split eval_split validation_split
 seed, training.seed: random_seed random_state manual_seed
-data.source, data.train_jsonl: dataset dataset_name train_files train_file data_path dataset_path
-data.source, data.train_jsonl: train_dataset data_file
+data.train_jsonl, data.source: dataset dataset_name train_files train_file data_path dataset_path
+data.train_jsonl, data.source: train_dataset data_file
 data.val_jsonl: val_files val_file eval_dataset validation_file
 data.prompt_field: prompt_key prompt_column question_field input_key
 data.answer_field: answer_key answer_column label_key gold_field solution_key

@@ -35,6 +35,10 @@ def _no_inputs(_: Any) -> Sequence[Path]:
     return ()
 
 
+def _no_entry(_: Any) -> str | None:
+    return None
+
+
 def _no_problems(_: Any) -> Sequence[ConfigProblem]:
     return ()
 
@@ -124,3 +128,5 @@ class Kind:
     follows: Callable[[Any, Mapping[str, Any], Path], FollowUp | None] = _nothing_follows
     """The job that comes after the success of one, by its config, its result and its run directory;
     None where none does."""
+    entry_of: Callable[[Any], str | None] = _no_entry
+    """What runs a config instead of `entry`, written like it; None: `entry` does."""

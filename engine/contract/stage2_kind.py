@@ -25,6 +25,7 @@ from engine.contract.sources.survey import Survey, survey
 from engine.contract.stage2.config import EMBEDDED_DATA, EMBEDDED_MODELS, Stage2Config
 from engine.contract.stage2.envelope import stage2_checkpoints, stage2_envelope
 from engine.contract.stage2.precision import dtype_of, rounded_updates
+from engine.contract.stage2.record_form import RecordForm
 from engine.contract.stage2.serving import serving_cautions, serving_problems
 from engine.contract.stage2.training_arguments import (
     DECIDED,
@@ -214,12 +215,12 @@ def _check_data(config: Stage2Config) -> Sequence[ConfigProblem]:
 
 
 @once_a_file
-def _survey(path: Path, limit: int | None) -> Survey:
+def _survey(path: Path, limit: int | None, form: RecordForm) -> Survey:
     """Each record judged on the way. Raises GroundTruthError, with the lines of all bad ones."""
     bad: list[GroundTruthError] = []
-    found = survey(each_record(path, limit, bad))
+    found = survey(each_record(path, limit, bad, form))
     require_good(bad)
-    some(len(found.pictures), path)
+    some(len(found.pictures), found.objects, path)
     return found
 
 
@@ -229,7 +230,7 @@ def _check_records(config: Stage2Config) -> Sequence[ConfigProblem]:
     shown = {}
     for field, path, limit in _record_files(config):
         try:
-            shown[field] = _survey(path, limit).pictures
+            shown[field] = _survey(path, limit, config.data.form).pictures
         except GroundTruthError as error:
             found.append(ConfigProblem(field, str(path), error.what, error.remedy))
     return found or _check_held_out(config, shown)
@@ -246,7 +247,7 @@ def _check_held_out(
     for other in (_TRAIN, _VAL):
         both = set(shown[field]).intersection(shown.get(other, ()))
         if both:
-            first = first_of(path, limit, both)
+            first = first_of(path, limit, both, config.data.form)
             problem = (
                 f"shares {len(both)} of its {len(shown[field])} pictures with {other} ({first})"
             )
@@ -271,7 +272,7 @@ def _record_cautions(config: Stage2Config) -> Iterator[ConfigProblem]:
     """What trains all night and teaches what nobody meant."""
     for field, path, limit in _record_files(config):
         with suppress(GroundTruthError):  # said by `_check_records`
-            for caution in _survey(path, limit).cautions:
+            for caution in _survey(path, limit, config.data.form).cautions:
                 yield ConfigProblem(field, str(path), caution.problem, caution.remedy)
 
 

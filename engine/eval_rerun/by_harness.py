@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 from engine.contract.evaluate.checkpoints import EvalCheckpoint
 from engine.contract.tasks import SEED, TASKS
 from engine.eval_rerun.by_sampler import Asking
-from engine.eval_rerun.journal import Line
 from engine.evaluate.bench import EvalUnit, line_of
+from engine.evaluate.journal import Line
 from engine.models.policy import Policy
 from engine.run.stop import check_abort
 from engine.sampling.base import Rollout
@@ -88,7 +88,9 @@ def answered(how: Asking, unit: EvalUnit, one: EvalCheckpoint, policy: Policy) -
         found[row.id] = [{**line, **own, "asked": item.answer.prompt}]
     for name, ids in differ.items():
         how.warn(DISAGREES, _difference(unit.split, name, ids))
-    return ByHarness(journal.finish(unit.split, one.step, unit.rows, found), result.version)
+    return ByHarness(
+        journal.finish(unit.split, one.step, [row.id for row in unit.rows], found), result.version
+    )
 
 
 def seeds(unit: EvalUnit) -> dict[str, int]:

@@ -10,10 +10,10 @@ from engine.contract.evaluate.checkpoints import EvalCheckpoint
 from engine.contract.kinds.eval_rerun import EvalRerunConfig
 from engine.data.rows import Question
 from engine.eval_rerun import parts
-from engine.eval_rerun.journal import Journal, Line
-from engine.eval_rerun.recorder import EvalRecorder
 from engine.eval_rerun.rows import Sampled, series
 from engine.evaluate.bench import EvalUnit
+from engine.evaluate.journal import Journal, Line
+from engine.evaluate.recorder import EvalRecorder
 from engine.models.policy import Policy
 from engine.run.stop import check_abort
 from engine.sampling.vllm.lane import ServingLane
@@ -65,7 +65,7 @@ def answered(
         told = series([Sampled.of(row, known[row.id]) for row in some])
         how.recorder.answered(len(some), told, took, is_last=is_last)
     how.recorder.done = before + len(unit.rows)
-    return how.journal.finish(unit.split, one.step, rows, known)
+    return how.journal.finish(unit.split, one.step, [row.id for row in rows], known)
 
 
 def sampled(how: Asking, unit: EvalUnit, rows: Sequence[Question]) -> list[Sampled]:

@@ -17,11 +17,11 @@ from engine.contract.evaluate.checkpoints import EvalCheckpoint
 from engine.contract.kinds.eval_rerun import EvalRerunConfig
 from engine.eval_rerun import by_harness, by_sampler, parts, proof
 from engine.eval_rerun.by_sampler import Asking
-from engine.eval_rerun.journal import Journal, Line
-from engine.eval_rerun.recorder import EvalRecorder
 from engine.eval_rerun.rows import Sampled, alerts, tables, write_files
 from engine.eval_rerun.serving import lane_of
 from engine.evaluate.bench import EvalUnit
+from engine.evaluate.journal import Journal, Line
+from engine.evaluate.recorder import EvalRecorder
 from engine.evaluate.scores import pass_rates, scores
 from engine.models.policy import Policy
 from engine.run.checkpoint import CheckpointStore

@@ -55,7 +55,7 @@ def training_arguments(
         save_strategy="steps",
         eval_strategy="steps" if evaluates else "no",
         eval_on_start=evaluates and eval_at_start,
-        metric_for_best_model="eval_rollout_f1" if evaluates else None,
+        metric_for_best_model=f"eval_{config.best_by}" if evaluates else None,
         greater_is_better=True if evaluates else None,
         use_cpu=not torch.cuda.is_available(),
         **given,

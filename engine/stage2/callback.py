@@ -14,7 +14,9 @@ from typing import Any
 
 from engine.contract.errors import ConfigError, ConfigProblem, NightlaneError
 from engine.contract.sources.records import Record
+from engine.contract.stage2.config import asked_alike
 from engine.contract.trace import TraceWriter
+from engine.evaluate.detection_scores import detection_scores, records_hash
 from engine.run.recorder import Gated, Recorder
 from engine.run.stop import Aborted, Collapsed, rl_hooks
 from engine.stage2.evaluation import Evaluation
@@ -53,7 +55,7 @@ class RunCallback(StepCallback):
         self.attempt = recorder.attempt
         self.trainer = trainer
         self.scores = recorder.gates("select")
-        """F1 on the validation records by step."""
+        """Score on the validation records by step."""
         self.f1_of_rollouts = recorder.series("rollout/f1")
         """F1 of the training rollouts by Channel-B step."""
         self.seconds = sum(recorder.series("time/step_s").values())
@@ -147,7 +149,7 @@ class RunCallback(StepCallback):
         found, step = self.trainer.last_evaluation, state.global_step
         assert found is not None
         assert metrics is not None
-        self.scores.setdefault(step, found.f1)
+        self.scores.setdefault(step, found.score)
         is_best = self.best_step == step
         if self.recorder.writes:
             self.attempt.metric(step, metrics)
@@ -187,9 +189,30 @@ class RunCallback(StepCallback):
         self, split: str, step: int, found: Evaluation, records: Sequence[Record], *, selected: bool
     ) -> None:
         """One point of a held-out curve, with its answers to `records` in a file."""
-        gated = Gated(found.f1, len(found.judged), found.ci95, temp=0.0)
+        gated = Gated(found.score, len(found.judged), found.ci95, temp=0.0)
         rows = lambda: self._files.gate_rows(found, records)  # noqa: E731 - made by who writes
+        is_new = step not in self.recorder.gates(split)
         self.recorder.gate(split, step, gated, rows, selected=selected)
+        if is_new and self.recorder.writes and found.detection is not None:
+            facts = self._facts(split, step, records)
+            for score in detection_scores(found.detection, facts):
+                self.attempt.events.write("score", step=step, score=score.model_dump())
+
+    def _facts(self, split: str, step: int, records: Sequence[Record]) -> dict[str, Any]:
+        """What the scores of a gate share."""
+        config: Any = self.attempt.config
+        return {
+            "checkpoint": f"step {step}" if step or config.warmup else "base",
+            "base": config.model.path,
+            "run": self.attempt.job.job_id,
+            "step": step,
+            "bench": config.detection.bench,
+            "split": split,
+            "picked": split == "select",
+            "runner": "gate",
+            "max_new_tokens": config.custom.extra.rollout_matching.max_new_tokens,
+            "bench_hash": records_hash(records, asked_alike(config)),
+        }
 
     def state_of(self, step: int) -> dict[str, Any]:
         """What a checkpoint's marker says of it."""

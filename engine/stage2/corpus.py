@@ -16,6 +16,7 @@ from engine.contract.sources.heldout import VAL_TRAINED, val_alert
 from engine.contract.sources.records import Record, read_records
 from engine.contract.sources.survey import survey
 from engine.contract.stage2.config import Stage2Config
+from engine.contract.stage2.record_form import RecordForm
 from engine.run.session import Attempt
 from engine.run.stop import sign_of_life, stop_asked
 from engine.stage2.embedded import files
@@ -45,9 +46,9 @@ def read_corpus(attempt: Attempt, config: Stage2Config, ranks: Ranks, alert: Ale
     data, cache = config.data, Path(attempt.job.cache_dir)
     found = ranks.first_alone(lambda: files.data_files(data, cache))
     corpus = Corpus(
-        train=read_records(found.train, data.train_limit),
-        val=_optional(found.val, data.val_limit),
-        report=_optional(found.report, data.report_limit),
+        train=read_records(found.train, data.train_limit, data.form),
+        val=_optional(found.val, data.val_limit, data.form),
+        report=_optional(found.report, data.report_limit, data.form),
     )
     _require_a_pass(config, len(corpus.train), ranks)
     trained = val_alert(corpus.train, corpus.val)
@@ -56,8 +57,8 @@ def read_corpus(attempt: Attempt, config: Stage2Config, ranks: Ranks, alert: Ale
     return corpus
 
 
-def _optional(path: Path | None, limit: int | None) -> Sequence[Record]:
-    return [] if path is None else read_records(path, limit)
+def _optional(path: Path | None, limit: int | None, form: RecordForm) -> Sequence[Record]:
+    return [] if path is None else read_records(path, limit, form)
 
 
 def _require_a_pass(config: Stage2Config, count: int, ranks: Ranks) -> None:

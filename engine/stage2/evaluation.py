@@ -1,31 +1,30 @@
 """Evaluation by rollout: greedy answers on validation records, matched against their boxes.
 
-F1, precision and recall pool all objects; the interval of F1 resamples pictures (percentile
-bootstrap, Efron 1979), for the objects of one picture are not independent. Knows no gradient.
+F1, precision and recall of the matching that training does pool all objects; beside them stands
+what the bench `detection` measures. Knows no gradient.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-from numpy.typing import NDArray
-
 from engine.contract.sources.records import Record
+from engine.contract.stage2.detection import BestBy, BoxScore
 from engine.contract.stage2.rollout_matching import RolloutMatchingConfig
+from engine.evaluate.detection import Answered, Detection, Said, ap_lift_ci95, measure
+from engine.evaluate.pooled_f1 import Counts, by_picture, f1, f1_interval, lift_interval
 from engine.stage2.parse.pieces import TokenPieces
 from engine.stage2.ranks import Ranks
-from engine.stage2.rollout.base import Sampler
+from engine.stage2.rollout.base import Response, Sampler
+from engine.stage2.rollout.coord_probs import coord_probs
 from engine.stage2.rollout.prompts import PromptReader, Unread
 from engine.stage2.target.desc_gate import DescGate
 from engine.stage2.target.judge import JudgedRollout, judge
 from engine.stage2.target.match import Match, box_iou
 
-_RESAMPLES = 1000
-Counts = tuple[int, int, int]
 _SEED = 0
-"""Rollouts are greedy; the interval's resampling is the same each time."""
+"""Answers are greedy: no seed has a part in them."""
 
 
 @dataclass(frozen=True)
@@ -33,15 +32,48 @@ class Evaluation:
     """What the records of one evaluation came to."""
 
     metrics: dict[str, float]
-    """f1, precision, recall, matched_iou, invalid, truncated, objects, pictures."""
-    ci95: tuple[float, float]
-    """Of F1."""
+    """Of the rollouts: f1, precision, recall, matched_iou, invalid, truncated, objects,
+    pictures."""
+    f1_ci95: tuple[float, float]
     judged: tuple[JudgedRollout, ...]
     """In the order of the records."""
     texts: tuple[str, ...]
     """What was answered, for people."""
     pictures: tuple[str, ...] = ()
     """The first picture of each record: records of one picture are not independent."""
+    said: tuple[Sequence[Said], ...] = ()
+    """The boxes of each answer."""
+    detection: Detection | None = None
+    """None where nobody said on which pictures."""
+    by: BestBy = "rollout_f1"
+    """What counts."""
+
+    @property
+    def score(self) -> float:
+        """What picks the checkpoint, 0 to 1."""
+        if self.by == "rollout_f1" or self.detection is None:
+            return self.f1
+        return self.detection.ap or 0.0
+
+    @property
+    def ci95(self) -> tuple[float, float]:
+        """95 % interval of the score."""
+        if self.by == "rollout_f1" or self.detection is None:
+            return self.f1_ci95
+        return self.detection.ap_ci95
+
+    def lift_ci95(self, before: Evaluation) -> tuple[float, float]:
+        """95 % interval of the score's rise since an evaluation of the same records."""
+        if self.by == "detection_map" and self.detection and before.detection:
+            return ap_lift_ci95(before.detection, self.detection)
+        asks = self.asks
+        return lift_interval(by_picture(before.counts, asks), by_picture(self.counts, asks))
+
+    @property
+    def series(self) -> dict[str, float]:
+        """Everything that was measured, by the end of its series' name."""
+        found = {f"rollout_{name}": value for name, value in self.metrics.items()}
+        return found if self.detection is None else found | _series(self.detection)
 
     @property
     def counts(self) -> list[Counts]:
@@ -73,32 +105,55 @@ class RolloutEval:
     config: RolloutMatchingConfig
     gate: DescGate
     ranks: Ranks
+    score: BoxScore = "one"
+    by: BestBy = "rollout_f1"
 
     def __call__(self, records: Sequence[Record]) -> Evaluation:
         """Every rank answers its part; all get the whole result."""
         size = -(-len(records) // self.ranks.size)
         mine = list(records[self.ranks.rank * size : (self.ranks.rank + 1) * size])
-        responses = self.sampler(Unread(self.reader, mine), _SEED)
+        prompts = Unread(self.reader, mine)
+        responses = self.sampler(prompts, _SEED)
         answered = [
             (response.ids, record.objects) for response, record in zip(responses, mine, strict=True)
         ]
-        judged = self.ranks.gather(judge(answered, self.pieces, self.config, self.gate))
+        own = judge(answered, self.pieces, self.config, self.gate)
+        scores = self.ranks.gather(self._scores(prompts, responses, own))
+        judged = self.ranks.gather(own)
         texts = self.ranks.gather([self._text(response.ids) for response in responses])
-        return summarise(judged, texts, [str(record.images[0]) for record in records])
+        return summarise(judged, texts, records, scores, by=self.by)
+
+    def _scores(
+        self, prompts: Unread, responses: Sequence[Response], judged: Sequence[JudgedRollout]
+    ) -> list[Sequence[float]]:
+        """Of each answer the scores of its predictions."""
+        if self.score == "one":
+            return [[1.0] * len(one.parsed.predictions) for one in judged]
+        return [
+            coord_probs(self.reader, prompts[place], response.ids, one.parsed.predictions)
+            for place, (response, one) in enumerate(zip(responses, judged, strict=True))
+        ]
 
     def _text(self, ids: Sequence[int]) -> str:
         return b"".join(self.pieces.of_all(ids)).decode(errors="replace")
 
 
 def summarise(
-    judged: Sequence[JudgedRollout], texts: Sequence[str], pictures: Sequence[str] = ()
+    judged: Sequence[JudgedRollout],
+    texts: Sequence[str],
+    records: Sequence[Record] = (),
+    scores: Sequence[Sequence[float]] = (),
+    *,
+    by: BestBy = "rollout_f1",
 ) -> Evaluation:
-    """Pool the rollouts of an evaluation; `pictures`: of each record, its first one."""
+    """Pool the rollouts of an evaluation. `records`: those that were answered, in order, without
+    which there is no detection; `scores`: of each one's predictions.
+    """
     counts = [_counts(one.found) for one in judged]
     hits, said, there = (sum(one[column] for one in counts) for column in range(3))
     ious = [iou for one in judged for iou in _ious(one)]
     metrics = {
-        "f1": _f1(hits, said, there),
+        "f1": f1(hits, said, there),
         "precision": hits / max(said, 1),
         "recall": hits / max(there, 1),
         "matched_iou": sum(ious) / max(len(ious), 1),
@@ -107,68 +162,50 @@ def summarise(
         "objects": float(there),
         "pictures": float(len(judged)),
     }
+    pictures = tuple(str(record.images[0]) for record in records)
     interval = f1_interval(by_picture(counts, pictures))
-    return Evaluation(metrics, interval, tuple(judged), tuple(texts), tuple(pictures))
-
-
-def by_picture(counts: Sequence[Counts], pictures: Sequence[str] | None) -> list[Counts]:
-    """Sums of the records that show the same picture, for they are drawn together.
-
-    >>> by_picture([(1, 1, 2), (0, 1, 0), (1, 1, 1)], ["a", "b", "a"])
-    [(2, 2, 3), (0, 1, 0)]
-    """
-    if not pictures:
-        return list(counts)
-    sums: dict[str, Counts] = {}
-    for picture, (hits, said, there) in zip(pictures, counts, strict=True):
-        a, b, c = sums.get(picture, (0, 0, 0))
-        sums[picture] = (a + hits, b + said, c + there)
-    return list(sums.values())
-
-
-def f1_interval(counts: Sequence[Counts]) -> tuple[float, float]:
-    """95 % interval of the pooled F1 from (hits, predictions, objects) of each picture.
-
-    Without a picture nothing is known: (0, 1).
-    """
-    if not counts:
-        return 0.0, 1.0
-    return _percentiles([_pooled_f1(counts, draw) for draw in _draws(len(counts))])
-
-
-def lift_interval(before: Sequence[Counts], after: Sequence[Counts]) -> tuple[float, float]:
-    """95 % interval of F1(after) - F1(before), both on the same resampled pictures."""
-    if not before:
-        return -1.0, 1.0
-    return _percentiles(
-        [_pooled_f1(after, draw) - _pooled_f1(before, draw) for draw in _draws(len(before))]
+    boxes = tuple(_said(judged, scores))
+    detection = measure([*answered(boxes, records)]) if records else None
+    return Evaluation(
+        metrics, interval, tuple(judged), tuple(texts), pictures, boxes, detection, by
     )
 
 
-def _draws(n: int) -> list[NDArray[np.int64]]:
-    """Pictures drawn with replacement, the same each time."""
-    rng = np.random.default_rng(_SEED)
-    return [rng.integers(0, n, n) for _ in range(_RESAMPLES)]
+def answered(said: Sequence[Sequence[Said]], records: Sequence[Record]) -> Iterator[Answered]:
+    """The boxes of each answer on its picture."""
+    for boxes, record in zip(said, records, strict=True):
+        yield Answered(record.size, record.objects, boxes, record.crowd, str(record.images[0]))
 
 
-def _pooled_f1(counts: Sequence[Counts], draw: NDArray[np.int64]) -> float:
-    hits, said, there = np.asarray(counts)[draw].sum(axis=0).tolist()
-    return _f1(hits, said, there)
+def _said(
+    judged: Sequence[JudgedRollout], scores: Sequence[Sequence[float]]
+) -> Iterator[Sequence[Said]]:
+    sure = scores or [[1.0] * len(one.parsed.predictions) for one in judged]
+    for one, mine in zip(judged, sure, strict=True):
+        pairs = zip(one.parsed.predictions, mine, strict=True)
+        yield [Said(prediction.desc, prediction.box, score) for prediction, score in pairs]
 
 
-def _percentiles(scores: Sequence[float]) -> tuple[float, float]:
-    low, high = np.percentile(scores, [2.5, 97.5])
-    return float(low), float(high)
+def _series(found: Detection) -> dict[str, float]:
+    """A share of nothing is no number."""
+    shares = {
+        "map": found.ap,
+        "map50": found.ap50,
+        "map75": found.ap75,
+        "ar100": found.ar100,
+        "f1": found.f1,
+        "precision": found.precision,
+        "recall": found.recall,
+        "mean_iou": found.mean_iou,
+        "unknown_desc": float(found.unknown),
+    }
+    return {f"detection_{name}": value for name, value in shares.items() if value is not None}
 
 
 def _counts(found: Match) -> Counts:
     """(hits, predictions, objects) of one picture."""
     hits = len(found.pairs)
     return hits, hits + len(found.false_positives), hits + len(found.missing)
-
-
-def _f1(hits: int, said: int, there: int) -> float:
-    return 2 * hits / max(said + there, 1)
 
 
 def _ious(one: JudgedRollout) -> list[float]:

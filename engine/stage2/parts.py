@@ -160,7 +160,16 @@ def build_evaluation(
         }
     )
     sampler = _sampler(greedy, reader, served, reads=FEW)
-    return RolloutEval(sampler, reader, reader.pieces, rollouts, no_gate(), ranks)
+    return RolloutEval(
+        sampler,
+        reader,
+        reader.pieces,
+        rollouts,
+        no_gate(),
+        ranks,
+        score=config.detection.score,
+        by=config.best_by,
+    )
 
 
 def _said_sampler(

@@ -1,4 +1,4 @@
-"""What a run showed on its report records: F1 of step 0 and of the picked step, and the verdict."""
+"""What a run showed on its report records: step 0 against the picked step, and the verdict."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from engine.contract.stage2.config import Stage2Config
 from engine.run.report import report_once, result_fields, to_score
 from engine.stage2.callback import RunCallback
 from engine.stage2.corpus import Corpus
-from engine.stage2.evaluation import Evaluation, by_picture, lift_interval
+from engine.stage2.evaluation import Evaluation
 from engine.stage2.trainer import Stage2Trainer
 from engine.verdict.verdicts import Verdict, published_step
 
@@ -54,7 +54,7 @@ def so_far(
         "base": config.model.path,
         "selected_step": best,
         "selected_heldout_score": None if best is None else callback.scores[best],
-        "selected_on": None if best is None else "eval_rollout_f1",
+        "selected_on": None if best is None else f"eval_{config.best_by}",
         "heldout_scores": {str(s): score for s, score in sorted(callback.scores.items())},
         "pool_scores": {str(s): f1 for s, f1 in sorted(callback.f1_of_rollouts.items())},
         "lineage_card": callback.card(),
@@ -66,12 +66,12 @@ def so_far(
 def report_fields(
     before: Evaluation, after: Evaluation, report_min: int, picked: int
 ) -> dict[str, Any]:
-    """F1 of step 0 and of the picked step, the interval of their difference, whether pictures
+    """Score of step 0 and of the picked step, the interval of their difference, whether pictures
     agree with it, and what is published. Records of one picture count as one.
     """
     asks = before.asks
     solved = compare(before.solved, after.solved, asks)
-    low, high = lift_interval(by_picture(before.counts, asks), by_picture(after.counts, asks))
+    low, high = after.lift_ci95(before)
     verdict: Verdict
     if solved.different < report_min:
         verdict = "no verdict"
@@ -82,9 +82,9 @@ def report_fields(
     else:
         verdict = "no gain proven"
     return {
-        "heldout_before": before.f1,
-        "heldout_after": after.f1,
-        "lift": after.f1 - before.f1,
+        "heldout_before": before.score,
+        "heldout_after": after.score,
+        "lift": after.score - before.score,
         "lift_ci95": [low, high],
         "p_value": solved.p_value,
         "gained": solved.gained,

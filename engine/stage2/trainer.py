@@ -111,12 +111,12 @@ class Stage2Trainer(Trainer):
         ignore_keys: list[str] | None = None,  # noqa: ARG002 - its contract
         metric_key_prefix: str = "eval",
     ) -> dict[str, float]:
-        """Rollout F1 on the validation records, as `eval_rollout_*`."""
+        """The validation records answered, as `eval_rollout_*` and `eval_detection_*`."""
         records: Sequence[Record] = self.eval_dataset if eval_dataset is None else eval_dataset  # type: ignore[assignment]
         self.last_evaluation = self.parts.evaluation(records)
         metrics = {
-            f"{metric_key_prefix}_rollout_{name}": value
-            for name, value in self.last_evaluation.metrics.items()
+            f"{metric_key_prefix}_{name}": value
+            for name, value in self.last_evaluation.series.items()
         }
         self.log(dict(metrics))
         self.control = self.callback_handler.on_evaluate(

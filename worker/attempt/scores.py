@@ -93,7 +93,7 @@ def gate_score(event: Event, of: ScoredJob) -> BenchScore | None:
         split=split,
         shots=whole(told.config.get("shots")) or 0,
         filter=told.verifier,
-        metric="f1" if "custom" in of.config else "exact_match",
+        metric=_metric(of.config),
         n=n,
         score=score,
         low=low,
@@ -144,6 +144,14 @@ def _verifier(bench: Mapping[str, Any], config: Mapping[str, Any]) -> str:
         return f"by {bench['verifier_field']}"
     parts = [one.get("verifier") or one.get("function") for one in _mappings(config.get("rewards"))]
     return "+".join(filter(None, parts)) or str(config.get("verifier") or "own")
+
+
+def _metric(config: Mapping[str, Any]) -> str:
+    """What a gate's score counts: of stage-2 runs what picks their checkpoint."""
+    if "custom" not in config:
+        return "exact_match"
+    named = _mapping(config.get("training")).get("metric_for_best_model")
+    return "mAP" if str(named).endswith("detection_map") else "f1"
 
 
 def _base(of: ScoredJob) -> str:

@@ -36,6 +36,12 @@ from engine.contract.evaluate.benches import (
     named_twice,
 )
 from engine.contract.evaluate.checkpoints import ALL, EvalCheckpoint, checkpoints_of, require_whole
+from engine.contract.evaluate.detection import (
+    DetectionBench,
+    as_the_run,
+    detection_problems,
+    is_detection,
+)
 from engine.contract.golds.survey import unfit_for
 from engine.contract.hub import hub_cautions, in_hub_cache
 from engine.contract.kind import Kind
@@ -72,6 +78,9 @@ class EvalRerunConfig(Section):
     benches: list[EvalBench] = Field([], max_length=64)
     """What they are scored on instead of `data`: `[{task: gsm8k_cot, source: test.jsonl, shots: [0,
     4, 8]}, "run:runs/7", {bench: math_qwen.yaml, source: math.jsonl}]` (docs/evaluation.md)."""
+    detection: list[DetectionBench] = Field([], max_length=16)
+    """Instead of `benches`, of vision-language models: pictures with boxes, scored by COCO's mAP,
+    F1 and mean IoU; `{task: detection, source: val.jsonl}` in `benches` is the same."""
     adapter_init: str | None = None
     """A PEFT folder of LoRA or DoRA on it."""
     base_seed: int = Field(0, ge=0, lt=2**31)
@@ -122,7 +131,7 @@ class EvalRerunConfig(Section):
     @classmethod
     def _of_a_checkpoint(cls, data: Any) -> Any:
         """A checkpoint is written down as what it is made of: `selected` may move."""
-        data = _with_base(data)
+        data = _with_detection(_with_base(data))
         if not isinstance(data, dict) or not isinstance(data.get("base"), str):
             return data
         if data.get("checkpoints") not in (None, []):
@@ -167,6 +176,9 @@ class EvalRerunConfig(Section):
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
+        if self.detection:
+            self._check_detection()
+            return self
         if self.benches:
             self._check_benches()
             return self
@@ -179,6 +191,27 @@ class EvalRerunConfig(Section):
             )
         return self
 
+    def _check_detection(self) -> None:
+        if self.benches:
+            problem = "asks text beside pictures of detection; score them in two jobs"
+            raise refusal(["benches"], self.benches[0].name, problem)
+        if self.serves:
+            problem = "does not answer detection; set rollout_backend: hf"
+            raise refusal(["rollout_backend"], self.rollout_backend, problem)
+        names = [Path(one.source).stem for one in self.detection]
+        twice = next((name for name in names if names.count(name) > 1), None)
+        if twice is not None:
+            problem = f"has two files called {twice}; score them in two jobs, or rename one"
+            raise refusal(["detection"], twice, problem)
+        self._refuse_spare("detection")
+
+    def _refuse_spare(self, beside: str) -> None:
+        said = _OF_ROWS & self.model_fields_set
+        spare = [name for name in _OF_ROWS if name in said and not self._is_default(name)]
+        if spare:
+            problem = f"does nothing beside {beside}, each of which says its own {spare[0]}"
+            raise refusal([spare[0]], getattr(self, spare[0]), f"{problem}; remove it")
+
     def _check_benches(self) -> None:
         twice = named_twice(self.benches)
         if twice is not None:
@@ -187,11 +220,7 @@ class EvalRerunConfig(Section):
         if unjudged is not None:
             problem = f"{unjudged.name!r} names nobody who judges all of its rows"
             raise refusal(["benches"], unjudged.name, f"{problem}; name its verifier or its task")
-        said = _OF_ROWS & self.model_fields_set
-        spare = [name for name in _OF_ROWS if name in said and not self._is_default(name)]
-        if spare:
-            problem = f"does nothing beside benches, each of which says its own {spare[0]}"
-            raise refusal([spare[0]], getattr(self, spare[0]), f"{problem}; remove it")
+        self._refuse_spare("benches")
 
     def _is_default(self, name: str) -> bool:
         default = type(self).model_fields[name].default
@@ -236,6 +265,20 @@ def _with_base(data: Any) -> Any:
     return data
 
 
+def _with_detection(data: Any) -> Any:
+    """Entries of `benches` that are the bench `detection` stand in a section of their own."""
+    if not isinstance(data, dict):
+        return data
+    benches, told = data.get("benches"), data.get("detection")
+    if isinstance(benches, list) and any(map(is_detection, benches)):
+        moved = [one for one in benches if is_detection(one)]
+        told = [*(told if isinstance(told, list) else ()), *moved]
+        data = {**data, "benches": [one for one in benches if not is_detection(one)]}
+    if not isinstance(told, list):
+        return data
+    return {**data, "detection": [as_the_run(one, data.get("base")) for one in told]}
+
+
 def _resolved(base: str, asked: Any) -> list[dict[str, Any]]:
     try:
         return checkpoints_of(base, asked)
@@ -255,6 +298,8 @@ def _inputs(config: EvalRerunConfig) -> Sequence[Path]:
         place for one in config.scored for place in (one.base, one.adapter_init)
     )
     models = [file for folder in folders for file in folder_files(folder)]
+    if config.detection:
+        return [*dict.fromkeys(Path(one.source) for one in config.detection), *models]
     if not config.benches:
         return [*files_or_source(config.data), *models]
     rows = [bench.rows for bench in config.benches if bench.run is None]
@@ -278,11 +323,14 @@ def asked_of(config: EvalRerunConfig) -> Sequence[tuple[str, EvalCheckpoint]]:
 
 def _asks(config: EvalRerunConfig) -> Mapping[str, Any]:
     """What `engine.eval_rerun.look` looks at, and nothing where it would find nothing to do."""
-    named = {"base", "adapter_init", "checkpoints"} if asked_of(config) else set()
+    asks = not config.detection and asked_of(config)
+    named = {"base", "adapter_init", "checkpoints"} if asks else set()
     return config.model_dump(mode="json", include=named) if named else {}
 
 
 def _check(config: EvalRerunConfig) -> Sequence[ConfigProblem]:
+    if config.detection:
+        return [*_check_seeing(config), *detection_problems(config.detection)]
     found: list[ConfigProblem] = []
     for place, one in enumerate(config.scored):
         where = f"checkpoints.{place}." if config.checkpoints else ""
@@ -295,6 +343,21 @@ def _check(config: EvalRerunConfig) -> Sequence[ConfigProblem]:
     if lacks := library_problem(config.verifier):
         found.append(ConfigProblem("verifier", config.verifier, *lacks))
     return [*found, *_check_out(config), *_check_rows(config)]
+
+
+def _check_seeing(config: EvalRerunConfig) -> Iterator[ConfigProblem]:
+    """Models that look at pictures: a folder or a hub id, with an adapter or without."""
+    for place, one in enumerate(config.scored):
+        where = f"checkpoints.{place}." if config.checkpoints else ""
+        if one.base in EMBEDDED_BASES:
+            problem = "is no vision-language model"
+            remedy = "name a Qwen3-VL folder or hub id, or a stage-2 run"
+            yield ConfigProblem(f"{where}base", one.base, problem, remedy)
+        elif Path(one.base).is_absolute():
+            yield from folder_problems(
+                f"{where}base", Path(one.base), marker="config.json", what="model"
+            )
+        yield from _check_adapter(one, f"{where}adapter_init")
 
 
 def _check_out(config: EvalRerunConfig) -> Sequence[ConfigProblem]:
@@ -344,8 +407,8 @@ def _cautions(config: EvalRerunConfig) -> Sequence[ConfigProblem]:
     for base in dict.fromkeys(one.base for one in config.scored):
         hub_id = not (base in EMBEDDED_BASES or Path(base).is_absolute())
         found += hub_cautions("base", base) if hub_id else ()
-        found += template_cautions(config.prompting, base)
-    if config.benches:
+        found += () if config.detection else template_cautions(config.prompting, base)
+    if config.benches or config.detection:
         return [*found, *benches_cautions(config.benches)]
     return [*found, *_rows_cautions(config.data, config.verifier)]
 
@@ -376,6 +439,11 @@ def _envelope(config: EvalRerunConfig) -> Envelope | None:
     )
 
 
+def _entry(config: EvalRerunConfig) -> str | None:
+    """Pictures are answered by what stage 2 trains with."""
+    return "engine.stage2.detect:run" if config.detection else None
+
+
 _LOWERS: Mapping[str, str] = {"weights": "base", "kv_cache": "rollout_batch"}
 
 KIND = Kind(
@@ -383,6 +451,7 @@ KIND = Kind(
     summary="Scores of checkpoints on benches; pass@k, and which rows are worth training on.",
     config=EvalRerunConfig,
     entry="engine.eval_rerun.eval_rerun:run",
+    entry_of=_entry,
     inputs=_inputs,
     seed="seed",
     model="base",

@@ -85,7 +85,9 @@ class GTObject:
     box: Box
 
 
-def read_objects(record: Mapping[str, Any], where: str = "") -> tuple[GTObject, ...]:
+def read_objects(
+    record: Mapping[str, Any], where: str = "", field: str = "objects"
+) -> tuple[GTObject, ...]:
     """The objects of a record, in its order. `where` (file and line) leads an error's message.
 
     Raises GroundTruthError at the first value that breaks a rule.
@@ -93,10 +95,10 @@ def read_objects(record: Mapping[str, Any], where: str = "") -> tuple[GTObject, 
     >>> read_objects({"objects": [{"desc": "cat", "bbox_2d": [1, "<|coord_2|>", 3, 4]}]})
     (GTObject(desc='cat', box=(1, 2, 3, 4)),)
     """
-    objects = record.get("objects")
+    objects = record.get(field)
     if not isinstance(objects, Sequence) or isinstance(objects, str | bytes):
-        raise GroundTruthError(where, "objects", "is not a list", "list the objects of the image")
-    return tuple(_read_object(value, where, f"objects[{i}]") for i, value in enumerate(objects))
+        raise GroundTruthError(where, field, "is not a list", "list the objects of the image")
+    return tuple(_read_object(value, where, f"{field}[{i}]") for i, value in enumerate(objects))
 
 
 def _read_object(value: Any, where: str, field: str) -> GTObject:

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence, Set
 from pathlib import Path
 
 from engine.contract.sources.records import Record, each_record
+from engine.contract.stage2.record_form import JSONL, RecordForm
 
 VAL_TRAINED = "VAL_TRAINED"
 
@@ -19,11 +20,11 @@ def pictures(records: Iterable[Record]) -> array[int]:
     return array("q", {hash(image) for record in records for image in record.images})
 
 
-def first_of(path: Path, limit: int | None, taken: Set[int]) -> str:
+def first_of(path: Path, limit: int | None, taken: Set[int], form: RecordForm = JSONL) -> str:
     """Line and name of the first picture that is one of `taken`."""
     return next(
         f"{record.where}: {image.name}"
-        for record in each_record(path, limit)
+        for record in each_record(path, limit, form=form)
         for image in record.images
         if hash(image) in taken
     )

@@ -1,9 +1,10 @@
-"""Records: the training data as written in a JSONL, each line read and judged once.
+"""Records: the training data as written in a file, each one read and judged once.
 
-One JSON object a line: `images` (paths, relative to the file), `objects`, and optionally `width`,
-`height` and `messages` (the prompt). ms-swift's spelling of them is read as it is meant there. A
-record that cannot be trained on stops the run here, with line, field and remedy. Knows no tokenizer
-and decodes no picture.
+A JSONL has one JSON object a line: `images` (paths, relative to the file), `objects`, and
+optionally `width`, `height`, `messages` (the prompt) and `crowd` (regions whose objects nobody drew
+one by one). ms-swift's spelling of them is read as it is meant there; COCO's one JSON is read too
+(`coco`). A record that cannot be trained on stops the run here, with line, field and remedy. Knows
+no tokenizer and decodes no picture.
 """
 
 from __future__ import annotations
@@ -17,9 +18,11 @@ from pathlib import Path
 from typing import Any
 
 from engine.contract.documents import MAX_ROWS_BYTES, UnreadableError, lines, parse_json, why
+from engine.contract.sources.coco import coco_values
 from engine.contract.sources.ground_truth import GroundTruthError, GTObject, read_objects
 from engine.contract.sources.picture_size import picture_size
 from engine.contract.sources.swift_objects import is_swift, own_objects
+from engine.contract.stage2.record_form import JSONL, RecordForm
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,16 +33,20 @@ class Record:
     """File and line, for messages."""
     images: tuple[Path, ...]
     objects: tuple[GTObject, ...]
+    """None of a picture on which there is nothing to find."""
     size: tuple[int, int]
     """Width and height in pixels of the picture that the boxes were drawn on."""
     messages: tuple[Mapping[str, Any], ...] = ()
     """The prompt's turns when the record brings its own."""
+    crowd: tuple[GTObject, ...] = ()
+    """Regions of many objects that are not to be found one by one; nothing trains on them, and the
+    detection bench calls no prediction in them wrong."""
 
 
-def read_records(path: Path, limit: int | None = None) -> list[Record]:
+def read_records(path: Path, limit: int | None = None, form: RecordForm = JSONL) -> list[Record]:
     """Every record of a file. Raises GroundTruthError at the first one that breaks a rule."""
-    found = list(each_record(path, limit))
-    some(len(found), path)
+    found = list(each_record(path, limit, form=form))
+    some(len(found), sum(len(one.objects) for one in found), path)
     return found
 
 
@@ -48,7 +55,10 @@ MOST_BAD = 20
 
 
 def each_record(
-    path: Path, limit: int | None = None, bad: list[GroundTruthError] | None = None
+    path: Path,
+    limit: int | None = None,
+    bad: list[GroundTruthError] | None = None,
+    form: RecordForm = JSONL,
 ) -> Iterator[Record]:
     """One after the other, none of them kept.
 
@@ -56,10 +66,10 @@ def each_record(
     next one is read.
     """
     followed = functools.cache(Path.resolve)
-    for number, line in itertools.islice(_lines(path, limit), limit):
-        where = f"{path.name} line {number}"
+    values = coco_values(path, form.image_dirs) if form.source == "coco" else _lines(path, limit)
+    for where, load in itertools.islice(values, limit):
         try:
-            record = _record(_loaded(line, where), where, path.parent, followed)
+            record = _record(load(), where, path.parent, followed)
         except GroundTruthError as error:
             if bad is None:
                 raise
@@ -83,15 +93,20 @@ def require_good(bad: Sequence[GroundTruthError]) -> None:
     raise GroundTruthError(first.where, first.field, f"{first.problem} {more}", first.remedy)
 
 
-def some(count: int, path: Path) -> None:
-    """Raises GroundTruthError for a file without a record."""
-    if not count:
+def some(records: int, objects: int, path: Path) -> None:
+    """Raises GroundTruthError for a file without a record, or without an object in any of them."""
+    if not records:
         raise GroundTruthError(path.name, "records", "are none", "write one JSON object a line")
+    if not objects:
+        problem = f"are none in all {records} records: there is nothing to find"
+        raise GroundTruthError(path.name, "objects", problem, "name records that have some")
 
 
-def _lines(path: Path, limit: int | None) -> Iterator[tuple[int, str]]:
+def _lines(path: Path, limit: int | None) -> Iterator[tuple[str, Callable[[], Any]]]:
     try:
-        yield from lines(path, MAX_ROWS_BYTES if limit is None else None)
+        for number, line in lines(path, MAX_ROWS_BYTES if limit is None else None):
+            where = f"{path.name} line {number}"
+            yield where, functools.partial(_loaded, line, where)
     except OSError as error:
         remedy = "name a readable JSONL file in UTF-8, one JSON object a line"
         raise GroundTruthError("", path.name, why(error), remedy) from None
@@ -119,9 +134,12 @@ def _record(value: Any, where: str, folder: Path, followed: Callable[[Path], Pat
     if is_swift(value.get("objects")):
         value = {**value, "objects": own_objects(value["objects"], size, where)}
     objects = read_objects(value, where)
-    if not objects:
-        raise GroundTruthError(where, "objects", "are none", "leave the record out")
-    return Record(where, images, objects, size, _messages(value, len(images), where))
+    messages = _messages(value, len(images), where)
+    return Record(where, images, objects, size, messages, _crowd(value, where))
+
+
+def _crowd(value: Mapping[str, Any], where: str) -> tuple[GTObject, ...]:
+    return read_objects(value, where, "crowd") if value.get("crowd") else ()
 
 
 _MOST_PIXELS = 2**31

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from engine.contract.sources.box_scale import BoxScale, FileCaution
@@ -16,12 +16,26 @@ class Survey(NamedTuple):
     """What is kept of a look at a record file."""
 
     pictures: array[int]
+    objects: int
     cautions: Sequence[FileCaution]
 
 
 def survey(records: Iterable[Record]) -> Survey:
     """Each record seen once and none kept."""
-    scale, split = BoxScale(), SplitPictures()
-    found = pictures(split.passing(scale.passing(records)))
+    scale, split, counted = BoxScale(), SplitPictures(), Counted()
+    found = pictures(counted.passing(split.passing(scale.passing(records))))
     said = (scale.finding(), split.finding())
-    return Survey(found, [one for one in said if one is not None])
+    return Survey(found, counted.objects, [one for one in said if one is not None])
+
+
+class Counted:
+    """How many objects the records have."""
+
+    def __init__(self) -> None:
+        self.objects = 0
+
+    def passing(self, records: Iterable[Record]) -> Iterator[Record]:
+        """The same records."""
+        for record in records:
+            self.objects += len(record.objects)
+            yield record

@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import (
@@ -27,6 +28,8 @@ from engine.contract.paths import located
 from engine.contract.problems import nearest, problems_of
 from engine.contract.section import StrictSection, absent, refusal, refusals
 from engine.contract.stage2.coord_soft_ce_w1 import CoordSoftCEW1Config
+from engine.contract.stage2.detection import BEST_BY, BestBy, DetectionConfig
+from engine.contract.stage2.record_form import RecordForm, RecordSource
 from engine.contract.stage2.rollout_matching import RolloutMatchingConfig
 from engine.contract.stage2.stage2_ab import Stage2ABConfig
 from engine.contract.stage2.training_arguments import TRAINING_ARGUMENTS, objection
@@ -120,7 +123,7 @@ class ModelConfig(StrictSection):
 
 
 class DataConfig(StrictSection):
-    """Records with images, objects, width and height, one JSON object a line."""
+    """Records with images, objects, width and height: one JSON object a line, or COCO files."""
 
     train_jsonl: str | None = None
     """Records to train on: a JSONL file, or `embedded:shapes`."""
@@ -134,6 +137,12 @@ class DataConfig(StrictSection):
     """Use only the first so many records."""
     report_limit: int | None = Field(None, ge=1)
     """Use only the first so many records."""
+    source: RecordSource = "jsonl"
+    """How the files are written: one JSON object a line, or COCO's one JSON with images,
+    annotations and categories (`coco`), converted as it is read."""
+    image_dirs: list[str] = Field([], max_length=16)
+    """Folders that the pictures of a COCO file are looked for in, in this order; by default its
+    own."""
     prompt: str = Field("Locate every object and answer in JSON.", min_length=1)
     """What is asked where a record brings no messages of its own."""
 
@@ -141,6 +150,27 @@ class DataConfig(StrictSection):
     @classmethod
     def _absolute(cls, path: str | None) -> str | None:
         return path if path is None or path.startswith("embedded:") else str(located(path))
+
+    @field_validator("image_dirs")
+    @classmethod
+    def _located(cls, folders: list[str]) -> list[str]:
+        return [str(located(folder)) for folder in folders]
+
+    @model_validator(mode="after")
+    def _one_form(self) -> Self:
+        files = [one for one in (self.train_jsonl, self.val_jsonl, self.report_jsonl) if one]
+        drawn = next((one for one in files if one.startswith("embedded:")), None)
+        if self.source == "coco" and drawn is not None:
+            raise refusal(["source"], "coco", f"is not how {drawn} is written; leave source out")
+        if self.source != "coco" and self.image_dirs:
+            problem = "says where a COCO file's pictures are; set source: coco, or remove it"
+            raise refusal(["image_dirs"], None, problem)
+        return self
+
+    @property
+    def form(self) -> RecordForm:
+        """How its files are read."""
+        return RecordForm(self.source, tuple(map(Path, self.image_dirs)))
 
 
 class WarmupConfig(StrictSection):
@@ -258,6 +288,8 @@ class Stage2Config(StrictSection):
     """The records."""
     training: TrainingConfig = Field(default_factory=absent, validate_default=True)
     """The trainer's arguments."""
+    detection: DetectionConfig = DetectionConfig()
+    """How boxes are scored in evaluations."""
     warmup: WarmupConfig | None = None
     """Supervised warm-up before step 0; none by default."""
     global_max_length: int | None = Field(None, ge=1)
@@ -382,6 +414,12 @@ class Stage2Config(StrictSection):
         return self.stage2_ab
 
     @property
+    def best_by(self) -> BestBy:
+        """What picks the checkpoint: `training.metric_for_best_model`, F1 by default."""
+        named = str(self.training.passed_on.get("metric_for_best_model", BEST_BY[0]))
+        return next(one for one in BEST_BY if one == named.removeprefix("eval_"))
+
+    @property
     def rollout_share(self) -> float:
         """Share of steps that roll out: all of rollout matching."""
         return 1.0 if self.stage2_ab is None else self.stage2_ab.schedule.b_ratio
@@ -423,6 +461,19 @@ def world_size_problems(config: Stage2Config, world_size: int) -> Sequence[Confi
             "set sync.mode: full",
         )
     ]
+
+
+def asked_alike(config: Stage2Config) -> dict[str, Any]:
+    """What must be equal, beside the records, for two evaluations to compare picture by picture."""
+    rollouts = config.custom.extra.rollout_matching
+    return {
+        "prompt": config.data.prompt,
+        "max_pixels": config.model.max_pixels,
+        "min_pixels": config.model.min_pixels,
+        "max_new_tokens": rollouts.max_new_tokens,
+        "repetition_penalty": rollouts.repetition_penalty,
+        "score": config.detection.score,
+    }
 
 
 def _at(raw: Any, *path: str) -> Mapping[str, Any] | None:

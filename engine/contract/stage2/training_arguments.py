@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from engine.contract.documents import UnreadableError, parse_json
 from engine.contract.problems import nearest
+from engine.contract.stage2.detection import BEST_BY
 
 _NAMES = """
 accelerator_config activation_checkpointing activation_checkpointing_kwargs adam_beta1
@@ -140,8 +141,8 @@ DECIDED: Mapping[str, str] = {
     "save_only_model": "would leave a run that cannot be resumed; remove it",
     "ignore_data_skip": "would train on the same records again after a resume; remove it",
     "disable_tqdm": "is set by the engine; remove it",
-    "metric_for_best_model": "is rollout_f1; remove it",
-    "greater_is_better": "follows from rollout_f1; remove it",
+    "metric_for_best_model": "is neither rollout_f1 nor detection_map; write one of them",
+    "greater_is_better": "follows from metric_for_best_model; remove it",
     "eval_strategy": "follows from data.val_jsonl and eval_steps; set eval_steps",
     "eval_on_start": "is done where step 0 has no score; remove it",
     "save_strategy": "is steps; set save_steps",
@@ -197,7 +198,7 @@ _SO_ANYWAY: Mapping[str, tuple[Any, ...]] = {
     "length_column_name": ("length",),
     "local_rank": (-1,),
     "logging_nan_inf_filter": (True,),
-    "metric_for_best_model": ("rollout_f1", "eval_rollout_f1"),
+    "metric_for_best_model": (*BEST_BY, *(f"eval_{name}" for name in BEST_BY)),
     "neftune_noise_alpha": (0,),
     "save_strategy": ("steps",),
 }

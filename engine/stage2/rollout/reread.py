@@ -24,12 +24,11 @@ from transformers import (
 )
 
 from engine.contract.stage2.rollout_matching import RolloutMatchingConfig
-from engine.models.qwen3_vl import forward
 from engine.run.stop import check_abort
 from engine.sampling.base import Rollout
 from engine.sampling.contradiction import Evidence
 from engine.sampling.vllm.endpoint import Drawn
-from engine.stage2.learn.layout import ModelInputs, padded
+from engine.stage2.rollout.answer_logits import answer_logits
 from engine.stage2.rollout.prompts import Prompt, PromptReader
 
 UNTOLD_LIMIT = 1.0
@@ -79,7 +78,7 @@ class Reread:
         nats over all its tokens.
         """
         ids = list(drawn.ids)
-        logits_TV = self._logits(prompt, ids)
+        logits_TV = answer_logits(self.reader, prompt, ids)
         if drawn.logprobs:
             read_TV = (
                 logits_TV.log_softmax(-1) if drawn.raw else self._log_p(prompt, ids, logits_TV)
@@ -108,20 +107,6 @@ class Reread:
         before_T1 = whole_TV.log_softmax(-1).gather(-1, drawn_T1)
         after_T1 = kept_TV.gather(-1, drawn_T1)
         return kept_TV.scatter(-1, drawn_T1, after_T1.where(after_T1.isfinite(), before_T1))
-
-    @torch.inference_mode()
-    def _logits(self, prompt: Prompt, ids: Sequence[int]) -> Tensor:
-        """[T, V] in fp32, by a plain forward pass; the prompt's own positions are not kept."""
-        vlm = self.reader.vlm
-        shown = ModelInputs((*prompt.ids, *ids), prompt.pictures)
-        layout = padded([shown], vlm, self.reader.pad_id)
-        was_training = vlm.model.training
-        vlm.model.eval()
-        try:
-            logits_LV = forward(vlm.model, layout.inputs() | {"input_ids": layout.ids_BT})[0]
-            return logits_LV[len(prompt.ids) - 1 : -1].float()
-        finally:
-            vlm.model.train(was_training)
 
     def _shaping(self) -> LogitsProcessorList:
         """What changes logits of a draw, in the server's order."""

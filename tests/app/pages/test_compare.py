@@ -15,7 +15,7 @@ from sqlalchemy import update
 from starlette.testclient import TestClient
 
 from engine.contract.intervals import compare, independent
-from engine.stage2.evaluation import lift_interval
+from engine.evaluate.pooled_f1 import lift_interval
 from tests.app.conftest import Said
 from tests.app.night import CONFIG, night, queue
 from tests.app.pages.test_pages import words

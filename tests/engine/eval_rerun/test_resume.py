@@ -13,10 +13,10 @@ from engine.eval_rerun.rows import CURRICULUM, RESULTS
 from tests.engine.killing import Point, killed_and_resumed, unbroken_run
 
 POINTS = [
-    Point("engine.eval_rerun.journal:Journal.add", 3),
-    Point("engine.eval_rerun.journal:Journal.add", 4, "after"),
-    Point("engine.eval_rerun.journal:write_rows", 1, "torn"),
-    Point("engine.eval_rerun.recorder:EvalRecorder.mark", 3, "after"),
+    Point("engine.evaluate.journal:Journal.add", 3),
+    Point("engine.evaluate.journal:Journal.add", 4, "after"),
+    Point("engine.evaluate.journal:write_rows", 1, "torn"),
+    Point("engine.evaluate.recorder:EvalRecorder.mark", 3, "after"),
     Point("engine.eval_rerun.rows:write_atomic", 1),
 ]
 
@@ -45,9 +45,9 @@ def test_a_killed_run_ends_with_the_files_of_an_unbroken_one(
 
 
 SCORED = [
-    Point("engine.eval_rerun.journal:Journal.add", 4, "after"),
-    Point("engine.eval_rerun.journal:write_rows", 2, "torn"),
-    Point("engine.eval_rerun.recorder:EvalRecorder.tell", 2, "after"),
+    Point("engine.evaluate.journal:Journal.add", 4, "after"),
+    Point("engine.evaluate.journal:write_rows", 2, "torn"),
+    Point("engine.evaluate.recorder:EvalRecorder.tell", 2, "after"),
 ]
 
 

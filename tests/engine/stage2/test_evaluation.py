@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
 from engine.contract.sources.ground_truth import GTObject
 from engine.contract.sources.records import Record
 from engine.contract.stage2.rollout_matching import RolloutMatchingConfig
-from engine.stage2.evaluation import (
-    Evaluation,
-    RolloutEval,
-    f1_interval,
-    lift_interval,
-    summarise,
-)
+from engine.evaluate.pooled_f1 import by_picture, f1_interval, lift_interval
+from engine.stage2.evaluation import Evaluation, RolloutEval, summarise
 from engine.stage2.ranks import Ranks
 from engine.stage2.report import report_fields
 from engine.stage2.rollout.base import Response
@@ -137,7 +133,8 @@ def test_records_of_one_picture_are_one_observation() -> None:
     def run(hits: int, copies: int) -> Evaluation:
         once = [([NEAR if i < hits else FAR], [NEAR]) for i in range(20)]
         found = evaluated(*once * copies)
-        return summarise(found.judged, found.texts, names * copies)
+        counts = by_picture(found.counts, names * copies)
+        return replace(found, pictures=(*names * copies,), f1_ci95=f1_interval(counts))
 
     once = report_fields(run(5, 1), run(12, 1), report_min=20, picked=80)
     twice = report_fields(run(5, 2), run(12, 2), report_min=20, picked=80)

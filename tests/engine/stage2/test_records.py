@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from engine.contract.sources.ground_truth import GroundTruthError
+from engine.contract.sources.ground_truth import GroundTruthError, GTObject
 from engine.contract.sources.picture_size import picture_size
 from engine.contract.sources.records import (
     MOST_BAD,
@@ -71,11 +71,9 @@ def test_a_size_that_a_table_wrote_with_a_point_is_read(
         (swift([[1, 2, 3, 4]], ref=["a", "b"]), "objects have 2 names .* for 1 boxes"),
         (swift([[1, 2, 3, 4]], bbox_type="px"), "objects.bbox_type 'px' is no unit"),
         (swift([[1, 2, 3, 4]], image_id=[1]), "objects.image_id names a later picture"),
-        (swift([]), "objects are none"),
         ({"messages": turns("<image> <image>")}, "messages ask for 2 pictures, images has 1"),
         ({"messages": turns("Find <ref-object>")}, r"messages\[0\].content holds <ref-object>"),
         ({"height": 1e300}, "height is no size of a picture"),
-        ({"objects": []}, "objects are none"),
         ({"objects": None}, "objects is not a list"),
         ({"images": ["b.png"]}, r"images\[0\] .*b.png does not exist"),
         ({"images": ["."]}, r"images\[0\] .* is a folder"),
@@ -198,15 +196,17 @@ def test_all_bad_records_are_named_at_once(tmp_path: Path) -> None:
     bad: list[GroundTruthError] = []
 
     read = list(
-        each_record(written(tmp_path, good, row(), "{", good, row([9, 2, 3, 4])), None, bad)
+        each_record(
+            written(tmp_path, good, row() | {"objects": 3}, "{", good, row([9, 2, 3, 4])), None, bad
+        )
     )
 
     assert len(read) == 2
     with pytest.raises(GroundTruthError) as caught:
         require_good(bad)
     assert str(caught.value) == (
-        "x.jsonl line 2: objects are none (lines 3, 5 cannot be trained on either); "
-        "leave the record out"
+        "x.jsonl line 2: objects is not a list (lines 3, 5 cannot be trained on either); "
+        "list the objects of the image"
     )
 
 
@@ -238,3 +238,22 @@ def test_a_line_for_each_box_is_said(rows: Any, said: list[str], tmp_path: Path)
 
     assert [caution.code for caution in found.cautions] == said
     assert all("as x.jsonl line 2 does" in caution.problem for caution in found.cautions)
+
+
+def test_a_picture_with_nothing_to_find_is_a_record(tmp_path: Path) -> None:
+    """What is not there is to be learnt too; a file in which nothing is anywhere is a mistake."""
+    empty = read_one(tmp_path, objects=[])
+    swifts = read_one(tmp_path, **swift([]))
+
+    assert (empty.objects, swifts.objects) == ((), ())
+    with pytest.raises(GroundTruthError, match="objects are none in all 2 records"):
+        read_records(written(tmp_path, row(), row()))
+
+
+def test_a_crowd_is_read_beside_the_objects(tmp_path: Path) -> None:
+    """By the rules of objects."""
+    people = [{"desc": "people", "bbox_2d": [0, 0, 500, 500]}]
+
+    assert read_one(tmp_path, crowd=people).crowd == (GTObject("people", (0, 0, 500, 500)),)
+    with pytest.raises(GroundTruthError, match=r"crowd\[0\].desc None is blank"):
+        read_one(tmp_path, crowd=[{"bbox_2d": [0, 0, 5, 5]}])

@@ -905,7 +905,7 @@ BAD_RECORDS = [
     ({"objects": [{"desc": "a", "bbox_2d": [3, 2, 1, 4]}]}, "is out of order"),
     ({"objects": [{"desc": "a", "bbox_2d": [1, 2, 1000, 4]}]}, r"bbox_2d\[2\] 1000 is outside"),
     ({"objects": [{"desc": "\ud83d", "bbox_2d": [1, 2, 3, 4]}]}, "remove the lone surrogate"),
-    ({"objects": []}, "leave the record out"),
+    ({"objects": None}, "objects is not a list"),
     ({"images": ["gone.png"]}, "gone.png does not exist"),
     ({"images": ["a\0b/c.png"]}, "is no path"),
     ({"images": ["\ud83d.png"]}, "correct the path"),
@@ -951,9 +951,9 @@ def test_a_record_spoiled_in_the_queue_stops_the_run_in_one_line(
 ) -> None:
     """What held at enqueue may have been written over since."""
     run = new_run(changed(ab_recipe, data__train_jsonl=write_record(tmp_path)))
-    write_record(tmp_path, objects=[])
+    write_record(tmp_path, objects=None)
 
-    with pytest.raises(ConfigError, match="line 1: objects are none"), opened(run):
+    with pytest.raises(ConfigError, match="line 1: objects is not a list"), opened(run):
         pass
 
 

@@ -9,7 +9,7 @@ sampled again, to the same completions.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,6 @@ from typing import Any
 from engine.contract.documents import MAX_ROWS_BYTES, parse_json, read_text
 from engine.contract.errors import ConfigError
 from engine.contract.jsonl import write_rows
-from engine.data.rows import Question
 
 Line = Mapping[str, Any]
 
@@ -52,10 +51,10 @@ class Journal:
             stream.write(b"\n" * begun + written.encode(errors="replace"))
 
     def finish(
-        self, split: str, step: int, rows: Sequence[Question], lines: Mapping[str, Sequence[Line]]
+        self, split: str, step: int, ids: Iterable[str], lines: Mapping[str, Sequence[Line]]
     ) -> list[Line]:
-        """All of them, whole, in the order of the rows."""
-        every = [line for row in rows for line in lines[row.id]]
+        """All of them, whole, in the order of the rows' ids."""
+        every = [line for id_ in ids for line in lines[id_]]
         write_rows(self.whole(split, step), every)
         self._part(split, step).unlink(missing_ok=True)
         return every
