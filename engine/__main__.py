@@ -41,9 +41,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         "--by-hand", action="store_true", help="without the drain that job.json names, if any"
     )
     commands.add_parser("selftest", help="overfit ten samples; the reward must rise")
-    export = commands.add_parser("export", help="write a stage-2 checkpoint as one whole model")
-    export.add_argument("checkpoint", metavar="CHECKPOINT", help="a run's `selected`, or another")
-    export.add_argument("target", metavar="OUT", help="a folder that does not exist")
+    export = commands.add_parser("export", help="write a checkpoint as one whole model")
+    export.add_argument("checkpoint", type=Path, metavar="CHECKPOINT", help="`selected`, or one of")
+    export.add_argument("target", type=Path, metavar="OUT", help="a new or an empty folder")
     look = commands.add_parser("look", help="try a config: JSON on stdin, JSON on stdout")
     rescore = commands.add_parser("rescore", help="judge completions again: JSON in, JSON out")
     for child in (look, rescore):
@@ -71,11 +71,23 @@ def _selftest() -> int:
     return ExitCode.DONE if result.passed else CRASHED
 
 
-def _export(checkpoint: str, target: str) -> int:
-    """Its training libraries are imported here, as those of the selftest."""
-    from engine.stage2 import export  # noqa: PLC0415
+def _export(checkpoint: Path, target: Path) -> int:
+    """0, or 2 with what is wrong on stderr. Its training libraries are imported here, as those of
+    the selftest.
+    """
+    from engine.models import export as of_text  # noqa: PLC0415
+    from engine.run.checkpoint import folder_of_one_piece  # noqa: PLC0415
+    from engine.stage2 import export as of_stage2  # noqa: PLC0415
 
-    return export.main([checkpoint, target])
+    kind = of_text if of_text.is_of_text(checkpoint) else of_stage2
+    try:
+        with folder_of_one_piece(target.absolute()) as folder:
+            kind.export(checkpoint, folder)
+    except NightlaneError as error:
+        print(error, file=sys.stderr)  # noqa: T201 - what is wrong, for whoever asked
+        return 2
+    print(target)  # noqa: T201 - the command's answer
+    return ExitCode.DONE
 
 
 def _rescore(limit_s: int, memory_gb: int) -> int:

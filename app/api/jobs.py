@@ -12,6 +12,8 @@ from starlette.responses import JSONResponse, Response
 from app.charts.drawings import View, curves_json
 from app.forms.check_report import CheckReport, dry_run
 from app.forms.requests import REST, json_object, key_of, optional_body, takes, wanted_job
+from app.text.checkpoint import Checkpoint, checkpoint_of
+from app.text.outcome import outcome_of
 from app.web.dependencies import SETTLED, DatabaseDep, JobId
 from engine.contract.errors import ConfigError, ConfigProblem
 from engine.contract.problems import problems_of
@@ -42,6 +44,29 @@ class NewJob(Submission):
     """The settings as a YAML text, instead of `config`."""
     seeds: list[int] | None = None
     """Short for a sweep over the kind's seed with one held-out split: a run of each."""
+
+
+class Said(BaseModel):
+    """How a run stands, in words."""
+
+    model_config = ConfigDict(use_attribute_docstrings=True)
+
+    word: str
+    """gain, loss, no gain proven, pool only, no verdict; else running, queued, failed, …"""
+    sentence: str
+    """The first line of its page."""
+    then: str
+    """What follows from it; empty where nothing does."""
+
+
+class JobAndCheckpoint(JobView):
+    """A job, how it stands in words, and the checkpoint that it chose."""
+
+    model_config = ConfigDict(use_attribute_docstrings=True)
+
+    outcome: Said
+    checkpoint: Checkpoint | None
+    """Where it is, what it is, and a command each to load, merge, serve, continue and export it."""
 
 
 class JobPage(BaseModel):
@@ -147,9 +172,12 @@ async def check_job(request: Request, database: DatabaseDep) -> CheckReport:
 
 
 @router.get("/{job_id}")
-def get_job(job_id: JobId, database: DatabaseDep) -> JobView:
-    """One job with its resolved config and its live or final result."""
-    return jobs.get_job(database, job_id)
+def get_job(job_id: JobId, database: DatabaseDep) -> JobAndCheckpoint:
+    """One job with its resolved config, its live or final result, and what it chose."""
+    job = jobs.get_job(database, job_id)
+    said = outcome_of(job).as_dict()
+    known = {name: getattr(job, name) for name in JobView.model_fields}
+    return JobAndCheckpoint(**known, outcome=Said(**said), checkpoint=checkpoint_of(job))
 
 
 @router.patch("/{job_id}", openapi_extra=takes(Edit))

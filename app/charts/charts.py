@@ -15,6 +15,7 @@ from itertools import accumulate, islice
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from app.charts.flags import Flag
 from app.charts.panels import HELDOUT, POOL, Chart, Line, heldout_name
 from app.text import wording
 from worker.read.series import EVERY_STEP, Curve, Gaps, Steps, Summary, evenly
@@ -181,6 +182,7 @@ def drawing(
     *,
     zoom: Zoom = Zoom(),  # noqa: B008 - it never changes
     broken: Gaps = MappingProxyType({}),
+    flags: Sequence[Flag] = (),
 ) -> dict[str, Any]:
     """What the browser draws: x and one column a series, aligned, None where there is no value.
 
@@ -190,7 +192,7 @@ def drawing(
     picked, both only inside the part. Of a part, `range` is what x spans: rare values come with
     their neighbours outside of it; `start` of a line is its moving average's state before it.
     `broken`: where what was measured is no number. x has such a step too, and `gaps` of a line says
-    at which places of x it is interrupted.
+    at which places of x it is interrupted. `flags` are warnings inside the part: (x, number).
     """
     axis = axis or Axis(label=chart.x_label)
     scored = any(line.series in curves for line in chart.lines if line.axis == "left")
@@ -228,6 +230,7 @@ def drawing(
         "gaps": [(axis.at(step), pool, heldout) for step, pool, heldout in gaps(mine, zoom)],
         "selected": None if picked is None else axis.at(picked),
         "band": band,
+        "flags": [[axis.at(one.step), one.number] for one in flags if zoom.steps.holds(one.step)],
         "shades": [[shade.label, shade.first, shade.last] for shade in shades],
         "said": drawn_of(
             [(mine[name].within(zoom.steps), _no_numbers(broken.get(name, ()))) for name in mine]

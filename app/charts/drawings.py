@@ -13,7 +13,9 @@ from typing import Any, Literal, NamedTuple
 
 from app.charts import charts
 from app.charts.charts import Axis, Shade, Zoom
+from app.charts.flags import flags
 from app.charts.panels import HELDOUT, TOKENS, Chart
+from app.text.findings import alerts_of
 from app.text.headline import Headline
 from worker.db.connection import Database
 from worker.read import jobs, series
@@ -113,7 +115,10 @@ def _drawing(asked: _Asked) -> dict[str, Any]:
     axis = _axis(asked, curves, zoom)
     shades = _shades(asked, curves, axis)
     broken = series.gaps_of(job.result, view.steps)
-    drawn = charts.drawing(chart, curves, asked.selected, axis, shades, zoom=zoom, broken=broken)
+    raised = flags(alerts_of(job.result), chart)
+    drawn = charts.drawing(
+        chart, curves, asked.selected, axis, shades, zoom=zoom, broken=broken, flags=raised
+    )
     if curves and axis is None and view.axis != "step":
         drawn["said"] += f"; drawn by step, for {_without_axis(view.axis, job.id)}"
     return drawn

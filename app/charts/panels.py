@@ -14,6 +14,7 @@ from engine.contract.sources.benches import OWN
 SOLID: Sequence[int] = ()
 DASHED, DOTTED, DASH_DOT, LONG = (8, 4), (2, 4), (12, 4, 2, 4), (18, 4)
 """Pixels drawn and left out: a line is not known by its colour alone."""
+_DASHES = (SOLID, DASHED, DOTTED)
 
 
 @dataclass(frozen=True)
@@ -66,6 +67,8 @@ HELDOUT = "heldout/select"
 POOL = "pool/score"
 OF_SOURCE = f"{POOL}/"
 """How the pool scores of a mixture's sources begin."""
+_FATES = ("used", "wasted", "filtered", "failed")
+"""Of a sampled group, as the engine counts them."""
 _MOST_SOURCES = 8
 """That one chart can be read with."""
 
@@ -127,6 +130,72 @@ CHARTS: Mapping[str, Chart] = {
             (
                 Line("rollout/length_mean", "mean length", "tokens", "a"),
                 Line("rollout/truncated", "truncated", "share", "c", "right", dash=DOTTED),
+            ),
+        ),
+        Chart(
+            "lengths",
+            "Length by correctness",
+            (
+                Line("rollout/length_mean/right", "right answers", "tokens", "good"),
+                Line("rollout/length_mean/wrong", "wrong answers", "tokens", "bad", dash=DASHED),
+            ),
+        ),
+        Chart(
+            "gradient",
+            "Gradient norm",
+            (
+                Line("train/grad_norm", "norm before clipping", "", "a"),
+                Line("train/lr", "learning rate", "", "d", "right", dash=DOTTED),
+            ),
+        ),
+        Chart(
+            "clipping",
+            "What the loss leaves out",
+            (
+                Line("train/clip_fraction", "tokens clipped", "share", "a"),
+                Line("train/skipped", "updates skipped", "", "c", "right", dash=DOTTED),
+            ),
+        ),
+        Chart(
+            "tokens",
+            "Tokens of a step",
+            (
+                Line("rollout/tokens", "sampled", "tokens", "a"),
+                Line("rollout/tokens_mean", "sampled, each", "tokens", "b", dash=DASHED),
+                Line("rollout/empty", "empty answers", "share", "c", "right", dash=DOTTED),
+                Line("rollout/repeated", "repeat themselves", "share", "d", "right", dash=LONG),
+            ),
+        ),
+        Chart(
+            "lag",
+            "Lag of the sampler behind the trainer",
+            (
+                Line("rollout/staleness", "steps behind", "steps", "a"),
+                Line("train/sampler_gap_mean", "gap a token", "nats", "c", "right", dash=DOTTED),
+                Line("train/sampler_gap_max", "largest gap", "nats", "d", "right", dash=DASHED),
+            ),
+        ),
+        Chart(
+            "buffer",
+            "Buffer: what became of sampled groups",
+            (
+                *(
+                    Line(f"fate/{fate}", fate, "groups", "abcd"[i % 4], dash=_DASHES[i % 3])
+                    for i, fate in enumerate(_FATES)
+                ),
+                Line("packing/post_rollout_buffer", "samples waiting", "", "a"),
+            ),
+        ),
+        Chart(
+            "times",
+            "Where a step's time goes",
+            (
+                Line("time/sampling_s", "sampling", "s", "a"),
+                Line("time/training_s", "training", "s", "b", dash=DASHED),
+                Line("time/verifying_s", "verifying", "s", "c", dash=DOTTED),
+                Line("time/sync_s", "weights to the server", "s", "d", dash=DASH_DOT),
+                Line("time/rollout_generate_s", "rollouts", "s", "a", dash=LONG),
+                Line("time/rollout_parse_match_s", "parsing, matching", "s", "c", dash=LONG),
             ),
         ),
         _forms("forms", "Forms of answers in the pool"),
@@ -221,10 +290,13 @@ CHARTS: Mapping[str, Chart] = {
     )
 }
 
+MORE = ("gradient", "clipping", "tokens", "lag", "buffer", "times", "packing")
+"""What any run may have beside the charts that it opens with: found by name, drawn when opened."""
+
 CURATED: Mapping[str, Sequence[str]] = {
     "eval_rerun": ("passk",),
     "rl_run": (
-        *("learning", "reward", "kl", "length", "throughput"),
+        *("learning", "reward", "kl", "length", "lengths", "gradient", "throughput"),
         *("forms", "forms_right", "forms_wrong"),
     ),
     "rollout_matching_sft": ("learning", "detection", "matching_loss", "drops", "packing"),
@@ -237,7 +309,6 @@ SOURCES = "sources"
 """The chart of a mixture, whose lines are its sources."""
 BENCHES = "benches"
 """The chart of held-out benches."""
-_DASHES = (SOLID, DASHED, DOTTED)
 TOKENS = "rollout/tokens"
 """Sampled in a step; their sum is the axis of tokens."""
 
@@ -245,6 +316,12 @@ TOKENS = "rollout/tokens"
 def curated(kind: str) -> Sequence[Chart]:
     """The charts a page of this kind opens with; of a kind nobody knows, all there are."""
     return [CHARTS[name] for name in CURATED.get(kind, CHARTS)]
+
+
+def more(kind: str) -> Sequence[Chart]:
+    """The others that a run of this kind may have."""
+    shown = CURATED.get(kind, CHARTS)
+    return [CHARTS[name] for name in MORE if name not in shown]
 
 
 def by_source(series: Iterable[str]) -> Chart:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 import getpass
 import re
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
@@ -28,8 +30,20 @@ def register(cli: typer.Typer) -> None:
 def enqueue(
     context: typer.Context,
     *,
-    kind: Annotated[str, typer.Argument(help="A kind of job; `cockpit kinds` lists them.")],
-    file: Annotated[str, typer.Argument(help="A YAML config, or - for standard input.")],
+    kind: Annotated[
+        str | None, typer.Argument(help="A kind of job; `cockpit kinds` lists them.")
+    ] = None,
+    file: Annotated[
+        str | None, typer.Argument(help="A YAML config, or - for standard input; else --set alone.")
+    ] = None,
+    begun: Annotated[
+        str | None,
+        typer.Option(
+            "--from",
+            metavar="JOB",
+            help="Go on from what a run published (7) or its step 20 (7@20), with its settings.",
+        ),
+    ] = None,
     assignments: Annotated[
         list[str] | None,
         typer.Option(
@@ -94,31 +108,78 @@ def enqueue(
     """Queue a job, or with a sweep several. Prints their ids."""
     from worker.queue.submission import submission  # noqa: PLC0415 - keeps --help light
 
-    raw = read_config(file)
-    for assignment in assignments or ():
-        assign(raw, assignment)
-    wanted = submission(
-        {
-            "kind": kind,
-            "config": raw,
-            "sweep": _axes(raw, axes),
-            "name": name,
-            "priority": priority,
-            "not_before": not_before,
-            "after": after or [],
-            "if_parent_fails": if_parent_fails,
-            "clone_of": clone_of,
-            "tags": tags or [],
-            "force": force,
-        }
-    )
     with opened(context, data_dir) as database:
+        start = _start(database, begun, kind, file, assignments or [])
+        raw = start.config
+        wanted = submission(
+            {
+                "kind": start.kind,
+                "config": raw,
+                "sweep": _axes(raw, axes),
+                "name": name or start.name,
+                "priority": priority,
+                "not_before": not_before,
+                "after": after or [],
+                "if_parent_fails": if_parent_fails,
+                "clone_of": clone_of or start.job_id,
+                "tags": tags or [],
+                "force": force,
+            }
+        )
         if dry_run:
             try_out(database, wanted, as_json=as_json)
         elif wanted.sweep is None:
             enqueue_one(database, wanted, key, as_json=as_json)
         else:
             _enqueue_sweep(database, wanted, key, as_json=as_json)
+
+
+class _Start(NamedTuple):
+    """What a new job is made from."""
+
+    kind: str
+    config: dict[str, Any]
+    name: str | None = None
+    job_id: int | None = None
+    """The run that it goes on from."""
+
+
+def _start(
+    database: Database, begun: str | None, kind: str | None, file: str | None, sets: Sequence[str]
+) -> _Start:
+    """A file with its settings, those alone, or a run that is gone on from."""
+    if begun is not None:
+        return _continued(database, begun, kind, file, sets)
+    if kind is None:
+        remedy = "name one, as `cockpit kinds` lists them, or a run: --from 7"
+        raise ConfigError([ConfigProblem("KIND", None, "is missing", remedy)])
+    if file is None and not sets:
+        remedy = "name a YAML file, or - for standard input, or settings with --set"
+        raise ConfigError([ConfigProblem("FILE", None, "is missing", remedy)])
+    raw = {} if file is None else read_config(file)
+    for assignment in sets:
+        assign(raw, assignment)
+    return _Start(kind, raw)
+
+
+def _continued(
+    database: Database, begun: str, kind: str | None, file: str | None, sets: Sequence[str]
+) -> _Start:
+    """Raises ConfigError for a run without such a checkpoint, and beside a kind or a file."""
+    from app.cli.checkpoints import checkpoint_named  # noqa: PLC0415 - keeps --help light
+    from worker.queue.continuing import continued  # noqa: PLC0415
+
+    if kind is not None or file is not None:
+        remedy = "leave it out, and change settings with --set"
+        problem = "is what the run has that --from names"
+        raise ConfigError([ConfigProblem("KIND", kind, problem, remedy)])
+    job, place = checkpoint_named(database, "--from", begun)
+    raw = copy.deepcopy(job.config)
+    for assignment in sets:
+        assign(raw, assignment)
+    chosen = {one.partition("=")[0] for one in sets}
+    name = None if job.name == job.kind else job.name
+    return _Start(job.kind, continued(job.kind, raw, place, chosen=chosen), name, job.id)
 
 
 def enqueue_one(database: Database, wanted: Submission, key: str | None, *, as_json: bool) -> None:

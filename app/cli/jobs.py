@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Annotated, NamedTuple, TypeGuard
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeGuard
 
 import typer
 
@@ -98,7 +98,7 @@ def show(
         lease_s = database.settings.lease_s
     if as_json:
         entries = [entry.model_dump(mode="json") for entry in audit]
-        print_json(job.model_dump(mode="json") | {"audit": entries})
+        print_json(job.model_dump(mode="json") | _outcome(job) | {"audit": entries})
         return
     _print_job(job, Headline.of(job), beside, lease_s)
 
@@ -229,14 +229,31 @@ class _Beside(NamedTuple):
     evaluations: Sequence[Evaluation]
 
 
+def _outcome(job: JobView) -> dict[str, Any]:
+    """What REST says beside the job itself."""
+    from app.text.checkpoint import checkpoint_of  # noqa: PLC0415 - keeps --help light
+    from app.text.outcome import outcome_of  # noqa: PLC0415
+
+    kept = checkpoint_of(job)
+    return {
+        "outcome": outcome_of(job).as_dict(),
+        "checkpoint": None if kept is None else kept.model_dump(mode="json"),
+    }
+
+
 def _print_job(job: JobView, headline: Headline, beside: _Beside, lease_s: float) -> None:
     from app.text import benches, scores, scoring, seeds, wording  # noqa: PLC0415 - keeps --help light
     from app.text.findings import alerts_of, in_words  # noqa: PLC0415 - keeps --help light
+    from app.text.outcome import outcome_of  # noqa: PLC0415 - keeps --help light
     from app.text.passk import PassK  # noqa: PLC0415 - keeps --help light
     from app.text.requant import Quantized  # noqa: PLC0415 - keeps --help light
     from worker.read.benches import benches_of  # noqa: PLC0415 - keeps --help light
 
     lines = benches_of(job.result, job.config)
+    outcome = outcome_of(job)
+    typer.echo(plain(f"{outcome.glyph} {outcome.text}"))
+    if outcome.then:
+        typer.echo(plain(outcome.then))
     facts = [
         ("job", f"{job.id} ({job.kind})"),
         ("name", job.name),
@@ -290,14 +307,15 @@ def _print_job(job: JobView, headline: Headline, beside: _Beside, lease_s: float
 
 
 def _checkpoint(job: JobView, headline: Headline) -> Iterator[tuple[str, str]]:
-    """The step that is published, or else picked so far, and where it is."""
-    from app.text.findings import kept_model  # noqa: PLC0415 - keeps --help light
+    """The step that is published, or else picked so far; where it is, and what one does with it."""
+    from app.text.checkpoint import checkpoint_of  # noqa: PLC0415 - keeps --help light
 
-    kept, picked = kept_model(job), headline.selected_step
+    kept, picked = checkpoint_of(job), headline.selected_step
     if picked is not None and (kept is None or kept.step != picked):
         yield "picked", f"step {picked} by held-out rows"
     if kept is not None:
-        yield "published" if kept.published else "selected", f"{kept.words}: {kept.path}"
+        yield "published" if kept.published else "selected", f"{kept.what}: {kept.path}"
+        yield from kept.commands.items()
 
 
 def _state_in_words(job: JobView, lease_s: float) -> str:

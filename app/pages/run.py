@@ -6,6 +6,7 @@ Each tab is an address of its own, and only what it shows is read.
 from __future__ import annotations
 
 import enum
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache, partial
@@ -25,6 +26,8 @@ from app.charts.panels import HELDOUT
 from app.forms.schema import flattened, sections
 from app.pages import run_charts
 from app.pages.machine import attempts_of, calm_of, decisions_of, summary_of, table_of
+from app.pages.run_figures import Figures
+from app.pages.run_head import RunHead
 from app.text import benches, scores, scoring, seeds
 from app.text.findings import Findings, trace_of
 from app.text.headline import Headline, title
@@ -89,9 +92,24 @@ class Wanted(StepRange):
     type: str | None = Field(None, max_length=40)
     """Only events of this type."""
     axis: AxisName = "step"
+    scale: Literal["linear", "log"] = "linear"
     smooth: run_charts.Smoothing = "0"
     show: list[str] = Field([], max_length=50)
     """Series that stand open in the list of all of them."""
+
+    @property
+    def whole(self) -> bool:
+        """Whether the charts show the run from its beginning to its end."""
+        return self.first is None and self.last is None
+
+    @property
+    def shown(self) -> list[tuple[str, str | int]]:
+        """What the charts show, as fields of an address; what is usual is left out."""
+        usual = {"axis": "step", "scale": "linear", "smooth": "0", "from": None, "to": None}
+        told = {"axis": self.axis, "scale": self.scale, "smooth": self.smooth}
+        known: dict[str, str | int | None] = {**told, "from": self.first, "to": self.last}
+        fields = [(n, v) for n, v in known.items() if v is not None and v != usual[n]]
+        return [*fields, *(("show", name) for name in self.show)]
 
 
 @dataclass(frozen=True)
@@ -124,11 +142,14 @@ def run(
     job = jobs.get_job(database, job_id)
     if wanted.tab is Tab.SAMPLES:
         return RedirectResponse(_address(job_id, Tab.SAMPLES), HTTPStatus.SEE_OTHER)
-    headline = Headline.of(job)
+    headline, now = Headline.of(job), time.time()
     context = {
         "position": position,
+        "now": now,
         "job": job,
         "headline": headline,
+        "head": RunHead(job, headline, now, settings.lease_s),
+        "seeds": seeds.on_run(group_of(database, job_id), job_id),
         "title": title(job, headline),
         "wanted": wanted,
         "tabs": [(tab.value, _address(job_id, tab)) for tab in Tab],
@@ -174,26 +195,34 @@ def _charts(asked: Asked) -> dict[str, Any]:
     steps = series.Steps(asked.wanted.first, asked.wanted.last)
     lines = benches_of(asked.job.result, asked.job.config, known)
     scored = scores_of_job(asked.database, asked.job.id)
+    found = Findings.of(asked.job)
+    figures = Figures(
+        job=asked.job,
+        headline=headline,
+        found=found,
+        scoring=scoring.Scoring.of(asked.job, scored),
+        passk=PassK.of(asked.job),
+        quantized=Quantized.of(asked.job),
+        gates=known.get(HELDOUT),
+        warmup=known.get("warmup/heldout"),
+        warmup_target=_warmup_target(asked.job),
+        gap=gap,
+        peak_gb=headline.peak_gb or (memory.high if memory else None),
+    )
     return {
-        "found": Findings.of(asked.job),
-        "scoring": scoring.Scoring.of(asked.job, scored),
+        "found": found,
+        "figures": figures.all(),
         "scoring_words": scoring,
         "evaluations": evaluations_of(asked.database, asked.job.id),
-        "passk": PassK.of(asked.job),
-        "quantized": Quantized.of(asked.job),
+        "passk": figures.passk,
+        "quantized": figures.quantized,
         "requant": requant_of_job(asked.database, asked.job),
         "cautions": _cautions(asked.job),
-        "seeds": seeds.on_run(group_of(asked.database, asked.job.id), asked.job.id),
         "panels": panels,
         # Called by a whole page: who asks for a live part runs scripts.
         "outline": partial(run_charts.outline, asked.database, asked.job, steps),
-        "listed": run_charts.listed(known, asked.wanted.find),
+        "listed": run_charts.listed(asked.job, known, asked.wanted.find),
         "smoothings": SMOOTHINGS,
-        "gates": known.get(HELDOUT),
-        "warmup": known.get("warmup/heldout"),
-        "warmup_target": _warmup_target(asked.job),
-        "peak_gb": headline.peak_gb or (memory.high if memory else None),
-        "gap": gap,
         "benches": lines,
         "bench_panels": run_charts.of_benches(lines, known),
         "bench_words": benches,

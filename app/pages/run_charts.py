@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated
+from urllib.parse import urlencode
 
 from fastapi import APIRouter, Query, Request
 from pydantic import Field
@@ -24,8 +26,10 @@ from app.charts.panels import (
     by_bench,
     by_source,
     curated,
+    more,
     of_one,
 )
+from app.web import table_file
 from app.web.dependencies import NO_NUL, DatabaseDep, JobId, StepRange
 from app.web.templating import page
 from engine.contract.sources.benches import label_of
@@ -59,15 +63,50 @@ class Panel:
 
 
 @dataclass(frozen=True)
-class Listed:
-    """The recorded series that a search finds."""
+class Row:
+    """A chart of the list: one series, or a panel of several."""
 
-    rows: Sequence[tuple[str, str]]
-    """(name, its last value and how many there are)."""
+    key: str
+    """What the address names where it stands open."""
+    title: str
+    said: str
+    address: str
+    """Of its columns is this with `.json`, of its table this, of its file this with `.csv`."""
+    query: str = ""
+
+    @property
+    def columns(self) -> str:
+        """Where its drawing is."""
+        return f"{self.address}.json{self.query}"
+
+    @property
+    def table(self) -> str:
+        """Where its values are read."""
+        return f"{self.address}{self.query}"
+
+    @property
+    def csv(self) -> str:
+        """Where they are as a file."""
+        return f"{self.address}.csv{self.query}"
+
+
+@dataclass(frozen=True)
+class Listed:
+    """The panels and recorded series that a search finds."""
+
+    rows: Sequence[Row]
     n: int
     """How many the search finds."""
     every: int
     """How many there are."""
+
+    @property
+    def words(self) -> str:
+        """How much of all of it is listed."""
+        told = f"{len(self.rows)} of {self.every} panels and series"
+        if self.n == len(self.rows):
+            return f"{told}."
+        return f"{told}; {self.n} hold these words, search for more of them to see the others."
 
 
 def panels(
@@ -78,12 +117,12 @@ def panels(
     learnt = _has_values(first, known)
     said = f"{charts.summary(first, known, gap)} {remark}".rstrip()
     others = [by_bench(_benches(job)), by_source(known), *others]
-    more = [WARMUP] if not learnt and "warmup/loss" in known else []
+    warmed = [WARMUP] if not learnt and "warmup/loss" in known else []
     return [
         Panel(first, said, learnt, MOST_POINTS),
         *(
             Panel(chart, charts.summary(chart, known), values=True)
-            for chart in [*others, *more]
+            for chart in [*others, *warmed]
             if _has_values(chart, known)
         ),
     ]
@@ -111,16 +150,27 @@ def outline(database: Database, job: JobView, steps: Steps, chart: Chart) -> cha
     return charts.outline(chart, found, series.gaps_of(job.result, steps))
 
 
-def listed(known: Mapping[str, Summary], wanted: str) -> Listed:
-    """Every series whose name holds the wanted words."""
+def listed(job: JobView, known: Mapping[str, Summary], wanted: str) -> Listed:
+    """The panels beside the curated ones and every series; those that hold the wanted words."""
+    every = [*_more(job, known), *(_of_series(job.id, name, known[name]) for name in sorted(known))]
     words = folded(wanted).split()
-    names = [name for name in sorted(known) if all(word in folded(name) for word in words)]
-    rows = []
-    for name in names[:MOST_LISTED]:
-        line, summary = of_one(name).lines[0], known[name]
-        points = "1 value" if summary.n == 1 else f"{summary.n} values"
-        rows.append((name, f"{line.text(summary.last)} at step {summary.last_step}, {points}"))
-    return Listed(rows, len(names), len(known))
+    rows = [row for row in every if all(word in folded(f"{row.title} {row.key}") for word in words)]
+    return Listed(rows[:MOST_LISTED], len(rows), len(every))
+
+
+def _more(job: JobView, known: Mapping[str, Summary]) -> Iterator[Row]:
+    for chart in more(job.kind):
+        if _has_values(chart, known):
+            lines = ", ".join(line.label for line in chart.lines if line.series in known)
+            address = f"/jobs/{job.id}/charts/{chart.name}"
+            yield Row(f"panel:{chart.name}", chart.title, lines, address)
+
+
+def _of_series(job_id: int, name: str, summary: Summary) -> Row:
+    points = "1 value" if summary.n == 1 else f"{summary.n} values"
+    last = of_one(name).lines[0].text(summary.last)
+    said = f"{last} at step {summary.last_step}, {points}"
+    return Row(name, name, said, f"/jobs/{job_id}/series", f"?{urlencode({'name': name})}")
 
 
 def latest_gap(database: Database, job_id: int, known: Mapping[str, Summary]) -> charts.Gap | None:
@@ -155,6 +205,13 @@ def chart_drawing(job_id: JobId, name: str, database: DatabaseDep, wanted: Wante
     return _json(drawing_json(database, job, _chart(name, database, job), wanted.view()))
 
 
+@router.get("/charts/{name}.csv")
+def chart_file(job_id: JobId, name: str, database: DatabaseDep, wanted: WantedPart) -> Response:
+    """The values of one chart, of all its steps or of those `from` … `to`."""
+    job = jobs.get_job(database, job_id)
+    return _file(database, job, _chart(name, database, job), wanted)
+
+
 @router.get("/charts/{name}")
 def chart_table(request: Request, job_id: JobId, name: str, database: DatabaseDep) -> HTMLResponse:
     """The newest values of one chart as a table."""
@@ -179,6 +236,14 @@ def series_drawing(
     return _json(drawing_json(database, jobs.get_job(database, job_id), chart, wanted.view()))
 
 
+@router.get("/series.csv")
+def series_file(
+    job_id: JobId, database: DatabaseDep, wanted: Annotated[WantedSeries, Query()]
+) -> Response:
+    """The values of any one series."""
+    return _file(database, jobs.get_job(database, job_id), of_one(wanted.name), wanted)
+
+
 @router.get("/series")
 def series_table(
     request: Request, job_id: JobId, name: SeriesName, database: DatabaseDep
@@ -189,6 +254,21 @@ def series_table(
 
 def _json(text: str) -> Response:
     return Response(text, media_type="application/json")
+
+
+def _file(database: Database, job: JobView, chart: Chart, wanted: Wanted) -> Response:
+    """A row a step, a column a series; empty where a step has no value of it."""
+    found = series.values(database, job.id, chart.series, Steps(wanted.first, wanted.last))
+    names = [name for name in chart.series if name in found]
+    rows: dict[int, dict[str, float | None]] = {}
+    for name in names:
+        for step, value in found[name]:
+            rows.setdefault(step, {"step": step, **dict.fromkeys(names)})[name] = value
+    types = {"step": int, **dict.fromkeys(names, float)}
+    text = b"".join(table_file.written((rows[step] for step in sorted(rows)), types, "csv"))
+    name = re.sub(r"[^A-Za-z0-9._-]+", "-", chart.name)
+    saved_as = {"Content-Disposition": f'attachment; filename="job-{job.id}-{name}.csv"'}
+    return Response(text, media_type=table_file.MEDIA_TYPES["csv"], headers=saved_as)
 
 
 def _benches(job: JobView) -> dict[str, str]:

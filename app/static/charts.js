@@ -18,8 +18,10 @@ window.nightlaneCharts = (() => {
 
   function colour(name) {
     if (!palette.has(name)) {
-      const role = /^r\d+$/.test(name) ? name : `chart-${name}`; // a run's slot has its colour on every page
-      palette.set(name, getComputedStyle(document.documentElement).getPropertyValue(`--${role}`).trim());
+      const style = getComputedStyle(document.documentElement);
+      // A chart's own, or one that means the same on every page: a run's slot, good, bad, warn.
+      const found = style.getPropertyValue(`--chart-${name}`) || style.getPropertyValue(`--${name}`);
+      palette.set(name, found.trim());
     }
     return palette.get(name);
   }
@@ -56,11 +58,11 @@ window.nightlaneCharts = (() => {
       label: line.label,
       scale: line.axis,
       stroke: colour(line.colour),
-      alpha: faint ? 0.35 : 1,
-      width: line.marks ? 2 : 1.5,
+      alpha: faint ? 0.4 : 1,
+      width: faint ? 1 : 1.5,
       dash: line.dash,
       spanGaps: !line.holes && !line.gaps, // where nobody measured, or no number, nothing is drawn
-      points: { show: (plot, index) => line.marks || alone(plot.data[index]) || cut(line, plot.data[index]), size: 7, fill: colour(line.colour) },
+      points: { show: (plot, index) => line.marks || alone(plot.data[index]) || cut(line, plot.data[index]), size: 6, fill: colour(line.colour) },
       paths: line.joined === false ? () => null : undefined,
       value: (_, value, __, index) => said(line, value, band, index),
     };
@@ -141,51 +143,96 @@ window.nightlaneCharts = (() => {
     return found;
   }
 
-  // A run's charts come with the ends of their axes.
-  function scaleOf(side, entry) {
-    return { range: (_, low, high) => entry.drawing.ends?.[side] ?? uPlot.rangeNum(low, high, 0.1, true) };
+  // A run's charts come with the ends of their axes; a log axis has those of what is above zero.
+  function scaleOf(side, entry, log) {
+    if (!log) return { range: (_, low, high) => entry.drawing.ends?.[side] ?? uPlot.rangeNum(low, high, 0.1, true) };
+    return { distr: 3, log: 10, range: (_, low, high) => (low > 0 ? uPlot.rangeLog(low, high, 10, true) : [0.1, 1]) };
   }
 
-  // A thin line at each gate, a dashed one at the step that held-out picked, and at each gate a
-  // thick one as long as the gap between pool and held-out. A gate alone has no area to be its
-  // interval: it bears it as a line.
+  function isLog(node) {
+    return asked(node).get("scale") === "log";
+  }
+
+  // A tick at each gate on the lower edge, a whole line at the step that was chosen. A gate alone has
+  // no area to be its interval: it bears it as a line.
   function drawGates(plot, entry) {
-    const { gates, gaps, selected } = entry.drawing;
+    const { gates, selected } = entry.drawing;
     const { ctx, bbox } = plot;
+    const bottom = bbox.top + bbox.height;
     ctx.save();
     ctx.lineWidth = devicePixelRatio;
-    for (const step of selected == null || gates.includes(selected) ? gates : [...gates, selected]) {
-      const x = Math.round(plot.valToPos(step, "x", true));
-      ctx.strokeStyle = colour(step === selected ? "b" : "gate");
-      ctx.setLineDash(step === selected ? [6, 4] : []);
-      ctx.beginPath();
-      ctx.moveTo(x, bbox.top);
-      ctx.lineTo(x, bbox.top + bbox.height);
-      ctx.stroke();
-      if (step !== selected) continue;
-      ctx.fillStyle = colour("b");
-      ctx.font = `${12 * devicePixelRatio}px system-ui, sans-serif`;
-      const room = bbox.left + bbox.width - x > 80 * devicePixelRatio;
-      ctx.textAlign = room ? "left" : "right";
-      ctx.fillText("selected", x + (room ? 6 : -6) * devicePixelRatio, bbox.top + bbox.height - 8 * devicePixelRatio);
-    }
-    ctx.setLineDash([]);
     const upright = (at, from, to) => {
-      const x = Math.round(plot.valToPos(at, "x", true));
+      const x = Math.round(plot.valToPos(at, "x", true)) + devicePixelRatio / 2;
       ctx.beginPath();
-      ctx.moveTo(x, plot.valToPos(from, "left", true));
-      ctx.lineTo(x, plot.valToPos(to, "left", true));
+      ctx.moveTo(x, from);
+      ctx.lineTo(x, to);
       ctx.stroke();
     };
-    ctx.lineWidth = 4 * devicePixelRatio;
-    ctx.strokeStyle = colour("gap");
-    for (const gap of gaps) upright(...gap);
+    ctx.strokeStyle = colour("frame");
+    for (const step of gates) upright(step, bottom, bottom - 5 * devicePixelRatio);
+    if (selected != null) {
+      const x = plot.valToPos(selected, "x", true);
+      ctx.strokeStyle = ctx.fillStyle = colour("held");
+      upright(selected, bbox.top, bottom);
+      ctx.font = `${12 * devicePixelRatio}px system-ui, sans-serif`;
+      const room = x - bbox.left > 60 * devicePixelRatio;
+      ctx.textAlign = room ? "right" : "left";
+      ctx.fillText("chosen", x + (room ? -6 : 6) * devicePixelRatio, bottom - 10 * devicePixelRatio);
+    }
     const [low, high] = entry.drawing.band;
     const only = low.findIndex((edge) => edge != null);
     if (only >= 0 && only === low.findLastIndex((edge) => edge != null)) {
-      ctx.lineWidth = 2 * devicePixelRatio;
+      ctx.lineWidth = 1.5 * devicePixelRatio;
       ctx.strokeStyle = colour("b");
-      upright(entry.drawing.x[only], low[only], high[only]);
+      upright(entry.drawing.x[only], ...[low, high].map((edge) => plot.valToPos(edge[only], "left", true)));
+    }
+    ctx.restore();
+  }
+
+  // A warning: a dotted line at its step under its number. The gate that was chosen: a larger dot.
+  // What is no number: a small x below.
+  function drawFlags(plot, entry) {
+    const { ctx, bbox } = plot;
+    const [bottom, px] = [bbox.top + bbox.height, devicePixelRatio];
+    ctx.save();
+    ctx.lineWidth = px;
+    ctx.font = `600 ${11 * px}px system-ui, sans-serif`;
+    ctx.textAlign = "center";
+    ctx.textBaseline = "middle";
+    ctx.strokeStyle = colour("warn");
+    for (const [at, number] of entry.drawing.flags ?? []) {
+      const x = Math.round(plot.valToPos(at, "x", true));
+      ctx.setLineDash([px, 3 * px]);
+      ctx.beginPath();
+      ctx.moveTo(x, bbox.top);
+      ctx.lineTo(x, bottom);
+      ctx.stroke();
+      ctx.setLineDash([]);
+      ctx.fillStyle = colour("warn-wash");
+      ctx.fillRect(x - 8 * px, bbox.top, 16 * px, 15 * px);
+      ctx.strokeRect(x - 8 * px, bbox.top, 16 * px, 15 * px);
+      ctx.fillStyle = colour("warn");
+      ctx.fillText(String(number), x, bbox.top + 8 * px);
+    }
+    const held = entry.drawing.lines.find((line) => line.marks && line.axis === "left");
+    const chosen = held?.values[entry.drawing.x.indexOf(entry.drawing.selected)];
+    if (chosen != null) {
+      ctx.fillStyle = colour(held.colour);
+      ctx.beginPath();
+      ctx.arc(plot.valToPos(entry.drawing.selected, "x", true), plot.valToPos(chosen, "left", true), 5 * px, 0, 2 * Math.PI);
+      ctx.fill();
+    }
+    ctx.strokeStyle = colour("bad");
+    const lost = new Set(entry.drawing.lines.flatMap((line) => line.gaps ?? []));
+    for (const place of lost) {
+      const x = Math.round(plot.valToPos(entry.drawing.x[place], "x", true));
+      const y = bottom - 5 * px;
+      ctx.beginPath();
+      for (const side of [-1, 1]) {
+        ctx.moveTo(x - 3 * px, y - side * 3 * px);
+        ctx.lineTo(x + 3 * px, y + side * 3 * px);
+      }
+      ctx.stroke();
     }
     ctx.restore();
   }
@@ -209,7 +256,7 @@ window.nightlaneCharts = (() => {
 
   function options(node, entry) {
     const { drawing } = entry;
-    const share = smoothing(node);
+    const [share, log] = [smoothing(node), isLog(node)];
     const font = "12px system-ui, sans-serif";
     const axis = { stroke: colour("ink"), grid: { stroke: colour("grid"), width: 1 }, ticks: { show: false }, font };
     const named = (label) => (label ? { label, labelSize: 16, labelFont: font } : {});
@@ -227,7 +274,7 @@ window.nightlaneCharts = (() => {
     for (const side of ["left", "right"]) {
       const lines = drawing.lines.filter((line) => line.axis === side);
       if (!lines.length) continue;
-      scales[side] = scaleOf(side, entry);
+      scales[side] = scaleOf(side, entry, log);
       const right = side === "right";
       const { unit } = lines[0];
       axes.push({
@@ -235,10 +282,10 @@ window.nightlaneCharts = (() => {
         ...named(unit === "share" ? "" : unit),
         scale: side,
         side: right ? 1 : 3,
-        size: (_, values) => Math.max(58, 12 + roomOf(values ?? [])),
+        size: (_, values) => Math.max(40, 10 + roomOf((values ?? []).filter((one) => one != null))),
         stroke: right ? colour(lines[0].colour) : colour("ink"),
         grid: { ...axis.grid, show: !right },
-        values: (_, values) => values.map((value) => tick(value, unit)),
+        values: (_, values) => values.map((value) => (value == null ? null : tick(value, unit))),
       });
     }
     const place = { label: drawing.x_label, value: (_, value) => (value == null ? "" : placeOf(value)) };
@@ -258,15 +305,19 @@ window.nightlaneCharts = (() => {
     }
     const hooks = {
       drawAxes: [(plot) => drawShades(plot, entry), ...(drawing.band.length ? [(plot) => drawGates(plot, entry)] : [])],
-      draw: [() => stands(node)],
+      draw: [(plot) => drawFlags(plot, entry), () => stands(node)],
       setSelect: [(plot) => zoom(plot, entry)],
     };
     const drag = { x: "followsAddress" in node.dataset, y: false, setScale: false };
     const legend = { markers: { width: 0, fill: (_, index) => sample(drawing.lines[index - 1]) } };
+    const beside = document.getElementById(node.dataset.readings); // its values stand there, not below it
+    if (beside) legend.mount = (_, table) => beside.replaceChildren(table);
+    // One cursor for all charts of a run along the same axis.
+    const sync = "followsAddress" in node.dataset ? { key: drawing.x_label, filters: { pub: (type) => type === "mousemove" || type === "mouseleave" } } : {};
     // Half of the last number stands beyond the plot; an axis at the right has room for it.
     const beyond = () => Math.max(25, 4 + roomOf([placeOf(entry.drawing.range?.[1] ?? entry.drawing.x.at(-1))]) / 2);
     const padding = [null, (_, __, [, right]) => (right ? 0 : beyond()), null, null];
-    return { width: entry.width ?? node.clientWidth, height: heightOf(node), padding, axes, scales, series, bands, hooks, legend, cursor: { y: false, drag } };
+    return { width: entry.width ?? node.clientWidth, height: heightOf(node), padding, axes, scales, series, bands, hooks, legend, cursor: { y: false, drag, sync } };
   }
 
   // What another line measured elsewhere interrupts nothing: uPlot joins over undefined, not over null.
@@ -275,14 +326,16 @@ window.nightlaneCharts = (() => {
     return gaps.size ? values.map((value, index) => (value == null && !gaps.has(index) ? undefined : value)) : values;
   }
 
-  function columns(drawing, share) {
-    return [
-      drawing.x,
+  function columns(node, drawing) {
+    const share = smoothing(node);
+    const found = [
       ...drawing.lines.map((line) => joined(line, line.values)),
       ...(drawing.range ? drawing.band.map((edge) => filled(edge, drawing.x)) : drawing.band),
       ...drawing.lines.flatMap((line) => (line.low ? [line.low, line.high] : [])),
       ...drawing.lines.flatMap((line) => (share && !line.marks ? [joined(line, smoothed(line, share))] : [])),
     ];
+    // On a log axis there is no place for zero and what is below it.
+    return [drawing.x, ...(isLog(node) ? found.map((values) => values.map((value) => (value > 0 ? value : value == null ? value : null))) : found)];
   }
 
   // --- zoom: the dragged part, in steps, is asked for again, with more detail ---
@@ -366,14 +419,15 @@ window.nightlaneCharts = (() => {
     frame(node, entry);
     const share = smoothing(node);
     const coarse = share && drawing.lines.some((line) => line.low && !line.marks);
-    entry.said.textContent = (drawing.said ?? "") + (coarse ? "; smoothed point by point, so a closer look smooths over fewer steps" : "");
-    const shape = JSON.stringify([share, drawing.x_label, drawing.lines.map((line) => [line.label, Boolean(line.low), Boolean(line.gaps)])]);
+    const below = isLog(node) && drawing.lines.some((line) => line.values.some((value) => value != null && value <= 0));
+    entry.said.textContent = (drawing.said ?? "") + (below ? "; what is not above zero has no place on a log axis" : "") + (coarse ? "; smoothed point by point, so a closer look smooths over fewer steps" : "");
+    const shape = JSON.stringify([share, isLog(node), drawing.x_label, drawing.lines.map((line) => [line.label, Boolean(line.low), Boolean(line.gaps)])]);
     if (entry.plot && entry.shape === shape) {
-      entry.plot.setData(columns(drawing, share));
+      entry.plot.setData(columns(node, drawing));
     } else {
       entry.plot?.destroy(); // a line has got its first value, or is drawn another way
       entry.shape = shape;
-      entry.plot = new uPlot(options(node, entry), columns(drawing, share), (plot, ready) => {
+      entry.plot = new uPlot(options(node, entry), columns(node, drawing), (plot, ready) => {
         node.prepend(plot.root);
         ready();
       });

@@ -8,6 +8,12 @@
   const home = document.getElementById("zoom-out");
   let told = location.search; // what the charts show
 
+  // The first of a choice is what a page without a word about it shows.
+  function usual(name) {
+    const field = controls.elements[name];
+    return (field.options?.[0] ?? field[0]).value;
+  }
+
   // An axis or a part that somebody chose is a place to come back to.
   function remember(change, place = false) {
     const address = new URL(location.href);
@@ -21,8 +27,8 @@
   // The fields say what the address says: a dragged part stands in them too.
   function say(query) {
     for (const end of ends) end.value = query.get(end.name) ?? "";
-    for (const choice of controls?.querySelectorAll("select") ?? []) {
-      choice.value = query.get(choice.name) ?? choice.options[0].value;
+    for (const { name } of controls?.querySelectorAll("select, [type=radio]:checked") ?? []) {
+      controls.elements[name].value = query.get(name) ?? usual(name);
     }
     if (home) home.hidden = ends.every((end) => end.value === "");
   }
@@ -45,11 +51,12 @@
       return;
     }
     remember((query) => {
-      if (target.selectedIndex === 0) query.delete(target.name);
+      if (target.value === usual(target.name)) query.delete(target.name);
       else query.set(target.name, target.value);
     }, target.name === "axis");
     // A part is smoothed from what lies before it, which the server knows.
-    if (target.name === "smooth" && ends.every((end) => end.value === "")) window.nightlaneCharts.redraw();
+    const whole = ends.every((end) => end.value === "");
+    if (target.name === "scale" || (target.name === "smooth" && whole)) window.nightlaneCharts.redraw();
     else window.nightlaneCharts.reload();
   });
 
@@ -92,4 +99,17 @@
     });
     window.nightlaneCharts.mount();
   }, true);
+
+  // A path or a command into the clipboard. Where the browser has none for this address, it is
+  // marked, for Ctrl C.
+  const SAID_MS = 2000;
+  document.addEventListener("click", async ({ target }) => {
+    const button = target.closest?.("[data-copy]");
+    if (!button) return;
+    const line = button.parentElement.querySelector("code");
+    const copied = await navigator.clipboard?.writeText(line.textContent).then(() => true, () => false);
+    if (!copied) getSelection().selectAllChildren(line);
+    button.textContent = copied ? "copied" : "marked";
+    setTimeout(() => (button.textContent = "copy"), SAID_MS);
+  });
 })();

@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from app.text import wording
+from app.text.checkpoint import Checkpoint, checkpoint_of
 from app.text.headline import Headline
 from engine.contract.known import real, whole
-from engine.contract.run_dir import RunDir, step_of
+from engine.contract.run_dir import RunDir
 from engine.contract.trace import Share, time_by_span
 from worker.attempt.ingest import LEFT_OUT, VALUES_LEFT_OUT
 from worker.read.alerts import Alert, Sample, said_in, samples_of
@@ -23,12 +24,6 @@ from worker.read.jobs import JobView
 
 MOST_TRACE_BYTES = 4 * 1024 * 1024
 """A trace beyond this is for Perfetto: summing it up would hold the page."""
-
-PASSK = "eval_rerun"
-"""The kind that trains nothing."""
-
-REQUANT = "requant"
-"""The kind that writes a model in several formats."""
 
 MEANINGS: Mapping[str, str] = {
     "gain": "better than the base on held-out rows, also after having picked the best of its gates",
@@ -41,45 +36,6 @@ MEANINGS: Mapping[str, str] = {
 
 
 @dataclass(frozen=True)
-class KeptModel:
-    """The checkpoint that `selected` of the run directory leads to."""
-
-    step: int
-    path: Path
-    """What Transformers, or for an adapter PEFT, loads."""
-    published: bool
-    """The verdict chose it; False while it is the best gate's."""
-
-    @property
-    def words(self) -> str:
-        """Which step it is, and what."""
-        base = ", the base" if self.published and self.step == 0 else ""
-        adapter = (self.path / "adapter_config.json").is_file()
-        return f"step {self.step}{base}, {'an adapter' if adapter else 'a whole model'}"
-
-
-def kept_model(job: JobView) -> KeptModel | None:
-    """Where the checkpoint of a run is; None while there is none, and after it was thrown away. A
-    requant has one for each format, which its table names.
-    """
-    if job.kind == REQUANT:
-        return None
-    link = RunDir(Path(job.run_dir)).selected
-    try:
-        folder = link.resolve(strict=True)
-    except (OSError, RuntimeError):
-        return None
-    step = step_of(folder.name)
-    if step is None:
-        return None
-    model = next((folder / name for name in ("model", "adapter") if (folder / name).is_dir()), None)
-    if model is None and job.kind == PASSK:  # its marks hold no weights
-        return None
-    published = whole(job.result.get("published_step")) == step
-    return KeptModel(step, model or folder, published)
-
-
-@dataclass(frozen=True)
 class Findings:
     """`samples`: completions that show why a run collapsed."""
 
@@ -87,7 +43,7 @@ class Findings:
     samples: Sequence[Sample] = ()
     meaning: str | None = None
     published_step: int | None = None
-    kept: KeptModel | None = None
+    kept: Checkpoint | None = None
     seconds_per_point: float | None = None
     shares: Sequence[Share] = ()
     trace: Path | None = None
@@ -101,17 +57,22 @@ class Findings:
         return cls(
             alerts=alerts_of(result),
             samples=samples_of(result.get("diagnosis")),
-            meaning=_meaning(Headline.of(job), benches_of(result, job.config)),
+            meaning=meaning_of(job),
             published_step=whole(result.get("published_step")),
-            kept=kept_model(job),
+            kept=checkpoint_of(job),
             seconds_per_point=real(result.get("seconds_per_point")),
             shares=time_by_span(trace) if trace is not None and small else (),
             trace=trace,
         )
 
 
+def meaning_of(job: JobView) -> str | None:
+    """What a run's verdict says, in words; None while it has none."""
+    return _meaning(Headline.of(job), benches_of(job.result, job.config))
+
+
 def _meaning(headline: Headline, lines: Sequence[BenchLine]) -> str | None:
-    """Of the verdict; of a gain also how much of it is sure, and why its interval may include 0; of
+    """Of a gain also how much of it is sure, and why its interval may include 0; of
     none why there is none. What benches and sources say of it stands in the same sentence.
     """
     told, reason = MEANINGS.get(str(headline.verdict)), headline.reason

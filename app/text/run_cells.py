@@ -22,6 +22,7 @@ GLYPHS = {
     "failed": "✕",
     "aborted": "■",
     "cancelled": "–",
+    "done": "✓",
 }
 TITLES = {
     "gain": "held-out",

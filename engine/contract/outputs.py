@@ -1,5 +1,6 @@
 """A file that a person names to be written: whole or not at all where it is a file, as a stream
-where it is a pipe, a device or standard output. Nothing but a regular file is ever replaced.
+where it is a pipe, a device or standard output. Nothing but a regular file is ever replaced. And a
+folder that a person names to be filled.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TextIO
+
+from engine.contract.errors import ConfigError, ConfigProblem
 
 STANDARD_OUTPUT = Path("-")
 _DESCRIPTOR = re.compile(r"/(?:dev|proc/self)/fd/([0-9]+)")
@@ -83,3 +86,12 @@ def _descriptor(target: Path) -> int | None:
     """Of this process, where the name means one: opening it again would begin a file anew."""
     found = _DESCRIPTOR.fullmatch(str(target))
     return int(found[1]) if found else _NAMED.get(str(target))
+
+
+def require_empty(field: str, target: Path) -> None:
+    """Raises ConfigError for a folder that holds anything, and for what is no folder."""
+    if target.is_dir() and not any(target.iterdir()):
+        return
+    if target.exists() or target.is_symlink():
+        problem = "exists already and is not an empty folder"
+        raise ConfigError([ConfigProblem(field, str(target), problem, "name another folder")])

@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import torch
 from transformers import AutoConfig
 
 from engine.contract.model_folder import packed_by_config, packed_in, predicted_layers
@@ -30,6 +31,15 @@ def few_bits(base: str) -> str | None:
     config: Any = AutoConfig.from_pretrained(base)
     packed = packed_by_config(config.to_dict())
     return packed_in(Path(base)) if packed is None and Path(base).is_dir() else packed
+
+
+def saved_type(base: str) -> torch.dtype | None:
+    """In which a folder or hub id has its weights, as its config says it.
+
+    Raises what Transformers raises for no model.
+    """
+    told: Any = AutoConfig.from_pretrained(base).dtype
+    return told if isinstance(told, torch.dtype) else None
 
 
 def misfit(model: Any, loading: Mapping[str, Any]) -> str | None:

@@ -8,12 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import torch
 from peft import get_peft_model_state_dict
 from torch import Tensor
-from transformers import AutoConfig
 
 from engine.contract.base_model import EMBEDDED_BASES
 from engine.contract.errors import RLLoopError
@@ -22,6 +20,7 @@ from engine.models import lora
 from engine.models.alike import apart
 from engine.models.chat import Clock
 from engine.models.forward import forward
+from engine.models.loading import saved_type
 from engine.models.policy import Policy, build, require_finite, take_template
 from engine.run.checkpoint import verified
 
@@ -71,11 +70,9 @@ def sixteen_bit(base: str) -> torch.dtype:
     """The base's own type where that has 16 bits, else bfloat16, which loses no range."""
     if base in EMBEDDED_BASES:
         return torch.bfloat16
-    told: Any = AutoConfig.from_pretrained(base).dtype
-    return torch.float16 if told == torch.float16 else torch.bfloat16
+    return torch.float16 if saved_type(base) == torch.float16 else torch.bfloat16
 
 
 def short(folder: Path) -> str:
     """What people call the type of a model's weights: `bf16`."""
-    told: Any = AutoConfig.from_pretrained(folder).dtype
-    return "fp16" if told == torch.float16 else "bf16"
+    return "fp16" if saved_type(str(folder)) == torch.float16 else "bf16"

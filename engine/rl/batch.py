@@ -435,5 +435,19 @@ def _forms(
     return {
         **shares_of("rollout/truncated", [rollout.truncated for rollout, _ in judged], right),
         **shares_of("pool/unparsed", unread, right),
+        **_lengths([len(rollout.completion_ids) for rollout, _ in judged], right),
         **form_shares([rollout.text for rollout, _ in judged], right, seen=formed),
+    }
+
+
+def _lengths(tokens: Sequence[int], right: Sequence[bool | None]) -> dict[str, float]:
+    """Mean length, in tokens, of right and of wrong answers; none of nobody."""
+    sides = {
+        side: [n for n, one in zip(tokens, right, strict=True) if one is solved]
+        for side, solved in (("right", True), ("wrong", False))
+    }
+    return {
+        f"rollout/length_mean/{side}": statistics.fmean(ones)
+        for side, ones in sides.items()
+        if ones
     }

@@ -6,10 +6,12 @@ Published by writing into a temporary folder, making every file durable, renamin
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
 import shutil
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,8 @@ from typing import Any
 from pydantic import ValidationError
 
 from engine.contract.documents import opened, read_file, read_json_object
+from engine.contract.errors import ConfigError, ConfigProblem
+from engine.contract.outputs import require_empty
 from engine.contract.run_dir import (
     COMPLETE,
     CompleteMarker,
@@ -243,3 +247,43 @@ def _hash(path: Path) -> str:
     sign_of_life()  # a checkpoint has many files, and large ones
     with opened(path) as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+# --- a folder elsewhere, for a person ---
+
+
+@contextmanager
+def folder_of_one_piece(target: Path) -> Iterator[Path]:
+    """A folder to fill that becomes `target` when the block ends well: whole or not at all.
+
+    It is filled beside it, as `.NAME.part`; what a killed process left there is taken away.
+    Raises ConfigError where `target` holds anything, and while another process writes it.
+    """
+    require_empty("OUT", target)
+    part = target.with_name(f".{target.name}.part")
+    part.mkdir(parents=True, exist_ok=True)
+    lock = os.open(part, os.O_RDONLY)
+    try:
+        _lock(lock, target)
+        shutil.rmtree(part / "model", ignore_errors=True)
+        yield part / "model"
+        make_durable(part)
+        (part / "model").rename(target)  # in place of an empty folder too
+        fsync_directory(target.parent)
+    except BaseException:
+        shutil.rmtree(part / "model", ignore_errors=True)
+        raise
+    finally:
+        os.close(lock)
+        with suppress(OSError):  # of another process, which writes it
+            part.rmdir()
+
+
+def _lock(handle: int, target: Path) -> None:
+    """Until the handle is closed, or its process has ended."""
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        problem = "is being written by another process"
+        remedy = "wait for that, or name another folder"
+        raise ConfigError([ConfigProblem("OUT", str(target), problem, remedy)]) from None

@@ -6,14 +6,10 @@ Knows no training.
 
 from __future__ import annotations
 
-import argparse
-import sys
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from engine.contract.documents import read_json_object
-from engine.contract.errors import NightlaneError
 from engine.models import lora
 from engine.models.qwen3_vl import ModelError, load
 from engine.run.checkpoint import verified
@@ -22,25 +18,11 @@ from engine.stage2.warmed_base import base_beside
 _ADAPTER = "adapter_config.json"
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """0, or 2 with what is wrong on stderr."""
-    parser = argparse.ArgumentParser(prog="export", description=__doc__)
-    parser.add_argument("checkpoint", type=Path, metavar="CHECKPOINT", help="`selected`, or one of")
-    parser.add_argument("target", type=Path, metavar="OUT", help="a folder that does not exist")
-    options = parser.parse_args(argv)
-    try:
-        export(options.checkpoint, options.target)
-    except NightlaneError as error:
-        sys.stderr.write(f"{error}\n")
-        return 2
-    sys.stdout.write(f"{options.target}\n")
-    return 0
-
-
 def export(checkpoint: Path, target: Path) -> None:
-    """Whole weights, tokenizer and image processor. Raises ModelError."""
-    if target.exists():
-        raise ModelError(f"{target} exists already; name a folder that does not")
+    """Whole weights, tokenizer and image processor, into a folder that is not there yet.
+
+    Raises ModelError.
+    """
     base = _base_of(checkpoint)
     vlm = load(str(base or checkpoint), dtype="auto", attn_implementation="sdpa")
     if base is not None:
@@ -76,7 +58,3 @@ def _unharmed(base: Path) -> Path:
             f"{base} is damaged ({wrong[0]}); bring it back from a copy, or run the job again"
         )
     return base
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -19,6 +19,7 @@ from safetensors.torch import load_file
 from transformers import TrainingArguments
 
 from engine.__main__ import main
+from engine.__main__ import main as engine
 from engine.contract.documents import parse_yaml
 from engine.contract.errors import ConfigError, NightlaneError
 from engine.contract.events import Event
@@ -33,7 +34,7 @@ from engine.run import report
 from engine.run.session import Attempt
 from engine.run.stop import Aborted, rl_hooks
 from engine.run.warmup import SFTSchedule
-from engine.stage2 import export, opening
+from engine.stage2 import opening
 from engine.stage2.callback import RunCallback
 from engine.stage2.embedded import shapes, tiny_vl
 from engine.stage2.evaluation import Evaluation, RolloutEval
@@ -469,7 +470,7 @@ def test_an_adapter_trains_the_language_tower_alone(
 
 def assert_export_answers_like(checkpoint: Path, base: str, folder: Path) -> None:
     """Merged weights in a plain folder give the adapter's logits, and not the base's."""
-    assert export.main([str(checkpoint), str(folder / "merged")]) == 0
+    assert engine(["export", str(checkpoint), str(folder / "merged")]) == 0
     merged, plain = (
         load(str(path), dtype="float32", attn_implementation="sdpa")
         for path in (folder / "merged", base)

@@ -14,6 +14,7 @@ from peft import PeftModel
 from safetensors.torch import load_file
 from torch import Tensor
 
+from engine.__main__ import main as engine
 from engine.contract.errors import ConfigError
 from engine.contract.events import Event
 from engine.contract.run_dir import RunDir
@@ -21,7 +22,7 @@ from engine.models.lora import without_deprecations
 from engine.models.qwen3_vl import VisionModel, forward, load
 from engine.run.stop import Aborted, rl_hooks
 from engine.run.warmup import SFTSchedule
-from engine.stage2 import export, opening
+from engine.stage2 import opening
 from engine.stage2 import run as stage2
 from engine.stage2.opening import adapted
 from tests.engine.conftest import add_attempt, opened
@@ -165,7 +166,7 @@ def test_a_run_that_was_moved_is_merged_with_the_model_beside_its_adapter(
     run.root.rename(tmp_path / "moved")
     moved = RunDir(tmp_path / "moved")
 
-    assert export.main([str(folder_of(moved, LAST)), str(tmp_path / "merged")]) == 0
+    assert engine(["export", str(folder_of(moved, LAST)), str(tmp_path / "merged")]) == 0
 
     apart = logits(plain(str(tmp_path / "merged")).model) - expected
     assert float(apart.abs().max()) <= 1e-4
@@ -178,7 +179,7 @@ def test_an_adapter_is_not_merged_with_a_damaged_model(
     run = done(tmp_path, recipe)
     spoil(run.base / "model.safetensors")
 
-    assert export.main([str(folder_of(run, LAST)), str(tmp_path / "merged")]) == 2
+    assert engine(["export", str(folder_of(run, LAST)), str(tmp_path / "merged")]) == 2
 
     assert f"{run.base} is damaged" in capsys.readouterr().err
     assert not (tmp_path / "merged").exists()

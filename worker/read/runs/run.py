@@ -264,7 +264,7 @@ def _run(row: Row[Any], *, held: float | None, scores: _Scores, **rest: Any) -> 
         settings=settings,
         figures=figures,
         demo=demo,
-        base=_model_name(named),
+        base=model_name(named),
         change=_decided(figures),
         benches={**_own_benches(lines), **_scored(scores, whole(figures.get("selected_step")))},
         seconds=held if held is not None else real(figures.get("seconds")),
@@ -298,7 +298,7 @@ def _lines(text: str) -> tuple[BenchLine, ...]:
     return tuple(benches_of(_figures(text), {}))
 
 
-def _model_name(value: Any) -> str | None:
+def model_name(value: Any) -> str | None:
     """`Qwen3-4B` of `/models/Qwen3-4B` and of `Qwen/Qwen3-4B`; of a run's checkpoint all of it."""
     if not isinstance(value, str) or not value:
         return None
