@@ -30,6 +30,10 @@ KEYS: Mapping[str, str] = {
     "Enter": "opens the row that has the focus",
     "x": "chooses the row of the table of runs that has the focus",
     "c": "compares the chosen runs of a table",
+    "1–9": "another answer to the same prompt, in the reader of answers",
+    "r": "the raw text of an answer",
+    "d": "an answer beside another one to its prompt",
+    "l": "copies the link to an answer",
     "Ctrl K": "the command palette: pages, runs, things to do",
     "?": "this page",
 }

@@ -1,5 +1,6 @@
 // Keys: `g` and a letter goes to a page, `/` to the search, `j` and `k` along the rows, `c` compares
-// what is chosen, `?` opens the help, which lists them all. Typing in a field is never a key.
+// what is chosen, `?` opens the help, which lists them all. A link that names a key (`data-press`) is
+// opened by it. Typing in a field is never a key.
 "use strict";
 
 (() => {
@@ -12,18 +13,28 @@
   }
 
   // The row that holds the focus, or the first or last one when none does. A row without a link
-  // takes the focus itself; one that is folded away cannot.
+  // takes the focus itself; one that is folded away cannot. A row of a reader is opened at once.
   function moveRow(by) {
-    const listed = document.querySelectorAll("[data-rows] > tbody > tr:not(.group), [data-rows] [data-job]");
+    const listed = document.querySelectorAll("[data-rows] > tbody > tr:not(.group), [data-rows] :is([data-job], [data-open])");
     const rows = [...listed].filter((row) => row.checkVisibility());
     if (!rows.length) return;
-    const here = rows.findIndex((row) => row.contains(document.activeElement));
+    const focused = rows.findIndex((row) => row.contains(document.activeElement));
+    const here = focused < 0 ? rows.findIndex((row) => row.matches("[aria-current]")) : focused;
     const next = here < 0 ? (by > 0 ? 0 : rows.length - 1) : here + by;
     const row = rows[Math.min(Math.max(next, 0), rows.length - 1)];
+    if (row.matches("[data-open]")) return open(rows[here], row);
     const link = row.querySelector("a");
     if (!link) row.tabIndex = -1;
     (link ?? row).focus();
     row.scrollIntoView({ block: "nearest" });
+  }
+
+  // Marked before its page is there: pressed again meanwhile, the key goes on from it.
+  function open(shown, row) {
+    shown?.removeAttribute("aria-current");
+    row.setAttribute("aria-current", "true");
+    if (row.contains(document.activeElement) || shown?.contains(document.activeElement)) row.focus();
+    if (row !== shown) row.click();
   }
 
   function compare() {
@@ -41,6 +52,8 @@
     for (const job of new FormData(link.closest("form")).getAll("job")) ordered.searchParams.append("job", job);
     link.href = ordered;
   });
+
+  const pressed = (key) => document.querySelector(`[data-press="${CSS.escape(key)}"]`);
 
   function search() {
     const field = document.querySelector("[type=search]");
@@ -62,6 +75,7 @@
     else if (event.key === "c") compare();
     else if (event.key === "?") location.assign("/help");
     else if (event.key === "/") search();
+    else if (pressed(event.key)) pressed(event.key).click();
     else return;
     event.preventDefault();
   });

@@ -10,6 +10,8 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from markupsafe import Markup, escape
+
 MOST = 2000
 """Characters shown of a text before the middle is left out."""
 _TAIL = 300
@@ -20,6 +22,11 @@ _HIDDEN = re.compile(
     "|[\x00-\x08\x0b-\x1f\x7f-\xa0\xad\u061c\u180e\u200b-\u200f\u2028-\u202f\u205f-\u206f\u3000"
     "\ufeff\ufff9-\ufffc\U000e0000-\U000e007f]"
 )
+_CONTROL = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff"
+    "\ufff9-\ufffc\U000e0000-\U000e007f]"
+)
+"""Of them those that are no blank and join no letters: all that a text one reads is marked for."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +60,27 @@ def visible(text: str, most: int = MOST) -> Visible:
         return Visible(list(_pieces(text)), [], 0, len(text))
     head, tail = text[: most - _TAIL], text[-_TAIL:]
     return Visible(list(_pieces(head)), list(_pieces(tail)), len(text) - most, len(text))
+
+
+def marked(text: str) -> Markup:
+    """The text as HTML, escaped; control and direction characters as marks, blanks as they are.
+
+    >>> marked("a <b>\u202e")
+    Markup('a &lt;b&gt;<span class="mark" title="character U+202E">U+202E</span>')
+    """
+    return Markup("").join(_marked_text(text))
+
+
+def _marked_text(text: str) -> Iterator[Markup]:
+    at = 0
+    for control in _CONTROL.finditer(text):
+        yield escape(text[at : control.start()])
+        yield from (_MARK.format(piece.meaning, piece.text) for piece in _marked(control[0]))
+        at = control.end()
+    yield escape(text[at:])
+
+
+_MARK = Markup('<span class="mark" title="{}">{}</span>')
 
 
 def _pieces(text: str) -> Iterator[Piece]:

@@ -227,6 +227,15 @@ def number(value: float | None) -> str:
     return f"{value:.0f}" if 1e4 <= abs(value) < 1e12 else f"{value:.4g}"
 
 
+def signed(value: float | None) -> str:
+    """A number whose sign counts, to two digits behind the point.
+
+    >>> signed(0.771), signed(-1.2)
+    ('+0.77', '−1.20')
+    """
+    return UNKNOWN if value is None else f"{value:+.2f}".replace("-", "−")
+
+
 def gigabytes(value: float | None) -> str:
     """Memory, in GB as the engine counts them.
 
@@ -307,6 +316,7 @@ FILTERS: Mapping[str, Callable[..., str]] = {
         zone,
         iso,
         number,
+        signed,
         gigabytes,
         disk,
         money,

@@ -155,11 +155,54 @@ def _bench_score(bench: str, filter_: str, run: int, step: int, above: float) ->
     }
 
 
+ASKED = "For real $x > 1$, let $f(x) = \\frac{x^2 - 4x + 7}{x - 1}$. What is its smallest value?"
+PROOF = r"""The denominator suggests shifting the variable. Put $t = x - 1$, so that $t > 0$.
+
+### Step 1: rewrite the numerator
+
+\[
+(t+1)^2
+- 4(t+1) + 7 = t^2 - 2t + 4
+\]
+
+Dividing by $t$ gives a sum that is **easy to bound**:
+
+$$f(x) = \frac{t^2 - 2t + 4}{t} = t + \frac{4}{t} - 2$$
+
+### Step 2: bound it
+
+By the inequality of the means,
+\(t + \frac{4}{t} \ge 2\sqrt{t \cdot \frac{4}{t}} = 4\), with equality at $t = 2$.
+
+### Step 3: check by calculating
+
+```python
+def f(x):
+    return (x**2 - 4*x + 7) / (x - 1)
+
+print([round(f(x), 4) for x in (2.0, 2.5, 3.0, 3.5, 4.0)])  # 3.0, 2.1667, 2.0, 2.1, 2.3333
+```
+
+| x | f(x) |
+|---|---|
+| 2 | 3 |
+| 3 | 2 |
+
+1. At $x = 2$ the value is 3, at $x = 4$ it is $\frac{7}{3}$.
+2. Both exceed 2, and the function grows without bound at either end.
+
+The smallest value is therefore \boxed{2}.
+"""
+"""A long answer with all that a reader has to draw."""
+
+
 def fill_bench(run: RunDir, step: int, above: float) -> None:
-    """The completions behind the score on the smallest of the benches."""
+    """The completions behind the score on the smallest of the benches; the first one is long."""
     share, n = BENCHES["math_qwen"]
     solved = round((share + above / 2) * n)
-    write(run, f"heldout-math_qwen-{step:06d}", heldout([i < solved for i in range(n)]))
+    rows = heldout([i < solved for i in range(n)])
+    rows[0] |= {"prompt": ASKED, "text": PROOF, "answer": "2", "gold": "2"}
+    write(run, f"heldout-math_qwen-{step:06d}", rows)
 
 
 SHAPES = ("red square", "blue square", "green square", "yellow square")

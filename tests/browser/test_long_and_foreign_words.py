@@ -192,24 +192,3 @@ def test_on_paper_an_interval_is_no_larger_than_its_difference(
     )
 
     assert sizes[0] < sizes[1]
-
-
-@pytest.mark.requirement("UI-08")
-def test_a_long_reason_leaves_the_completion_its_room(visit: Visits, renamed: FilledHouse) -> None:
-    """It goes over several lines; one of two words stays in one."""
-    job_id = renamed.filled.ids["gain"]
-    page = visit(renamed.house, viewport=WIDE).open(f"/jobs/{job_id}/samples")
-    page.evaluate(
-        """() => {
-          for (const fate of document.querySelectorAll(".completions .fate")) {
-            fate.textContent = "the answer is a number that the question did not ask for, and late";
-          }
-        }"""
-    )
-
-    row = page.locator(".completions tbody tr").first
-    written, fate = row.locator("td").nth(0).bounding_box(), row.locator(".fate").bounding_box()
-
-    assert written is not None
-    assert fate is not None
-    assert 120 < fate["width"] < 240 < written["width"]

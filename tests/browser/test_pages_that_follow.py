@@ -36,20 +36,19 @@ def test_samples_follow_the_newest_step_until_the_reader_stays(visit: Visits, ho
         attempt = lane.start()
         seen = visit(house)
         page = seen.open(f"/jobs/{number}/samples")
-        expect(page.get_by_text("It has written no completions yet")).to_be_visible()
+        expect(page.get_by_text("It has written no answers yet")).to_be_visible()
 
         for step in (1, 2):
             sampled(attempt.run, step)
             attempt.step(step, 0.5)
-            expect(page.locator(".group").first).to_contain_text(f"said at {step}")
-        expect(page.locator("#step")).to_have_attribute("max", "2")
+            expect(page.locator("#answer .main")).to_contain_text(f"said at {step}")
         page.locator("#filters [name=q]").fill("half typed")
-        page.locator(".completions details").first.locator("summary").click()
+        page.locator("#answer .prompt summary").click()
         sampled(attempt.run, 3)
         attempt.step(3, 0.5)
-        expect(page.locator("#step-now")).to_have_text("3")
+        expect(page.locator("#answer .main")).to_contain_text("said at 3")
         expect(page.locator("#filters [name=q]")).to_have_value("half typed")
-        expect(page.locator(".completions details").first).to_have_attribute("open", "")
+        assert page.locator("#answer .prompt").get_attribute("open") is None  # as it was left
         assert seen.never_reloaded()
 
         page.get_by_role("link", name="Stay at step 3").click()
@@ -58,9 +57,9 @@ def test_samples_follow_the_newest_step_until_the_reader_stays(visit: Visits, ho
         attempt.step(4, 0.5)
         newest = page.get_by_role("link", name="Follow the newest step, 4")
         expect(newest).to_be_visible()
-        expect(page.locator(".group").first).to_contain_text("said at 3")
+        expect(page.locator("#answer .main")).to_contain_text("said at 3")
         newest.click()
-        expect(page.locator(".group").first).to_contain_text("said at 4")
+        expect(page.locator("#answer .main")).to_contain_text("said at 4")
         attempt.finish()
     expect(page.get_by_text("the newest is shown")).to_have_count(0)
     assert seen.complaints == []

@@ -1,4 +1,4 @@
-"""Samples and comparison in a browser: boxes over the picture, steps by keyboard, nothing amiss."""
+"""Answers and comparison in a browser: what a person does with them, by mouse and by keyboard."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import base64
 from collections.abc import Callable
 
 import pytest
-from playwright.sync_api import expect
+from playwright.sync_api import Browser, expect
 
 from engine.contract.run_dir import RunDir
 from tests.app.night import night, queue
-from tests.app.rollouts import heldout, picture_row, row, write
+from tests.app.rollouts import ASKED, PROOF, heldout, picture_row, row, write
 from tests.browser.conftest import House, Visit
 
 pytestmark = pytest.mark.browser
@@ -23,6 +23,11 @@ JPEG = base64.b64decode(
     "AAAAAAAAAAD/2gAIAQEAAD8AVN//2Q=="
 )
 """One grey pixel."""
+
+
+HOSTILE = """<script>document.title = 'taken'</script> <img src=x onerror="alert(1)">
+[click](javascript:alert(1)) ![x](https://evil.example/x.png) $\\href{javascript:alert(1)}{x}$
+"""
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +56,7 @@ def shown(house: House) -> House:
 
 
 def fill(run: RunDir, better: int) -> None:
-    """Three steps of the pool in groups of two, and the report rows."""
+    """Three steps of the pool in groups of two, the report rows, and long and hostile answers."""
     for step in (1, 2, 3):
         rows = [
             row(f"{i}+{step}", sample, f"said at {step}\n", float(sample), advantage=sample - 0.5)
@@ -59,10 +64,182 @@ def fill(run: RunDir, better: int) -> None:
             for sample in (0, 1)
         ]
         write(run, f"train-{step:06d}", rows)
+    before = heldout([i % 2 == 0 for i in range(60)])
+    write(run, "heldout-report-000000", before)
     write(run, "heldout-report-000030", heldout([i < better for i in range(60)]))
+    long = row("long", text=PROOF * 8, prompt=ASKED, success=True)
+    hostile = row("hostile", text=HOSTILE, prompt=HOSTILE, answer=HOSTILE, success=False)
+    write(run, "heldout-select-000030", [long, hostile])
 
 
-@pytest.mark.requirement("UI-08")
+@pytest.mark.requirement("UI-14")
+def test_twenty_wrong_answers_are_read_with_j(visit: Visits, shown: House) -> None:
+    """From the run's answers: the report rows, the wrong ones, and then one key."""
+    seen = visit(shown)
+    page = seen.open("/jobs/1/samples")
+    page.get_by_role("link", name="report", exact=True).click()
+    page.get_by_role("link", name="Wrong 30").click()
+    page.wait_for_url("**right=false**")
+
+    read = []
+    for _ in range(20):
+        head = page.locator("#answer-h")
+        expect(head).to_contain_text("Wrong")
+        read.append(head.inner_text())
+        page.keyboard.press("j")
+        expect(head).not_to_have_text(read[-1], use_inner_text=True)
+    page.keyboard.press("k")
+    expect(page.locator("#answer-h")).to_have_text(read[-1], use_inner_text=True)
+
+    assert len(set(read)) == 20
+    expect(page.locator(".list [aria-current]")).to_be_in_viewport()
+    assert seen.complaints == []
+
+
+@pytest.mark.requirement("UI-14")
+def test_a_word_is_searched_and_found_from_the_keyboard(visit: Visits, shown: House) -> None:
+    """`/`, the word, Enter: the list holds the answers that say it."""
+    page = visit(shown).open("/jobs/1/samples?split=select")
+
+    page.keyboard.press("/")
+    page.keyboard.type("arithmetic nowhere")
+    page.keyboard.press("Enter")
+    expect(page.get_by_text("No answer meets these conditions")).to_be_visible()
+    page.keyboard.press("/")
+    page.keyboard.type("inequality of the means")
+    page.keyboard.press("Enter")
+
+    expect(page.locator(".list [data-open]")).to_have_count(1)
+    expect(page.locator("#answer")).to_contain_text("Step 2: bound it")
+
+
+@pytest.mark.requirement("UI-14")
+def test_an_answer_is_sent_to_a_colleague_as_a_link(
+    visit: Visits, shown: House, chromium: Browser
+) -> None:
+    """`l` copies it; whoever opens it sees the same answer, whatever was filtered before."""
+    first = visit(shown, permissions=["clipboard-read", "clipboard-write"])
+    page = first.open("/jobs/1/samples?split=report&right=false&row=44")
+    page.keyboard.press("l")
+    expect(page.get_by_text("Link copied")).to_be_visible()
+    link = page.evaluate("navigator.clipboard.readText()")
+
+    other = visit(shown).open(link.removeprefix(shown.server.url))
+
+    assert "right" not in link
+    expect(other.locator("#answer-h")).to_contain_text("row 44")
+    expect(other.locator(".list [aria-current]")).to_contain_text("q44=")
+
+
+@pytest.mark.requirement("UI-14")
+def test_what_a_prompt_got_elsewhere_is_seen_beside_it(visit: Visits, shown: House) -> None:
+    """`d`: the same prompt at step 0, word by word; then in another run; `r`: the raw text."""
+    seen = visit(shown)
+    page = seen.open("/jobs/1/samples?split=report&row=1")
+    page.keyboard.press("d")
+    page.wait_for_url("**view=diff**")
+
+    expect(page.locator(".two del")).to_have_text("wrong")
+    expect(page.locator(".two ins")).to_have_text("right")
+    page.get_by_label("run", exact=True).fill("2")
+    page.get_by_role("button", name="Diff").click()
+    expect(page.locator(".two h3").first).to_contain_text("#2")
+    page.keyboard.press("r")
+    expect(page.locator("pre.whole")).to_have_text("right")
+    assert seen.complaints == []
+
+
+@pytest.mark.requirement("UI-14")
+def test_a_group_is_walked_by_its_numbers(visit: Visits, shown: House) -> None:
+    """Each answer to a prompt, with its advantage as a bar to the left or the right."""
+    page = visit(shown).open("/jobs/1/samples?split=pool&step=2&row=4")
+    bars = page.locator(".group8 .adv rect")
+    expect(bars).to_have_count(2)
+
+    page.keyboard.press("2")
+
+    expect(page.locator(".group8 [aria-current]")).to_contain_text("+0.50")
+    expect(page.locator("#answer-h")).to_contain_text("row 5")
+    assert [bars.nth(i).get_attribute("class") for i in (0, 1)] == ["down", "up"]
+
+
+@pytest.mark.requirement("UI-14")
+@pytest.mark.parametrize("size", [(1440, 900), (2560, 1440), (390, 844)])
+def test_a_line_of_a_long_answer_has_at_most_72_characters(
+    visit: Visits, shown: House, size: tuple[int, int]
+) -> None:
+    """On any window; and nothing of ten thousand characters is cut off or out of reach."""
+    viewport = {"width": size[0], "height": size[1]}
+    page = visit(shown, viewport=viewport).open("/jobs/1/samples?split=select&row=0")
+
+    prose = page.locator("#answer .main > .prose")
+    assert len(PROOF * 8) > 10_000
+    assert prose.locator("mfrac").count() >= 40
+    assert max(prose.evaluate(LINES)) <= 72
+    assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
+    page.keyboard.press("End")
+    expect(prose.locator("p").last).to_be_in_viewport()
+
+
+LINES = """(prose) => {
+  const lengths = [];
+  for (const paragraph of prose.querySelectorAll("p")) {
+    const walker = document.createTreeWalker(paragraph, NodeFilter.SHOW_TEXT);
+    const lines = new Map();
+    for (let node = walker.nextNode(); node; node = walker.nextNode()) {
+      if (node.parentElement.closest("math")) continue;
+      for (let at = 0; at < node.length; at++) {
+        const range = document.createRange();
+        range.setStart(node, at);
+        range.setEnd(node, at + 1);
+        const { bottom } = range.getBoundingClientRect();
+        const line = Math.round(bottom / 12);
+        lines.set(line, (lines.get(line) ?? 0) + 1);
+      }
+    }
+    lengths.push(...lines.values());
+  }
+  return lengths;
+}"""
+"""Characters of each line of text; those of formulas aside."""
+
+
+@pytest.mark.requirement("UI-14")
+@pytest.mark.parametrize("view", ["text", "raw", "diff&other=2"])
+def test_a_hostile_answer_runs_nothing_and_asks_nobody(
+    visit: Visits, shown: House, view: str
+) -> None:
+    """In no view: the page's title stays, no dialog opens, no other host is asked."""
+    seen = visit(shown)
+    dialogs: list[str] = []
+    seen.page.on("dialog", lambda dialog: (dialogs.append(dialog.message), dialog.dismiss()))
+
+    page = seen.open(f"/jobs/1/samples?split=select&row=1&view={view}")
+
+    expect(page.locator("#answer .main")).to_contain_text("<script>document.title")
+    assert "taken" not in page.title()
+    assert page.locator("#answer .main :is(script, img, iframe, a)").count() == 0
+    assert [one.url for one in seen.requests if not one.url.startswith(shown.server.url)] == []
+    assert (dialogs, seen.complaints) == ([], [])
+
+
+@pytest.mark.requirement("UI-14")
+def test_answers_are_read_without_any_script(chromium: Browser, shown: House) -> None:
+    """List, filter, raw text and diff are links; only the keys are missing."""
+    context = chromium.new_context(java_script_enabled=False)
+    shown.enter(context)
+    page = context.new_page()
+    page.goto(f"{shown.server.url}/jobs/1/samples?split=report")
+    page.get_by_role("link", name="Wrong 30").click()
+    page.locator(".list a").nth(2).click()
+    expect(page.locator("#answer-h")).to_contain_text("row 32")
+    page.get_by_role("link", name="Diff", exact=True).click()
+    expect(page.locator(".two")).to_be_visible()
+    expect(page.locator(".keys")).to_be_hidden()
+    context.close()
+
+
+@pytest.mark.requirement("UI-08", "UI-14")
 def test_boxes_lie_over_their_picture_and_differ_by_line_not_colour_alone(
     visit: Visits, shown: House
 ) -> None:
@@ -89,71 +266,29 @@ def test_boxes_lie_over_their_picture_and_differ_by_line_not_colour_alone(
     assert all(request.response().ok for request in pictures)
     page.get_by_text("Token roles").first.click()
     expect(page.locator(".span[data-source=FN] .role").first).to_contain_text("FN desc ×0.2")
+    page.get_by_text("The boxes as a table").click()
+    expect(page.locator(".box-list tbody tr")).to_have_count(4)
     assert seen.complaints == []
-
-
-@pytest.mark.requirement("UI-08")
-def test_boxes_can_be_looked_at_as_wide_as_the_page(visit: Visits, shown: House) -> None:
-    """Where many lie on one another: thinner lines, smaller words, and every box as a row."""
-    page = visit(shown).open("/jobs/3/samples")
-    card = page.locator(".detection").first
-    drawing, word = card.locator("svg.boxes"), card.locator("svg text").first
-    small = drawing.bounding_box()
-
-    card.get_by_text("Large, and the boxes as a table").click()
-
-    large = drawing.bounding_box()
-    assert small is not None
-    assert large is not None
-    assert large["width"] > 2 * small["width"]
-    assert word.evaluate("node => parseFloat(getComputedStyle(node).fontSize)") < 20
-    expect(card.locator(".box-list tbody tr")).to_have_count(4)
 
 
 @pytest.mark.requirement("UI-10")
 @pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize("job_id", [1, 3])
 def test_a_long_reason_or_name_of_a_row_widens_no_page(
-    visit: Visits, shown: House, width: int
+    visit: Visits, shown: House, width: int, job_id: int
 ) -> None:
     """A word of 400 letters that a verifier said, and a path that a row is called after."""
-    for job_id, kind in ((1, ".completions"), (3, ".detection")):
-        page = visit(shown, viewport={"width": width, "height": 800}).open(
-            f"/jobs/{job_id}/samples"
-        )
-        page.evaluate(
-            """() => {
-              for (const place of document.querySelectorAll("#found-h + p, .detection h3")) {
-                place.textContent = "expected".repeat(50);
-              }
-            }"""
-        )
+    viewport = {"width": width, "height": 800}
+    page = visit(shown, viewport=viewport).open(f"/jobs/{job_id}/samples")
+    page.evaluate(
+        """() => {
+          for (const place of document.querySelectorAll(".verif p, .side bdi, .list bdi")) {
+            place.textContent = "expected".repeat(50);
+          }
+        }"""
+    )
 
-        expect(page.locator(kind).first).to_be_visible()
-        assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
-
-
-@pytest.mark.requirement("UI-08", "UI-10")
-def test_why_a_completion_was_paid_stands_on_the_screen_of_a_phone(
-    visit: Visits, shown: House
-) -> None:
-    """Of short answers; what they were read as, and their tokens, are a scroll to the side away."""
-    page = visit(shown, viewport={"width": 390, "height": 800}).open("/jobs/1/samples")
-
-    reasons = page.locator(".completions .fate")
-    expect(reasons).to_have_count(12)
-    ends = "found => found.map(one => one.getBoundingClientRect().right)"
-    assert max(reasons.evaluate_all(ends)) <= 390 - 16  # within its card
-
-
-@pytest.mark.requirement("UI-08", "UI-10")
-def test_held_out_completions_are_cards_on_a_phone(visit: Visits, shown: House) -> None:
-    """They have their prompt beside them, so nothing would be left of what they were paid for."""
-    page = visit(shown, viewport={"width": 390, "height": 800}).open("/jobs/1/samples?split=report")
-
-    reasons = page.locator(".completions .fate")
-    expect(reasons.first).to_be_visible()
-    ends = "found => found.map(one => one.getBoundingClientRect().right)"
-    assert max(reasons.evaluate_all(ends)) <= 390 - 16
+    expect(page.locator("#answer")).to_be_visible()
     assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
 
 
@@ -161,23 +296,19 @@ def test_held_out_completions_are_cards_on_a_phone(visit: Visits, shown: House) 
 def test_steps_and_filters_are_reached_by_keyboard_and_stand_in_the_address(
     visit: Visits, shown: House
 ) -> None:
-    """An arrow key on the slider goes one step; a box is ticked and sent without a mouse."""
+    """A step is typed, a filter opened and sent without a mouse."""
     seen = visit(shown)
-    page = seen.open("/jobs/1/samples")
-    slider = page.get_by_label("Step")
-    expect(slider).to_have_value("3")
+    page = seen.open("/jobs/1/samples?split=pool")
+    step = page.locator(".steps").get_by_label("step")
+    expect(step).to_have_value("3")
 
-    slider.focus()
-    page.keyboard.press("ArrowLeft")
-    expect(page.locator("#step-now")).to_have_text("2")
+    step.fill("2")
+    page.keyboard.press("Enter")
     page.wait_for_url("**step=2**")
-    expect(page.locator(".group").first).to_contain_text("said at 2")
-    expect(slider).to_be_focused()
-    page.keyboard.press("ArrowLeft")
-    page.wait_for_url("**step=1**")
-    page.keyboard.press("ArrowRight")
-    page.wait_for_url("**step=2**")
+    expect(page.locator("#answer .main")).to_contain_text("said at 2")
 
+    page.get_by_text("More filters").focus()
+    page.keyboard.press("Enter")
     page.get_by_label("Reward from").focus()
     page.keyboard.type("1")
     page.keyboard.press("Enter")

@@ -1,4 +1,4 @@
-"""The samples page and its REST: what a run wrote, whole groups, nothing of it markup."""
+"""The reader of answers and its REST: what a run wrote, whole groups, nothing of it markup."""
 
 from __future__ import annotations
 
@@ -25,11 +25,9 @@ def run(db: Database) -> Iterator[RunDir]:
         yield lane.start().run
 
 
-@pytest.mark.requirement("UI-08")
-def test_a_group_stands_together_with_advantages_and_reasons(
-    client: TestClient, run: RunDir
-) -> None:
-    """All completions of a prompt, each with what it earned, why, and what it was worth."""
+@pytest.mark.requirement("UI-08", "UI-14")
+def test_an_answer_stands_among_its_group_with_advantages(client: TestClient, run: RunDir) -> None:
+    """All answers to its prompt, each with what was read from it and what it was worth."""
     rows = [
         row("1+1", 0, "2", 1.0, advantage=1.5),
         row("1+1", 1, "3", 0.0, advantage=-1.5),
@@ -39,17 +37,34 @@ def test_a_group_stands_together_with_advantages_and_reasons(
     write(run, "train-000003", rows)
 
     text = words(client.get("/jobs/1/samples").text)
+    tied = words(client.get("/jobs/1/samples?row=3").text)
 
-    assert "4 completions of 2 prompts" in text
-    assert "3 wrong, 1 correct. 0 truncated. 1 of 2 prompts gave nothing to rank" in text
-    assert "0 2 1 +1.50 correct 2" in text
-    assert "1 3 0 −1.50 wrong 3" in text
-    assert "2+2= zero variance 2 of 2 shown" in text
+    assert "All 4 Right 1 Wrong 3 Cut off 0 Unread 0 No signal 1" in text
+    assert "✓ Right 1 2 +1.50 ✕ Wrong 2 3 −1.50" in text
+    assert "1 of 2 right, mean reward 0.50." in text
+    assert "0 of 2 right, mean reward 0.00. All got the same reward: nothing to rank" in tied
 
 
-@pytest.mark.requirement("UI-08")
+@pytest.mark.requirement("UI-14")
+def test_each_verifier_says_what_it_gave_and_why(client: TestClient, run: RunDir) -> None:
+    """One verifier with its reason, what it read and the reference; several with a sum."""
+    parts = {"accuracy": 1.0, "judge": None}
+    several = row("several", reward=0.8, parts=parts, reason="correct")
+    write(
+        run, "train-000003", [row("one", text="It is 8", answer="8", reward=0.0, gold="7"), several]
+    )
+
+    one = words(client.get("/jobs/1/samples?row=0").text)
+    both = words(client.get("/jobs/1/samples?row=1").text)
+
+    assert "✕ Wrong row 0, sample 0 one exact 0 Not equal to the reference." in one
+    assert "read as 8 reference 7" in one
+    assert "accuracy 1 judge – reward 0.8 correct" in both
+
+
+@pytest.mark.requirement("UI-08", "UI-14")
 def test_the_address_says_what_is_shown(client: TestClient, run: RunDir) -> None:
-    """Split, step and conditions come back in the form and in every link."""
+    """Split, step, conditions and the answer: every link carries them on."""
     for step in (1, 2, 4):
         write(run, f"train-{step:06d}", [row(f"at {step}"), row("cut", truncated=True)])
 
@@ -58,9 +73,50 @@ def test_the_address_says_what_is_shown(client: TestClient, run: RunDir) -> None
     assert "cut=" in text
     assert "at 2=" not in text
     assert "1 of 2 meet the conditions" in words(text)
-    assert 'name="truncated" value="true" checked' in text
+    assert 'href="/jobs/1/samples?split=pool&amp;step=2&amp;truncated=true&amp;row=1"' in text
     assert 'rel="prev" href="/jobs/1/samples?split=pool&amp;step=1&amp;truncated=true"' in text
     assert 'rel="next" href="/jobs/1/samples?split=pool&amp;step=4&amp;truncated=true"' in text
+    assert 'href="/jobs/1/samples?split=pool&amp;step=2&amp;row=1" data-copy-link' in text
+
+
+@pytest.mark.requirement("UI-14")
+def test_a_link_to_one_answer_opens_the_page_of_the_list_that_holds_it(
+    client: TestClient, run: RunDir
+) -> None:
+    """However far down it stands, with those before and after it."""
+    write(run, "train-000001", [row(f"q{i}", text=f"said {i}.") for i in range(120)])
+
+    text = client.get("/jobs/1/samples?split=pool&step=1&row=77").text
+
+    assert "said 77." in text
+    assert 'href="/jobs/1/samples?split=pool&amp;step=1&amp;row=77" data-open aria-current' in text
+    assert 'rel="prev" data-open href="/jobs/1/samples?split=pool&amp;step=1&amp;row=49"' in text
+    assert 'rel="next" data-open href="/jobs/1/samples?split=pool&amp;step=1&amp;after=99"' in text
+
+
+@pytest.mark.requirement("UI-14")
+def test_right_and_wrong_cut_off_and_unread_answers_are_one_click_away(
+    client: TestClient, run: RunDir
+) -> None:
+    """Of held-out rows also those that changed sides since step 0."""
+    before = [row("a", success=False, reward=0.0), row("b", success=True), row("c", success=True)]
+    now = [
+        row("a", success=True),
+        row("b", success=False, reward=0.0, truncated=True),
+        row("c", success=False, reward=0.0, reason="unparsed"),
+    ]
+    write(run, "heldout-select-000000", before)
+    write(run, "heldout-select-000010", now)
+
+    text = client.get("/jobs/1/samples?split=select").text
+
+    assert (
+        "All 3 Right 1 Wrong 2 Cut off 1 Unread 1 Flipped to right 1 Flipped to wrong 2"
+        in words(text)
+    )
+    for query in ("right=true", "right=false", "truncated=true", "unparsed=true", "changed=lost"):
+        assert f"split=select&amp;step=10&amp;{query}" in text
+        assert client.get(f"/jobs/1/samples?split=select&step=10&{query}").status_code == 200
 
 
 @pytest.mark.requirement("UI-08")
@@ -70,32 +126,70 @@ def test_what_a_form_leaves_empty_is_no_condition(client: TestClient, run: RunDi
 
     text = words(client.get("/jobs/1/samples?split=pool&step=1&low=&high=&reason=&q=").text)
 
-    assert "2 of 2 shown" in text
+    assert "2 of 2 listed" in text
 
 
-@pytest.mark.requirement("UI-08")
-def test_hostile_completions_are_text_and_hidden_characters_are_seen(
+@pytest.mark.requirement("UI-14")
+def test_an_answer_is_held_against_the_same_prompt_at_another_step_and_in_another_run(
+    client: TestClient, db: Database, run: RunDir
+) -> None:
+    """Which words each has alone; a run or step that has none says so."""
+    write(run, "heldout-select-000000", [row("a", text="It is 41.", success=False)])
+    write(run, "heldout-select-000010", [row("a", text="It is 42.", success=True)])
+    queue(db, lr=0.5)
+    other = RunDir(db.settings.runs_dir / "2")
+    write(other, "heldout-select-000010", [row("a", text="It was 42.", success=True)])
+    here = "/jobs/1/samples?split=select&step=10&row=0&view=diff"
+
+    steps = client.get(f"{here}&at=0").text
+    runs = client.get(f"{here}&other=2").text
+
+    assert "step 0 1 of 1 right" not in words(steps)
+    assert "step 0 0 of 1 right step 10 1 of 1 right" in words(steps)
+    assert "<del>41</del>" in steps
+    assert "<ins>42</ins>" in steps
+    assert "<del>was</del>" in runs
+    assert "<ins>is</ins>" in runs
+    assert "job 1 has no select answers at step 5; it has: 0, 10" in client.get(f"{here}&at=5").text
+
+
+@pytest.mark.requirement("UI-14")
+def test_a_prompt_of_the_same_name_that_asks_something_else_is_not_held_against_it(
     client: TestClient, run: RunDir
 ) -> None:
-    """Markup is escaped; line ends, tabs, blanks at the end and direction marks become visible."""
+    """Two corpora may call different questions the same."""
+    write(run, "heldout-select-000000", [row("a", prompt="1+1=")])
+    write(run, "heldout-select-000010", [row("a", prompt="6*7=")])
+
+    text = client.get("/jobs/1/samples?split=select&step=10&view=diff&at=0").text
+
+    assert "job 1 was not asked this at step 0, or something else under its name" in text
+
+
+@pytest.mark.requirement("UI-08", "UI-14")
+def test_hostile_answers_are_text_and_hidden_characters_are_seen(
+    client: TestClient, run: RunDir
+) -> None:
+    """Markup is escaped in every view; the raw text shows also line ends, tabs and last blanks."""
     evil = "<script>alert(1)</script>\t\u202eabc \x1b[31m\n"
-    write(run, "heldout-select-000000", [row("<b>q</b>", text=evil, success=False)])
+    write(run, "heldout-select-000000", [row("<b>q</b>", text=evil, success=False, answer=evil)])
+    here = "/jobs/1/samples?split=select&step=0"
 
-    text = client.get("/jobs/1/samples").text
+    read, raw, diff = (client.get(f"{here}&view={view}").text for view in ("text", "raw", "diff"))
 
-    assert "<script>alert" not in text
-    assert "<b>q" not in text
-    assert "&lt;script&gt;alert(1)&lt;/script&gt;" in text
-    assert "\u202e" not in text
-    assert "\x1b" not in text
-    for meaning in ("tab", "character U+202E", "character U+001B", "line end"):
-        assert f'title="{meaning}"' in text
+    for text in (read, raw, diff):
+        assert "<script>alert" not in text
+        assert "<b>q" not in text
+        assert "&lt;script&gt;alert(1)&lt;/script&gt;" in text
+        assert "\u202e" not in text
+        assert "\x1b" not in text
+        assert 'title="character U+202E"' in text
+    for meaning in ("tab", "character U+001B", "line end"):
+        assert f'title="{meaning}"' in raw
 
 
-@pytest.mark.requirement("UI-08")
-def test_a_completion_of_a_megabyte_is_folded_and_kept_whole(
-    client: TestClient, run: RunDir
-) -> None:
+@pytest.mark.requirement("UI-08", "UI-14")
+def test_an_answer_of_a_megabyte_is_folded_and_kept_whole(client: TestClient, run: RunDir) -> None:
     """The page shows its ends and says what it leaves out; the whole text has its address."""
     whole = "a" * 500_000 + "<i>" + "z" * 500_000
     write(run, "train-000001", [row("long", text=whole, answer=None)])
@@ -103,8 +197,9 @@ def test_a_completion_of_a_megabyte_is_folded_and_kept_whole(
     page = client.get("/jobs/1/samples")
     text = client.get("/jobs/1/samples/pool/1/0")
 
-    assert len(page.content) < 50_000
-    assert "998003 of 1000003 characters are left out" in page.text
+    assert len(page.content) < 120_000
+    assert "1,000,003 characters: too long to be read as Markdown" in page.text
+    assert "940003 of 1000003 characters are left out" in page.text
     assert 'href="/jobs/1/samples/pool/1/0"' in page.text
     assert text.text == whole
     assert text.headers["content-type"] == "text/plain; charset=utf-8"
@@ -112,9 +207,34 @@ def test_a_completion_of_a_megabyte_is_folded_and_kept_whole(
     assert client.get("/jobs/1/samples/pool/1/1").status_code == 404
 
 
+@pytest.mark.requirement("UI-14")
+def test_an_answer_of_ten_thousand_characters_is_shown_whole(
+    client: TestClient, run: RunDir
+) -> None:
+    """Read and raw: nothing is left out of it."""
+    whole = "\n\n".join(f"Paragraph {i} says **{i}**." for i in range(400))
+    write(run, "train-000001", [row("long", text=whole)])
+
+    read, raw = (client.get(f"/jobs/1/samples?view={view}").text for view in ("text", "raw"))
+
+    assert len(whole) > 10_000
+    assert read.count("<strong>") >= 400
+    assert "Paragraph 399 says **399**." in raw
+    assert "are left out" not in read + raw
+
+
+@pytest.mark.requirement("UI-14")
+def test_a_long_prompt_is_folded_and_a_short_one_is_not(client: TestClient, run: RunDir) -> None:
+    """It is above every answer to it."""
+    write(run, "train-000001", [row("a"), row("b", prompt="word " * 500)])
+
+    assert '<details class="prompt" open>' in client.get("/jobs/1/samples?row=0").text
+    assert '<details class="prompt">' in client.get("/jobs/1/samples?row=1").text
+
+
 @pytest.mark.requirement("UI-08")
 def test_one_held_out_prompt_is_shown_over_the_steps(client: TestClient, run: RunDir) -> None:
-    """From each row there is a link to it."""
+    """From each answer there is a link to it."""
     for step, said in ((0, "41"), (10, "42")):
         write(run, f"heldout-select-{step:06d}", [row("6*7&", text=said)])
 
@@ -127,7 +247,7 @@ def test_one_held_out_prompt_is_shown_over_the_steps(client: TestClient, run: Ru
     assert "10 42 42 1 correct" in text
 
 
-@pytest.mark.requirement("UI-08")
+@pytest.mark.requirement("UI-08", "UI-14")
 def test_boxes_tell_hit_and_miss_by_line_and_label(client: TestClient, run: RunDir) -> None:
     """Ground truth and prediction, matched, false and missed: each has a kind and a word."""
     spans = {
@@ -151,6 +271,9 @@ def test_boxes_tell_hit_and_miss_by_line_and_label(client: TestClient, run: RunD
     assert ">= 1<" in text
     assert ">FP<" in text
     assert "cat FN desc ×0.2" in words(text)
+    assert "✕ False and missed row 0 t 1 F1 of boxes 0.5 1 matched, 1 false, 1 missed" in words(
+        text
+    )
 
 
 @pytest.mark.requirement("UI-08")
@@ -202,19 +325,18 @@ def test_nothing_said_of_a_picture_that_shows_nothing_is_right(
     shown = words(client.get("/jobs/1/samples?low=0.5").text)
 
     assert "1 of 3 meet the conditions" in shown
-    assert "empty all found 0 matched, 0 false, 0 missed , F1 1" in shown
+    assert "✓ Right row 0 empty F1 of boxes 1 0 matched, 0 false, 0 missed" in shown
 
 
 @pytest.mark.requirement("UI-08")
 def test_as_many_reasons_as_rows_fill_no_page(client: TestClient, run: RunDir) -> None:
-    """A verifier may say what it expected: the most frequent stand there, others as a number."""
+    """A verifier may say what it expected: a filter offers the most frequent."""
     rows = [row(f"q{i}", reason=f"expected {i}") for i in range(200)]
     write(run, "train-000004", [*rows, row("twice", reason="expected 7")])
 
     page = client.get("/jobs/1/samples").text
 
-    assert "2 expected 7, 1 expected 0, " in words(page)
-    assert "192 for 192 other reasons. 0 truncated." in words(page)
+    assert '<option value="expected 7">expected 7 (2)</option>' in page
     assert page.count("<option") == 101
 
 
@@ -270,7 +392,8 @@ def test_a_step_without_a_completion_says_so_of_itself(
 
     text = words(client.get("/jobs/1/samples").text)
 
-    assert "0 completions This step has no completion of this split." in text
+    assert "All 0" in text
+    assert "This step has no answer of this split." in text
     assert " . " not in text
 
 
@@ -280,7 +403,7 @@ def test_a_filter_that_keeps_nothing_says_so(client: TestClient, run: RunDir) ->
 
     text = client.get("/jobs/1/samples?low=2").text
 
-    assert "No completion meets these conditions" in text
+    assert "No answer meets these conditions" in text
     assert 'href="/jobs/1/samples?split=pool&amp;step=1"' in text
 
 

@@ -152,7 +152,9 @@ class FileIndex:
         """A row with what its file says of its group."""
         found = read_sample(row, split=self.split, step=self.step, place=place)
         name = self.facts[place].outcome.id
-        found.tied, found.group = self.tied(name), len(self.groups.get(name, ())) or 1
+        places = self.groups.get(name, ())
+        found.tied, found.group = self.tied(name), len(places) or 1
+        found.group_right = sum(self.facts[one].outcome.right is True for one in places)
         return found
 
 

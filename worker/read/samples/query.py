@@ -6,6 +6,7 @@ came. Writes nothing and knows no page.
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from worker.read.samples.files import SPLIT_NAME, nearest, rollout_files
+from worker.read.samples.files import SPLIT_NAME, Split, nearest, rollout_files
 from worker.read.samples.index import BYTES_A_LOOK, SHELF, FileIndex, Shelf
 from worker.read.samples.rows import Outcome, Sample
 from worker.screen import folded
@@ -47,6 +48,8 @@ class Wanted(BaseModel):
     high: _Real | None = None
     """Highest reward."""
     reason: str | None = Field(None, max_length=100)
+    right: bool | None = None
+    """Only those that solved their task, or only those that were judged and did not."""
     truncated: bool = False
     """Only those that ran into the length limit."""
     unparsed: bool = False
@@ -63,13 +66,16 @@ class Wanted(BaseModel):
     """Text in prompt (or record), completion or answer; case does not matter."""
     after: int = Field(-1, ge=-1, le=10**12)
     """Only rows behind this one."""
+    row: int | None = Field(None, ge=0, le=10**12)
+    """The page on which this row stands, instead of `after`; a text search begins at it."""
     limit: int = Field(24, ge=1, le=MOST_SHOWN)
 
     @property
     def narrowed(self) -> bool:
         """Some condition beside step and split."""
         named = (self.low, self.high, self.reason, self.id, self.q, self.changed, self.source)
-        return any(named) or self.truncated or self.unparsed or self.tied or self.low == 0
+        switched = self.truncated or self.unparsed or self.tied or self.right is not None
+        return any(named) or switched or self.low == 0
 
 
 class SamplePage(BaseModel):
@@ -90,9 +96,18 @@ class SamplePage(BaseModel):
     """Rows that a text search has read for this page."""
     next_after: int | None
     """`after` of the next page; null on the last."""
+    previous: int | None
+    """The row before this page; null on the first, and in a text search."""
     reasons: dict[str, int]
     """Why rows of this file earned what they earned, most frequent first."""
     truncated: int
+    unparsed: int
+    right: int
+    wrong: int
+    """Judged, and not right."""
+    gained: int | None
+    """Held-out rows solved now and not at step 0; null without such a gate."""
+    lost: int | None
     tied: int
     """Prompts of this file that gave nothing to rank."""
     groups: int
@@ -131,11 +146,14 @@ def find_samples(run_dir: Path, wanted: Wanted, shelf: Shelf = SHELF) -> SampleP
         return _nothing(split, splits)
     index = shelf.index(files[split][step], split, step)
     index.look(BYTES_A_LOOK)
-    before = _before(files[split], index, wanted, shelf)
+    before = _before(files[split], index, shelf)
     every = list(_matching(index, wanted, before))
-    matching = [place for place in every if place > wanted.after]
+    matching = every[_begin(every, wanted) :]
     samples, last, looked = _read(index, matching, wanted)
     rest = bool(matching) and last is not None and last < matching[-1]
+    earlier = len(every) - len(matching)
+    outcomes = [fact.outcome for fact in index.facts]
+    gained, lost = _moved(outcomes, before)
     return SamplePage(
         split=split,
         step=step,
@@ -145,8 +163,14 @@ def find_samples(run_dir: Path, wanted: Wanted, shelf: Shelf = SHELF) -> SampleP
         total=len(index.facts),
         looked=looked,
         next_after=last if rest else None,
-        reasons=dict(Counter(fact.outcome.reason for fact in index.facts).most_common()),
-        truncated=sum(fact.outcome.truncated for fact in index.facts),
+        previous=every[earlier - 1] if earlier and not wanted.q else None,
+        reasons=dict(Counter(one.reason for one in outcomes).most_common()),
+        truncated=sum(one.truncated for one in outcomes),
+        unparsed=sum(one.unparsed for one in outcomes),
+        right=sum(one.right is True for one in outcomes),
+        wrong=sum(one.right is False for one in outcomes),
+        gained=gained,
+        lost=lost,
         tied=sum(index.tied(name) for name in index.groups),
         groups=len(index.groups),
         damaged=index.damaged,
@@ -190,11 +214,27 @@ def samples_at(path: Path, split: str, step: int, places: Sequence[int]) -> list
     return [index.as_sample(place, row) for place, row in index.rows(known)]
 
 
-def _before(
-    files: Mapping[int, Path], index: FileIndex, wanted: Wanted, shelf: Shelf
-) -> Mapping[str, bool | None]:
-    """Of each held-out row whether step 0 solved it, where that is asked for."""
-    if wanted.changed is None or 0 not in files:
+def _begin(every: Sequence[int], wanted: Wanted) -> int:
+    """Where in the matching rows a page begins."""
+    if wanted.row is None:
+        return bisect_right(every, wanted.after)
+    at = bisect_left(every, wanted.row)
+    return at if wanted.q else at // wanted.limit * wanted.limit
+
+
+def _moved(
+    outcomes: Sequence[Outcome], before: Mapping[str, bool | None]
+) -> tuple[int, int] | tuple[None, None]:
+    """Rows solved at this step and not at step 0, and the other way round."""
+    if not before:
+        return None, None
+    sides = Counter((before.get(one.id), one.success) for one in outcomes)
+    return sides[False, True], sides[True, False]
+
+
+def _before(files: Mapping[int, Path], index: FileIndex, shelf: Shelf) -> dict[str, bool | None]:
+    """Of each held-out row whether step 0 solved it."""
+    if index.split == Split.POOL or index.step == 0 or 0 not in files:
         return {}
     first = shelf.index(files[0], index.split, 0)
     first.look(BYTES_A_LOOK)
@@ -222,6 +262,8 @@ def _meets(fact: Outcome, wanted: Wanted) -> bool:
     if wanted.high is not None and (reward is None or reward > wanted.high):
         return False
     if wanted.reason is not None and fact.reason != wanted.reason:
+        return False
+    if wanted.right is not None and fact.right is not wanted.right:
         return False
     return (fact.truncated or not wanted.truncated) and (fact.unparsed or not wanted.unparsed)
 
@@ -271,8 +313,14 @@ def _nothing(split: str | None, splits: Mapping[str, list[int]]) -> SamplePage:
         total=0,
         looked=0,
         next_after=None,
+        previous=None,
         reasons={},
         truncated=0,
+        unparsed=0,
+        right=0,
+        wrong=0,
+        gained=None,
+        lost=None,
         tied=0,
         groups=0,
         damaged=0,

@@ -17,6 +17,7 @@ from engine.contract.known import real, whole
 
 NOT_LEARNT = frozenset({"crash", "timeout", "unjudged"})
 """Reasons of completions that are in no baseline and no loss."""
+_RIGHT = frozenset({"correct", "lenient"})
 
 
 class Outcome(NamedTuple):
@@ -37,6 +38,13 @@ class Outcome(NamedTuple):
     """What counts as one observation: the question however it is written, or the picture."""
     asked_ids: int | None
     """What was asked, by the prompt's token ids: a row of an older engine has nothing else."""
+
+    @property
+    def right(self) -> bool | None:
+        """Whether it solved its task; None for a row that was not judged."""
+        if self.success is not None:
+            return self.success
+        return None if self.reason in NOT_LEARNT | {"unknown"} else self.reason in _RIGHT
 
 
 class Box(BaseModel):
@@ -119,6 +127,12 @@ class Sample(BaseModel):
     reason: str
     detail: str | None
     """In words: what was matched, or what each of several rewards gave and logged."""
+    gold: str | None
+    """The reference answer, where the row brings it."""
+    parts: dict[str, float | None]
+    """What each of several rewards gave; null where one did not judge."""
+    judged: dict[str, str]
+    """Reason by judge, where several judged it."""
     extra: dict[str, Any]
     """Columns that reward functions logged about it."""
     advantage: float | None
@@ -126,6 +140,8 @@ class Sample(BaseModel):
     unparsed: bool
     """No answer could be read from it."""
     success: bool | None
+    right: bool | None
+    """Solved; null for a row that was not judged."""
     tokens: int | None
     ids: list[int]
     logprobs: list[float]
@@ -134,6 +150,8 @@ class Sample(BaseModel):
     """Every completion of its prompt got the same reward: nothing to rank."""
     group: int = 1
     """Completions of its prompt in this step."""
+    group_right: int = 0
+    """Of them those that solved it."""
     detection: Detection | None = None
 
     @property
@@ -190,11 +208,15 @@ def read_sample(row: Mapping[str, Any], *, split: str, step: int, place: int) ->
         reward=outcome.reward,
         reason=outcome.reason,
         detail=_given(row) if outcome.hits is None else _counted(outcome.hits, row.get("dropped")),
+        gold=_text(row.get("gold")),
+        parts=_parts(row),
+        judged=_judges(row),
         extra=dict(extra) if isinstance(extra := row.get("extra"), Mapping) else {},
         advantage=real(row.get("advantage")),
         truncated=outcome.truncated,
         unparsed=outcome.unparsed,
         success=outcome.success,
+        right=outcome.right,
         tokens=len(ids) or None,
         ids=ids,
         logprobs=known,
@@ -211,17 +233,34 @@ def _hits_of(row: Mapping[str, Any]) -> tuple[int, int, int] | None:
 
 def _given(row: Mapping[str, Any]) -> str | None:
     """`accuracy 1, judge not judged; gold: 7`."""
-    parts, extra = row.get("parts"), row.get("extra")
+    extra = row.get("extra")
     given = [
         f"{name} {'not judged' if reward is None else f'{reward:g}'}"
-        for name, reward in (parts.items() if isinstance(parts, Mapping) else ())
-        if reward is None or real(reward) is not None
+        for name, reward in _parts(row).items()
     ]
     logged = [
         f"{name}: {str(value)[:_SHOWN]}"
         for name, value in (extra.items() if isinstance(extra, Mapping) else ())
     ]
     return "; ".join(filter(None, [", ".join(given), *logged])) or None
+
+
+def _parts(row: Mapping[str, Any]) -> dict[str, float | None]:
+    parts = row.get("parts")
+    return {
+        str(name): None if reward is None else real(reward)
+        for name, reward in (parts.items() if isinstance(parts, Mapping) else ())
+        if reward is None or real(reward) is not None
+    }
+
+
+def _judges(row: Mapping[str, Any]) -> dict[str, str]:
+    judged = row.get("judged")
+    return {
+        str(name): _text(said.get("reason")) or "unknown"
+        for name, said in (judged.items() if isinstance(judged, Mapping) else ())
+        if isinstance(said, Mapping)
+    }
 
 
 _SHOWN = 80
