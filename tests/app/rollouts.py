@@ -176,6 +176,9 @@ By the inequality of the means,
 
 ### Step 3: check by calculating
 
+A short program tries five values around that point. It shows that the bound is reached at three,
+that nothing near it is smaller, and that the values rise on both sides of it without an end.
+
 ```python
 def f(x):
     return (x**2 - 4*x + 7) / (x - 1)

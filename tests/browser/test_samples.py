@@ -67,7 +67,7 @@ def fill(run: RunDir, better: int) -> None:
     before = heldout([i % 2 == 0 for i in range(60)])
     write(run, "heldout-report-000000", before)
     write(run, "heldout-report-000030", heldout([i < better for i in range(60)]))
-    long = row("long", text=PROOF * 8, prompt=ASKED, success=True)
+    long = row("long", text=PROOF * 12, prompt=ASKED, success=True)
     hostile = row("hostile", text=HOSTILE, prompt=HOSTILE, answer=HOSTILE, success=False)
     write(run, "heldout-select-000030", [long, hostile])
 
@@ -173,12 +173,13 @@ def test_a_line_of_a_long_answer_has_at_most_72_characters(
     page = visit(shown, viewport=viewport).open("/jobs/1/samples?split=select&row=0")
 
     prose = page.locator("#answer .main > .prose")
-    assert len(PROOF * 8) > 10_000
+    assert len(PROOF * 12) > 10_000
     assert prose.locator("mfrac").count() >= 40
     assert max(prose.evaluate(LINES)) <= 72
     assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
-    page.keyboard.press("End")
-    expect(prose.locator("p").last).to_be_in_viewport()
+    last = prose.locator("p").last
+    last.scroll_into_view_if_needed()
+    expect(last).to_be_in_viewport()
 
 
 LINES = """(prose) => {
