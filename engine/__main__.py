@@ -21,14 +21,22 @@ from typing import Any
 
 from engine.contract.errors import ConfigError, ConfigProblem, NightlaneError, UnfitError
 from engine.contract.events import EventLog
+from engine.contract.ranks import ranks_of
 from engine.contract.registry import get_kind
-from engine.contract.run_dir import Abort, AbortReason, AttemptDir, ExitCode, RunDir, RunDirError
+from engine.contract.run_dir import (
+    Abort,
+    AbortReason,
+    AttemptDir,
+    ExitCode,
+    JobFile,
+    RunDir,
+    RunDirError,
+)
+from engine.run.launch import CRASHED, LOST, RankLostError, launch, tie_to
 from engine.run.look import look_from_stdin
 from engine.run.session import Attempt, open_attempt, read_newest_job
 from engine.run.shadow import shadows_in
 from engine.run.stop import Aborted, rl_hooks, telling_of_life
-
-CRASHED = 1
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -40,6 +48,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     run.add_argument(
         "--by-hand", action="store_true", help="without the drain that job.json names, if any"
     )
+    run.add_argument("--rank-of", type=int, metavar="PID", help=argparse.SUPPRESS)
     commands.add_parser("selftest", help="overfit ten samples; the reward must rise")
     export = commands.add_parser("export", help="write a checkpoint as one whole model")
     export.add_argument("checkpoint", type=Path, metavar="CHECKPOINT", help="`selected`, or one of")
@@ -59,7 +68,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return ExitCode.DONE
     if arguments.command == "rescore":
         return _rescore(arguments.limit_s, arguments.memory_gb)
-    return run_newest_attempt(RunDir(arguments.run_dir.resolve()), by_hand=arguments.by_hand)
+    run_dir = RunDir(arguments.run_dir.resolve())
+    return run_newest_attempt(run_dir, by_hand=arguments.by_hand, launcher=arguments.rank_of)
 
 
 def _selftest() -> int:
@@ -98,20 +108,37 @@ def _rescore(limit_s: int, memory_gb: int) -> int:
     return ExitCode.DONE
 
 
-def run_newest_attempt(run: RunDir, *, by_hand: bool = False) -> int:
-    """Open the attempt, run it, close its books. `by_hand`: nobody supervises it."""
+def run_newest_attempt(run: RunDir, *, by_hand: bool = False, launcher: int | None = None) -> int:
+    """Open the attempt, run it, close its books; of several ranks, start them and wait.
+
+    `by_hand`: nobody supervises it; `launcher`: the engine that this process is a rank of.
+    """
     try:
         directory, job = read_newest_job(run)
-        if by_hand:
-            job = job.model_copy(update={"supervisor_pid": None})
+        if by_hand or launcher is not None:
+            job = job.model_copy(update={"supervisor_pid": launcher})
     except RunDirError as error:
         print(error, file=sys.stderr)  # noqa: T201 - stderr is the engine's log
         return ExitCode.CONFIG
+    if launcher is not None:
+        tie_to(launcher)
     _stop_on_signals(directory)
+    code = _attempted(run, directory, job, is_rank=launcher is not None)
+    return launch(run, directory, ranks_of(job.config)) if code is None else code
+
+
+def _attempted(run: RunDir, directory: AttemptDir, job: JobFile, *, is_rank: bool) -> int | None:
+    """None: nothing was run here, the attempt is one of several ranks that are to be started."""
     events = EventLog(_event_file(run, directory), job.attempt)
     try:
         attempt = open_attempt(run, directory, job, events)
         return _run(attempt)
+    except RankLostError as error:
+        if not is_rank:
+            _explain(events, "FAILED", str(error))
+            return CRASHED
+        print(error, file=sys.stderr)  # noqa: T201 - who is to blame says it in the events
+        return LOST
     except (ConfigError, UnfitError) as error:
         _explain(events, "CONFIG", str(error))
         return ExitCode.CONFIG
@@ -127,12 +154,17 @@ def run_newest_attempt(run: RunDir, *, by_hand: bool = False) -> int:
         events.close()
 
 
-def _run(attempt: Attempt) -> int:
-    """Call the kind's entry. A dict it returns is the final result; None: it wrote its own."""
+def _run(attempt: Attempt) -> int | None:
+    """Call the kind's entry. A dict it returns is the final result; None: it wrote its own.
+
+    None where its ranks are to be started: who is told of a rank is one.
+    """
     if attempt.orphaned():
         text = "the supervisor is gone; nothing was started; --by-hand starts it without one"
         _explain(attempt.events, "ORPHANED", text)
         return ExitCode.ABORTED
+    if "RANK" not in os.environ and ranks_of(attempt.job.config) > 1:
+        return None
     attempt.events.write("progress", phase="lane-bringup")
     try:
         hooks = rl_hooks(should_abort=attempt.should_abort)
@@ -179,7 +211,7 @@ def _entry(attempt: Attempt) -> Callable[[Attempt], dict[str, Any] | None]:
 def _event_file(run: RunDir, directory: AttemptDir) -> Path:
     """The run's own; of several ranks under `torchrun` the first writes it, others beside it."""
     rank = int(os.environ.get("RANK", "0"))
-    return run.events if rank == 0 else directory.root / f"events.rank-{rank}.jsonl"
+    return run.events if rank == 0 else directory.events_of_rank(rank)
 
 
 def _stop_on_signals(directory: AttemptDir) -> None:

@@ -86,6 +86,9 @@ class WorkerSettings(EnvironmentSettings):
     """A SQLAlchemy URL; without one, the SQLite file `nightlane.db` in the data directory."""
     lane: str = Field(default_factory=_default_lane, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")
     """Name of the accelerator that runs one job at a time: `gpu0` or `cpu`, as found."""
+    devices: str | None = Field(None, pattern=r"^[A-Za-z0-9/-]+(,[A-Za-z0-9/-]+)*$")
+    """Accelerators of the lane, as CUDA_VISIBLE_DEVICES names them: `0,1`. Its engines see those
+    alone, and the ranks of a run take them in this order; by default all that the drain sees."""
     lock_dir: Path = Path("/tmp/nightlane-locks")  # noqa: S108 - shared by all users on purpose, mode 1777
     """Where the machine-wide lane locks live, the same for every data directory."""
     lease_s: float = Field(15.0, ge=SHORTEST_S, le=LONGEST_S)

@@ -58,6 +58,11 @@ class Envelope(BaseModel):
         fixed = self.weights + self.reference + self.serving + self.runtime
         return fixed + max(self.proof, sampling, training)
 
+    def of_ranks(self, ranks: int) -> Self:
+        """Of so many learner processes, each with all of it; they share one server."""
+        alone = {"serving": self.serving}
+        return type(self)(**{n: v * ranks for n, v in self.model_dump().items()} | alone)
+
     def parts(self) -> dict[str, float]:
         """Each part in GB, to be shown."""
         return {name: round(value, 3) for name, value in self.model_dump().items()}

@@ -228,6 +228,15 @@ class AttemptDir:
     def abort(self) -> Path:
         return self.root / "abort"
 
+    @property
+    def rendezvous(self) -> Path:
+        """Where its learner processes meet."""
+        return self.root / "rendezvous"
+
+    def events_of_rank(self, rank: int) -> Path:
+        """What another learner process than the first one says: the first writes the run's."""
+        return self.root / f"events.rank-{rank}.jsonl"
+
     def read_job(self) -> JobFile:
         """Raises RunDirError when job.json is missing or not of this version."""
         try:

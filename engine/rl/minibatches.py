@@ -5,7 +5,7 @@ Torch-free: counts and cuts, computes no loss.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -71,9 +71,15 @@ class Minibatch:
     """What one optimizer update looks at."""
 
     micro_batches: Sequence[MicroBatch]
+    """Of this rank."""
     n_used: int
-    """Rollouts with a loss, be it their KL term alone."""
+    """Rollouts with a loss, be it their KL term alone; over all ranks."""
     denominators: Denominators
+
+
+_Groups = Sequence[Sequence[_Row]]
+Mine = Callable[[_Groups], _Groups]
+"""Of all groups those that this rank learns."""
 
 
 def plan(
@@ -85,6 +91,7 @@ def plan(
     kl_coef: float,
     micro_batch: int,
     max_new_tokens: int,
+    mine: Mine = list,
 ) -> list[Minibatch]:
     """A step's prompts split into `objective.minibatches` parts; parts without a loss left out.
 
@@ -99,25 +106,33 @@ def plan(
     ]
     parts = (rows_PG[start :: objective.minibatches] for start in range(objective.minibatches))
     found = (
-        _minibatch(part, objective, optim, micro_batch, max_new_tokens, penalised=penalised)
+        _minibatch(
+            part, objective, optim, micro_batch, max_new_tokens, penalised=penalised, mine=mine
+        )
         for part in parts
     )
     return [minibatch for minibatch in found if minibatch.n_used]
 
 
 def _minibatch(
-    rows_PG: Sequence[Sequence[_Row]],
+    rows_PG: _Groups,
     objective: ObjectiveConfig,
     optim: OptimConfig,
     micro_batch: int,
     max_new_tokens: int,
     *,
     penalised: bool,
+    mine: Mine,
 ) -> Minibatch:
-    used = [
-        row for rows_G in rows_PG for row in rows_G if _used(row, objective, penalised=penalised)
+    used_PG = [
+        [row for row in rows_G if _used(row, objective, penalised=penalised)] for rows_G in rows_PG
     ]
-    terms = _terms(used, apart=objective.sampler_correction != "none")
+    used_PG = [used_G for used_G in used_PG if used_G]
+    used = [row for used_G in used_PG for row in used_G]
+    terms = _terms(
+        [row for used_G in mine(used_PG) for row in used_G],
+        apart=objective.sampler_correction != "none",
+    )
     # reinforce_kl divides by the rollouts used, the others by all that were sampled.
     rows = [row for rows_G in rows_PG for row in rows_G]
     counted = used if objective.loss == "reinforce_kl" else rows
@@ -125,7 +140,7 @@ def _minibatch(
     pack_tokens = optim.pack_tokens if optim.batching == "packed" else None
     return Minibatch(
         micro_batches=_micro_batches(terms, micro_batch, pack_tokens),
-        n_used=sum(term.count for term in terms),
+        n_used=len(used),
         denominators=Denominators(len(counted), tokens, max_new_tokens),
     )
 

@@ -35,6 +35,7 @@ from engine.rl.loop import HeldoutBench
 from engine.rl.rendered import PROMPT_EXAMPLE, rendered
 from engine.rl.served_rollouts import ServedRollouts
 from engine.rl.trainer import Trainer
+from engine.run.ranks import Ranks
 from engine.run.session import Attempt
 from engine.sampling.base import OwnWeights, Sampler
 from engine.sampling.decoding import Way, way_of
@@ -365,9 +366,14 @@ def build_benches(
     ]
 
 
-def build_trainer(config: RLRunConfig, policy: Policy) -> Trainer:
+def build_trainer(
+    config: RLRunConfig,
+    policy: Policy,
+    ranks: Ranks = Ranks(),  # noqa: B008 - frozen
+    trainer: type[Trainer] = Trainer,
+) -> Trainer:
     """Call it while the policy stands at step 0: this is where the KL reference is taken."""
-    return Trainer(
+    return trainer(
         policy,
         Snapshot(policy),
         lr=config.lr,
@@ -379,4 +385,5 @@ def build_trainer(config: RLRunConfig, policy: Policy) -> Trainer:
         max_steps=config.max_steps,
         objective=config.objective,
         optim=config.optim,
+        ranks=ranks,
     )

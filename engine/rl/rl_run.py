@@ -6,7 +6,6 @@ reference and baseline at once; `report` rows are looked at after the last gate 
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from contextlib import closing, nullcontext
 from typing import Any
@@ -21,7 +20,7 @@ from engine.data.heldout import load_rows
 from engine.data.leaks import settled
 from engine.data.seen import HELDOUT_SEEN, seen_before
 from engine.rewards.of_run import build_reward
-from engine.rl import parts, proof, serving
+from engine.rl import parts, proof, ranked, serving
 from engine.rl.guards.rollback import run_with_rollbacks
 from engine.rl.journal import Journal
 from engine.rl.loop import RLLoop
@@ -31,28 +30,37 @@ from engine.rl.state import LoopState
 from engine.rl.trainer import Trainer
 from engine.rl.warmup import step_zero
 from engine.run.checkpoint import CheckpointStore
+from engine.run.ranks import Ranks
 from engine.run.recorder import Recorder
 from engine.run.report import ended
 from engine.run.session import Attempt
 
 
 def run(attempt: Attempt) -> dict[str, Any]:
-    """Run one attempt of an `rl_run`; the final result.
+    """Run one attempt of an `rl_run`; the final result, which of several ranks the first one has.
 
     Raises RLLoopError for what cannot run, WarmupError, and Aborted or Declined with the result
     so far.
     """
     assert isinstance(attempt.config, RLRunConfig)
-    torch.set_num_threads(attempt.config.threads or os.cpu_count() or 1)
-    with closing(TraceWriter(attempt.run.trace, attempt.job.attempt)) as trace:
-        return _Run(attempt, attempt.config, trace).execute()
+    ranks = Ranks.join(ranked.PATIENCE_S)
+    torch.set_num_threads(ranks.threads(attempt.config.threads))
+    ranked.require_ranks(attempt.config, ranks)
+    with ranks.together():
+        if not ranks.is_first:
+            ranked.follow(attempt, attempt.config, ranks)
+            return {}
+        with closing(TraceWriter(attempt.run.trace, attempt.job.attempt)) as trace:
+            return _Run(attempt, attempt.config, ranks, trace).execute()
 
 
 class _Run:
     """The parts of one attempt, wired."""
 
-    def __init__(self, attempt: Attempt, config: RLRunConfig, trace: TraceWriter) -> None:
-        self.attempt, self.config, self.trace = attempt, config, trace
+    def __init__(
+        self, attempt: Attempt, config: RLRunConfig, ranks: Ranks, trace: TraceWriter
+    ) -> None:
+        self.attempt, self.config, self.ranks, self.trace = attempt, config, ranks, trace
         self.bench, benches, said = load_rows(config)
         self.journal = Journal(attempt.run.rollouts)
         split = settled(self.bench.questions, benches, attempt.run.split, config)
@@ -91,7 +99,8 @@ class _Run:
         first = self.store.verified(0) if proof.stands(self.attempt.run, self.resumed) else None
         given = (self.attempt, self.policy, self.prompts, self.gate)
         self.warmup = step_zero(*given, resumed=self.resumed, first=first, make_room=self.make_room)
-        trainer = parts.build_trainer(self.config, self.policy)  # takes the KL reference
+        train = self.prompts.split.train
+        trainer = ranked.lead(self.config, self.policy, self.ranks, train)  # the KL reference too
         recorder = self._recorder(trainer)
         checks = proof.checks(self.config, trainer, self.prompts, self.store.folder(0), self.lane)
         if self.resumed is None:
@@ -112,6 +121,7 @@ class _Run:
                 stop.result = self._result(loop, recorder) | {"aborted": True}
             raise
         result = self._result(loop, recorder) | report
+        ranked.dismiss(self.ranks)
         return ended(self.attempt, loop.state.step, result, refusal)
 
     def _recorder(self, trainer: Trainer) -> LoopRecorder:
@@ -125,11 +135,14 @@ class _Run:
 
     def _loop(self, trainer: Trainer, recorder: LoopRecorder, prove: Callable[[], None]) -> RLLoop:
         split = self.prompts.split
+        sampler = parts.build_sampler(self.config, self.policy, "train", split.train, self.lane)
+        if self.lane is None and self.ranks.size > 1:
+            sampler = ranked.LeadingSampler(self.ranks, sampler)
         loop = RLLoop(
             self.config,
             self.reward,
             self.bench,
-            sampler=parts.build_sampler(self.config, self.policy, "train", split.train, self.lane),
+            sampler=sampler,
             trainer=trainer,
             heldout_eval=self.gate,
             progress_cb=self.attempt.progress_with_memory,

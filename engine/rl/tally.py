@@ -53,6 +53,20 @@ class Tally:
         self.grad_norm = max(self.grad_norm, update.grad_norm)
         self.updates += update.updates
 
+    @classmethod
+    def of_all(cls, everybody: Sequence[Tally]) -> Tally:
+        """One update's sums over all ranks; of one rank its own."""
+        first, *others = everybody
+        for one in others:
+            first.loss += one.loss
+            first.kl += one.kl
+            first.look_farther(one.farthest)
+            first.entropy += one.entropy
+            first.tokens += one.tokens
+            first.clipped += one.clipped
+            first.first_ratio_error = max(first.first_ratio_error, one.first_ratio_error)
+        return first
+
     def look_farther(self, found: Farthest | None) -> None:
         """Keep the one with the larger KL."""
         if found is not None and (self.farthest is None or found.kl > self.farthest.kl):
@@ -101,6 +115,23 @@ class SamplerGap:
     """Their sum."""
     capped: float = 0.0
     """Tokens whose weight stood at the cap."""
+
+    @classmethod
+    def of_all(cls, everybody: Sequence[SamplerGap]) -> SamplerGap:
+        """That of all ranks; of one rank its own."""
+        if len(everybody) == 1:
+            return everybody[0]
+        found = cls(Evidence(everybody[0].evidence.limit))
+        for one in everybody:
+            found.evidence.take(one.evidence)
+            found.tokens += one.tokens
+            found.largest = max(found.largest, one.largest)
+            found.total += one.total
+            found.kl += one.kl
+            found.weighed += one.weighed
+            found.weights += one.weights
+            found.capped += one.capped
+        return found
 
     def add(self, delta_BT: Tensor, mask_BT: Tensor, counts_B: Tensor) -> None:
         """Take up a micro-batch; δ is 0 outside the mask. A count of 0 leaves a rollout out."""

@@ -29,6 +29,7 @@ from engine.rl.minibatches import MicroBatch, Minibatch, plan
 from engine.rl.packing_probe import refuse_mixing
 from engine.rl.scoring import Batch, TokenScores, score
 from engine.rl.tally import SamplerGap, Tally
+from engine.run.ranks import Ranks
 from engine.run.stop import Collapsed, Diagnosis, check_abort
 from engine.sampling.base import Groups, Rollout
 from engine.sampling.contradiction import Evidence, require_whole
@@ -75,8 +76,11 @@ class Trainer:
         max_steps: int = 1,
         objective: ObjectiveConfig = ObjectiveConfig(),  # noqa: B008 - frozen
         optim: OptimConfig = OptimConfig(),  # noqa: B008 - frozen
+        ranks: Ranks = Ranks(),  # noqa: B008 - frozen
     ) -> None:
+        """`ranks`: each learns its own groups of what all are given, and they add gradients up."""
         self.policy = policy
+        self.ranks = ranks
         self.reference = reference
         self.lr = lr
         self.kl_coef = kl_coef
@@ -121,6 +125,7 @@ class Trainer:
             kl_coef=self.kl_coef,
             micro_batch=self.micro_batch,
             max_new_tokens=self.max_new_tokens,
+            mine=self.ranks.part,
         )
         lr = self._schedule(step)
         limit = self.objective.sampler_gap_limit_used(self.policy.precision, self.temp)
@@ -131,6 +136,7 @@ class Trainer:
             for epoch in range(self.objective.epochs):
                 for minibatch in minibatches:
                     self._update(minibatch, step, fixed, tally, gap if epoch == 0 else None)
+        gap = SamplerGap.of_all(self.ranks.gather([gap]))
         if tally.updates:
             self.policy.version = step
         self.farthest = tally.farthest
@@ -183,13 +189,16 @@ class Trainer:
         """
         self.optimizer.zero_grad(set_to_none=True)
         update = Tally()
-        for micro in minibatch.micro_batches:
-            check_abort()
-            inputs = fixed[micro] if micro in fixed else self._inputs(micro, with_old=False)
-            self._backward(inputs, minibatch, update, gap)
+        with self.ranks.stopping_together():
+            for micro in minibatch.micro_batches:
+                check_abort()
+                inputs = fixed[micro] if micro in fixed else self._inputs(micro, with_old=False)
+                self._backward(inputs, minibatch, update, gap)
         if gap is not None:
-            gap.evidence.require(f"step {step}")
+            SamplerGap.of_all(self.ranks.gather([gap])).evidence.require(f"step {step}")
+        update = Tally.of_all(self.ranks.gather([update]))
         parameters = self.policy.trainable().values()
+        self.ranks.add_gradients(parameters)
         norm = float(torch.nn.utils.clip_grad_norm_(parameters, self.grad_clip))
         for what, value in (("the loss", update.loss), ("the gradient's norm", norm)):
             if not math.isfinite(value):
@@ -282,10 +291,11 @@ class Trainer:
         that the first ratio is exactly 1.
         """
         found = {}
-        for minibatch in minibatches:
-            for micro in minibatch.micro_batches:
-                check_abort()
-                found[micro] = self._inputs(micro, with_old=True)
+        with self.ranks.stopping_together():
+            for minibatch in minibatches:
+                for micro in minibatch.micro_batches:
+                    check_abort()
+                    found[micro] = self._inputs(micro, with_old=True)
         return found
 
     def _inputs(self, micro: MicroBatch, *, with_old: bool) -> _Inputs:

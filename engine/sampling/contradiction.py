@@ -97,6 +97,10 @@ class Evidence:
         """`apart`: sum over its tokens of |log π_trainer − log π_sampler|."""
         self._rows.append((rollout, apart, len(rollout.completion_ids)))
 
+    def take(self, others: Evidence) -> None:
+        """What another rank read again."""
+        self._rows += others._rows
+
     @property
     def mean(self) -> float:
         """Nats a token over all of it; 0 before anything was read."""

@@ -17,11 +17,11 @@ from engine.contract.sources.records import Record, read_records
 from engine.contract.sources.survey import survey
 from engine.contract.stage2.config import Stage2Config
 from engine.contract.stage2.record_form import RecordForm
+from engine.run.ranks import Ranks
 from engine.run.session import Attempt
 from engine.run.stop import sign_of_life, stop_asked
 from engine.stage2.embedded import files
 from engine.stage2.preflight import Finding, alerts, look, unfit
-from engine.stage2.ranks import Ranks
 from engine.stage2.rollout.pictures import size_of
 from engine.stage2.rollout.prompts import PromptReader
 

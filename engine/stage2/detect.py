@@ -27,13 +27,13 @@ from engine.evaluate.recorder import EvalRecorder
 from engine.models import lora
 from engine.models.qwen3_vl import ModelError, VisionModel, load
 from engine.run.checkpoint import CheckpointStore
+from engine.run.ranks import Ranks
 from engine.run.recorder import Recorder
 from engine.run.report import ended, result_fields
 from engine.run.session import Attempt
 from engine.run.stop import Aborted, check_abort
 from engine.stage2.evaluation import Evaluation, RolloutEval, answered
 from engine.stage2.parse.pieces import TokenPieces
-from engine.stage2.ranks import Ranks
 from engine.stage2.record import RolloutFiles
 from engine.stage2.rollout.hf import HFSampler
 from engine.stage2.rollout.prompts import PromptReader

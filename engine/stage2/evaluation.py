@@ -14,8 +14,8 @@ from engine.contract.stage2.detection import BestBy, BoxScore
 from engine.contract.stage2.rollout_matching import RolloutMatchingConfig
 from engine.evaluate.detection import Answered, Detection, Said, ap_lift_ci95, measure
 from engine.evaluate.pooled_f1 import Counts, by_picture, f1, f1_interval, lift_interval
+from engine.run.ranks import Ranks
 from engine.stage2.parse.pieces import TokenPieces
-from engine.stage2.ranks import Ranks
 from engine.stage2.rollout.base import Response, Sampler
 from engine.stage2.rollout.coord_probs import coord_probs
 from engine.stage2.rollout.prompts import PromptReader, Unread

@@ -18,13 +18,13 @@ from engine.contract.stage2.precision import UPDATES_ROUNDED, rounded_updates
 from engine.models import lora
 from engine.models.qwen3_vl import ModelError, VisionModel, add_coord_tokens_command, load
 from engine.run.checkpoint import Checkpoint, CheckpointStore, refused, weights_of
+from engine.run.ranks import Ranks
 from engine.run.recorder import Recorder
 from engine.run.session import Attempt
 from engine.stage2 import warmed_base
 from engine.stage2.corpus import Corpus
 from engine.stage2.embedded import files
 from engine.stage2.parse.pieces import TokenizerError, TokenPieces
-from engine.stage2.ranks import Ranks
 from engine.stage2.rollout.prompts import PromptReader
 from engine.stage2.warmup import warm_up, warmup_cache
 from engine.verdict.verdicts import best_step

@@ -10,6 +10,7 @@ from transformers import PrinterCallback
 from engine.contract.sources.records import Record
 from engine.contract.stage2.config import Stage2Config
 from engine.contract.stage2.rollout_matching import DecodingConfig, RolloutMatchingConfig
+from engine.run.ranks import Ranks
 from engine.run.recorder import Recorder
 from engine.run.session import Attempt
 from engine.stage2.alternating import Alternating
@@ -22,7 +23,6 @@ from engine.stage2.learn.learner import Layouts, Learner, PackPlan
 from engine.stage2.learn.matching import MatchingLearner
 from engine.stage2.learn.objective import LossWeights
 from engine.stage2.matching import Matching
-from engine.stage2.ranks import Ranks
 from engine.stage2.rollout.hf import HFSampler
 from engine.stage2.rollout.prompts import PromptReader
 from engine.stage2.rollout.served import FollowSteps, Served

@@ -21,12 +21,12 @@ from engine.models import alike, lora
 from engine.models.precision import Precision
 from engine.models.qwen3_vl import VisionModel, forward
 from engine.run.proof import Check, Measured, UnmeasuredError, Unproven, prove, require_none
+from engine.run.ranks import Ranks
 from engine.run.recorder import Recorder
 from engine.run.stop import rl_hooks
 from engine.stage2 import opening
 from engine.stage2.corpus import Corpus
 from engine.stage2.learn.layout import Layout, ModelInputs, packed, padded
-from engine.stage2.ranks import Ranks
 from engine.stage2.rollout.base import seed_base
 from engine.stage2.rollout.hf import HFSampler
 from engine.stage2.rollout.prompts import Prompt, PromptReader

@@ -6,7 +6,6 @@ validation records pick the best, and the report records are looked at after the
 
 from __future__ import annotations
 
-import os
 from contextlib import closing, nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +17,7 @@ from engine.contract.errors import NightlaneError
 from engine.contract.stage2.config import Stage2Config
 from engine.contract.trace import TraceWriter
 from engine.run.checkpoint import CheckpointStore
+from engine.run.ranks import Ranks
 from engine.run.recorder import Recorder
 from engine.run.report import ended
 from engine.run.session import Attempt
@@ -25,10 +25,10 @@ from engine.run.stop import Declined
 from engine.stage2 import corpus, opening
 from engine.stage2.arguments import TRAINER_STATE, require_arguments
 from engine.stage2.callback import RunCallback, train
+from engine.stage2.kept_batch import batch_facts, with_batch_of
 from engine.stage2.learn.layout import ModelInputs, require_packing
 from engine.stage2.parts import build_trainer
 from engine.stage2.proof import prove_together
-from engine.stage2.ranks import Ranks
 from engine.stage2.report import final_report, so_far
 from engine.stage2.rollout.prompts import PromptReader
 from engine.stage2.serving import build_served, require_ranks
@@ -41,13 +41,14 @@ def run(attempt: Attempt) -> dict[str, Any]:
     Raises NightlaneError for what cannot run, and Aborted or Declined with the result so far.
     """
     assert isinstance(attempt.config, Stage2Config)
-    torch.set_num_threads(attempt.config.threads or os.cpu_count() or 1)
     patience = attempt.config.training.passed_on.get("ddp_timeout", 1800)
     ranks = Ranks.join(float(patience))
-    if not ranks.is_first:  # one process writes the trace
-        return _Run(attempt, attempt.config, ranks, None).execute()
-    with closing(TraceWriter(attempt.run.trace, attempt.job.attempt)) as trace:
-        return _Run(attempt, attempt.config, ranks, trace).execute()
+    torch.set_num_threads(ranks.threads(attempt.config.threads))
+    with ranks.together():
+        if not ranks.is_first:  # one process writes the trace
+            return _Run(attempt, attempt.config, ranks, None).execute()
+        with closing(TraceWriter(attempt.run.trace, attempt.job.attempt)) as trace:
+            return _Run(attempt, attempt.config, ranks, trace).execute()
 
 
 class _Run:
@@ -62,6 +63,7 @@ class _Run:
             attempt.run, attempt.warn, "checkpoint-{}", needs=TRAINER_STATE
         )
         self.resumed = opening.find_checkpoint(self.store, ranks)
+        self.config = config = with_batch_of(self.resumed, config, ranks.size)
         domain = Path(str(config.data.train_jsonl)).name
         attempt.begin(self.resumed, writes=ranks.is_first, base=config.model.path, domain=domain)
         self.alerts: list[dict[str, Any]] = []
@@ -127,7 +129,7 @@ class _Run:
             prompt = self.reader(self.corpus.train[0])
             require_packing(vlm, ModelInputs(prompt.ids, prompt.pictures))
         self.served = build_served(
-            self.attempt, config, self.reader, self.corpus, resumed=resumed, trace=self.trace
+            self.attempt, config, self.reader, self.corpus, ranks, resumed=resumed, trace=self.trace
         )
         serving = {} if self.served is None else {"serving": self.served.lane.facts}
         recorder = Recorder(
@@ -135,7 +137,7 @@ class _Run:
             self.store,
             resumed=resumed,
             keep=config.keep_checkpoints,
-            facts={"warmup": self.warmup, **base, **serving},
+            facts={"warmup": self.warmup, **base, **serving, **batch_facts(config, ranks.size)},
             card=self.reader.dated() | opening.of_model(vlm) | serving,
             writes=ranks.is_first,
         )

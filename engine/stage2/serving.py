@@ -8,8 +8,8 @@ directory; not how a server is started or asked.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import torch
 
@@ -19,13 +19,16 @@ from engine.contract.served import SAMPLER_GAP_LIMIT, SYNC_TOLERANCE, Server
 from engine.contract.serving import Serving
 from engine.contract.sources.records import Record
 from engine.contract.stage2.config import Stage2Config, world_size_problems
+from engine.contract.stage2.rollout_matching import RolloutMatchingConfig
 from engine.contract.trace import TraceWriter
 from engine.models.policy import Policy
 from engine.models.qwen3_vl import VisionModel
 from engine.run.checkpoint import Checkpoint
+from engine.run.ranks import Ranks
 from engine.run.session import Attempt
 from engine.sampling.vllm.checks import ReplyCheck
-from engine.sampling.vllm.endpoint import Limits
+from engine.sampling.vllm.client import ServerApi
+from engine.sampling.vllm.endpoint import Endpoint, Limits
 from engine.sampling.vllm.infer import InferApi
 from engine.sampling.vllm.infer_lane import InferLane, speaks_infer
 from engine.sampling.vllm.lane import ServingLane
@@ -39,6 +42,7 @@ from engine.stage2 import opening
 from engine.stage2.corpus import Corpus, longest_prompt
 from engine.stage2.rollout.prompts import PromptReader
 from engine.stage2.rollout.served import Served
+from engine.stage2.rollout.shared_lane import SharedLane
 from engine.stage2.rollout.vllm import witness
 
 
@@ -47,16 +51,18 @@ def build_served(
     config: Stage2Config,
     reader: PromptReader,
     corpus: Corpus,
+    ranks: Ranks,
     *,
     resumed: Checkpoint | None,
     trace: TraceWriter | None,
 ) -> Served | None:
-    """Not up yet; None where the trainer's own model samples."""
+    """Not up yet; None where the trainer's own model samples.
+
+    Of several ranks the first one has the lane, and all ask its servers.
+    """
     if not config.serves:
         return None
-    assert trace is not None, "one rank serves"
-    rollouts, vlm = config.custom.extra.rollout_matching, reader.vlm
-    vllm = rollouts.vllm
+    vllm, vlm = config.custom.extra.rollout_matching.vllm, reader.vlm
     policy = Policy(
         vlm.model,
         vlm.tokenizer,
@@ -64,18 +70,59 @@ def build_served(
         version=0 if resumed is None else resumed.step,
     )
     dtype = next(vlm.model.parameters()).dtype
-    precision = "fp32" if dtype == torch.float32 else "bf16"
-    limit = SAMPLER_GAP_LIMIT[precision]
-    lane: ServingLane | InferLane
-    if vllm.external and speaks_infer(vllm.external[0], vllm.server):
-        lane = _infer_lane(
-            config, reader, corpus, policy, dtype=dtype, attempt=attempt, trace=trace
-        )
+    limit = SAMPLER_GAP_LIMIT["fp32" if dtype == torch.float32 else "bf16"]
+    given = _Given(attempt, config, reader, corpus, policy, dtype, ranks)
+    infer = bool(vllm.external) and ranks.from_first(
+        lambda: speaks_infer(vllm.external[0], vllm.server)
+    )
+    lane: ServingLane | InferLane | None = None
+    if trace is not None:  # the first rank's
+        lane = (_infer_lane if infer else _serving_lane)(given, resumed, trace)
+    if ranks.size == 1:
+        assert lane is not None, "one rank writes the trace"
         return Served(lane, policy, limit)
+    connect: Callable[[_Given, Any], Endpoint] = _infer_api if infer else _server_api
+    at_once = 1 if infer else max(1, config.answers_at_once(ranks.size) // ranks.size)
+    shared = SharedLane(ranks, lane, lambda address: connect(given, address), at_once=at_once)
+    return Served(shared, policy, limit)
+
+
+class _Given(NamedTuple):
+    """What lanes are built from."""
+
+    attempt: Attempt
+    config: Stage2Config
+    reader: PromptReader
+    corpus: Corpus
+    policy: Policy
+    dtype: torch.dtype
+    ranks: Ranks
+
+    @property
+    def rollouts(self) -> RolloutMatchingConfig:
+        return self.config.custom.extra.rollout_matching
+
+    @property
+    def limits(self) -> Limits | None:
+        """Of named servers; those that the run starts have the lane's."""
+        server = self.rollouts.vllm.server
+        if not self.rollouts.vllm.external or server is None:
+            return None
+        return Limits(server.timeout_s, server.infer_timeout_s)
+
+    @property
+    def tolerance(self) -> float:
+        return SYNC_TOLERANCE["fp32" if self.dtype == torch.float32 else "bf16"]
+
+
+def _serving_lane(given: _Given, resumed: Checkpoint | None, trace: TraceWriter) -> ServingLane:
+    """Of vLLM's own servers."""
+    attempt, config, reader, corpus, policy, dtype, ranks = given
+    rollouts, vlm, vllm = given.rollouts, reader.vlm, given.rollouts.vllm
     longest = longest_prompt(config, corpus, reader)
     window = vllm.max_model_len or longest + rollouts.max_new_tokens
-    at_once = config.answers_at_once(1)
-    lane = ServingLane(
+    at_once = config.answers_at_once(ranks.size)
+    return ServingLane(
         attempt.job.serving or Serving(),
         Needs(
             base=_base(attempt, config),
@@ -92,7 +139,7 @@ def build_served(
         contexts=_contexts(reader, corpus.train),
         folder=attempt.run.serving,
         log=attempt.dir.serving_log,
-        tolerance=SYNC_TOLERANCE[precision],
+        tolerance=given.tolerance,
         say=attempt.note,
         listen=Syncs(attempt, policy, trace),
         rested=Rests(attempt, policy),
@@ -101,54 +148,45 @@ def build_served(
         mode=vllm.sync_mode,
         before=resumed.state.get("serving") if resumed else None,
     )
-    return Served(lane, policy, limit)
 
 
 def require_ranks(config: Stage2Config, ranks: int) -> None:
     """Raises ConfigError for what so many learner ranks cannot do."""
-    problems = list(world_size_problems(config, ranks))
-    if config.serves and ranks > 1 and not problems:
-        problem = f"is not run by {ranks} learner ranks yet"
-        remedy = "set rollout_backend: hf, or start one rank"
-        field = "custom.extra.rollout_matching.rollout_backend"
-        problems.append(ConfigProblem(field, "vllm", problem, remedy))
+    problems = world_size_problems(config, ranks)
     if problems:
         raise ConfigError(problems)
 
 
-def _infer_lane(
-    config: Stage2Config,
-    reader: PromptReader,
-    corpus: Corpus,
-    policy: Policy,
-    *,
-    dtype: torch.dtype,
-    attempt: Attempt,
-    trace: TraceWriter,
-) -> InferLane:
+def _infer_lane(given: _Given, _: Checkpoint | None, trace: TraceWriter) -> InferLane:
     """Of ms-swift's servers. Raises ConfigError for what they cannot be sent."""
-    rollouts = config.custom.extra.rollout_matching
-    vllm, server = rollouts.vllm, rollouts.vllm.server
-    assert server is not None
+    attempt, policy, limits = given.attempt, given.policy, given.limits
+    vllm = given.rollouts.vllm
+    assert limits is not None, "they are named"
     if vllm.sync_mode == "adapter":
         raise _refused("sync.mode", vllm.sync.mode, "sends adapters", "set sync.mode: full")
-    limits = Limits(server.timeout_s, server.infer_timeout_s)
-    check = ReplyCheck(len(reader.vlm.tokenizer), reader.vlm.tokenizer)
-    apis = [
-        InferApi(one.base_url, batch_size=rollouts.decode_batch_size, limits=limits, check=check)
-        for one in vllm.external
-    ]
-    tolerance = SYNC_TOLERANCE["fp32" if dtype == torch.float32 else "bf16"]
-    prompts = [reader(record) for record in corpus.train[:CONTEXTS]]
+    prompts = [given.reader(record) for record in given.corpus.train[:CONTEXTS]]
     return InferLane(
-        apis,
+        [_infer_api(given, one.base_url) for one in vllm.external],
         policy,
         swift_transfer(vllm.external, limits, policy.device),
-        witness(prompts, rollouts, reader, tolerance),
-        dtype=dtype,
+        witness(prompts, given.rollouts, given.reader, given.tolerance),
+        dtype=given.dtype,
         listen=Syncs(attempt, policy, trace),
         calls=Calls(attempt, trace),
     )
+
+
+def _infer_api(given: _Given, address: str) -> InferApi:
+    limits, size = given.limits or Limits(), given.rollouts.decode_batch_size
+    tokenizer = given.reader.vlm.tokenizer
+    check = ReplyCheck(len(tokenizer), tokenizer)
+    return InferApi(address, batch_size=size, limits=limits, check=check)
+
+
+def _server_api(given: _Given, address: Serving) -> ServerApi:
+    policy = given.policy
+    vocabulary = int(policy.model.config.get_text_config().vocab_size)
+    return ServerApi(address, limits=given.limits, check=ReplyCheck(vocabulary, policy.tokenizer))
 
 
 def swift_transfer(servers: Sequence[Server], limits: Limits, device: torch.device) -> Transfer:

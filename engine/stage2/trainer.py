@@ -24,10 +24,10 @@ from transformers.trainer import TRAINER_STATE_NAME
 
 from engine.contract.sources.records import Record
 from engine.models.qwen3_vl import VisionModel
+from engine.run.ranks import Ranks
 from engine.run.stop import Collapsed, Diagnosis
 from engine.stage2.channel_b import ChannelB, RolledOut
 from engine.stage2.evaluation import Evaluation, RolloutEval
-from engine.stage2.ranks import Ranks
 from engine.stage2.rollout.base import seed_base
 from engine.stage2.schedule import Channel
 from engine.stage2.target.judge import JudgedRollout, judge_metrics

@@ -30,13 +30,13 @@ from engine.contract.stage2 import coords
 from engine.contract.stage2.config import Stage2Config, WarmupConfig
 from engine.models.chat import ChatTemplate
 from engine.models.qwen3_vl import VisionModel, forward
+from engine.run.ranks import Ranks
 from engine.run.session import Attempt
 from engine.run.warmup import SFTSchedule, WarmupCache, WarmupError, teach
 from engine.stage2.channel_a import build_segment, slot_places
 from engine.stage2.corpus import Corpus
 from engine.stage2.learn.layout import Layout, ModelInputs, padded
 from engine.stage2.parts import build_evaluation
-from engine.stage2.ranks import Ranks
 from engine.stage2.rollout.prompts import PromptReader
 from engine.stage2.target.segments import Segment
 

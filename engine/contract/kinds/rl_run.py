@@ -37,6 +37,7 @@ from engine.contract.paths import located
 from engine.contract.problems import problems_of
 from engine.contract.provenance import BEGINS, earlier_runs
 from engine.contract.quantized import QuantizeConfig, quantize_problems
+from engine.contract.ranks import RankCount, ranked_serving_problems
 from engine.contract.rl.buffer import BufferConfig
 from engine.contract.rl.cautions import cautions
 from engine.contract.rl.envelope import Rows, rl_checkpoints, rl_envelope
@@ -307,8 +308,10 @@ class RLRunConfig(GRPOConfig):
     requant: QuantizeConfig | None = None
     """Formats of few bits: where the verdict is a gain, a `requant` of what was published is queued
     behind the run, and scores each of them on its report rows. After any other verdict none is."""
+    ranks: RankCount = 1
+    """Learner processes: they share each step's groups, rank r on device r of the lane."""
     threads: int | None = Field(None, ge=1)
-    """CPU threads for torch; all cores by default."""
+    """CPU threads for torch, of each rank; all cores by default, shared among the ranks."""
 
     def __init__(self, **data: Any) -> None:
         # Written out for type checkers: a section may come as a mapping, as documents have it.
@@ -487,6 +490,7 @@ def _check(config: RLRunConfig) -> Sequence[ConfigProblem]:
         problem = f"is missing: the config is empty, and {BASE_VARIABLE} is not set"
         return [ConfigProblem("base", None, problem, "add it")]
     found: list[ConfigProblem] = [*serving_problems(config), *_check_staleness(config)]
+    found += ranks_problems(config, config.ranks)
     found += base_problems("base", config.base)
     if config.adapter_init:
         folder = Path(config.adapter_init)
@@ -904,6 +908,14 @@ def alike_problem(rows: int) -> ConfigProblem:
     """A corpus that nothing can be held out of, whatever the share."""
     problem = f"has {rows} rows that all ask the same question: no row can be held out"
     return ConfigProblem("data", None, problem, "add rows with other questions")
+
+
+def ranks_problems(config: RLRunConfig, ranks: int) -> Sequence[ConfigProblem]:
+    """What so many learner ranks cannot ask of servers."""
+    if not config.serves:
+        return []
+    adapters = config.sends_adapters
+    return ranked_serving_problems(config.vllm, ranks, "vllm", sends_adapters=adapters)
 
 
 def _follows(config: RLRunConfig, result: Mapping[str, Any], run: Path) -> FollowUp | None:

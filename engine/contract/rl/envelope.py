@@ -59,6 +59,8 @@ class Knobs(Protocol):
     @property
     def base(self) -> str: ...
     @property
+    def ranks(self) -> int: ...
+    @property
     def tuning(self) -> str: ...
     @property
     def lora_rank(self) -> int: ...
@@ -135,7 +137,7 @@ def rl_envelope(config: Knobs, rows: Rows | None = None) -> Envelope | None:
         activations=gigabytes(
             shape.activation_bytes(tokens, checkpointing=config.optim.gradient_checkpointing)
         ),
-    )
+    ).of_ranks(config.ranks)
 
 
 def _kept(config: Knobs) -> int:

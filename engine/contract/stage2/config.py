@@ -26,6 +26,7 @@ from engine.contract.documents import parse_yaml
 from engine.contract.errors import MOST_PROBLEMS, ConfigError, ConfigProblem
 from engine.contract.paths import located
 from engine.contract.problems import nearest, problems_of
+from engine.contract.ranks import RankCount, ranked_serving_problems
 from engine.contract.section import StrictSection, absent, refusal, refusals
 from engine.contract.stage2.coord_soft_ce_w1 import CoordSoftCEW1Config
 from engine.contract.stage2.detection import BEST_BY, BestBy, DetectionConfig
@@ -298,8 +299,10 @@ class Stage2Config(StrictSection):
     """How many recent checkpoints stay; the selected one always does."""
     report_min: int = Field(30, ge=1)
     """Fewest report records for a verdict."""
+    ranks: RankCount = 1
+    """Learner processes: they share each step's samples, rank r on device r of the lane."""
     threads: int | None = Field(None, ge=1)
-    """CPU threads for torch; all cores by default."""
+    """CPU threads for torch, of each rank; all cores by default, shared among the ranks."""
 
     @model_validator(mode="before")
     @classmethod
@@ -449,18 +452,12 @@ def read_yaml(text: str) -> Stage2Config:
 
 def world_size_problems(config: Stage2Config, world_size: int) -> Sequence[ConfigProblem]:
     """Rules that hold only for so many learner ranks."""
-    rollouts = config.custom.extra.rollout_matching
-    servers = rollouts.rollout_backend == "vllm" and rollouts.vllm.mode == "server"
-    if world_size < 2 or not servers or rollouts.vllm.sync_mode == "full":
+    if world_size < 2 or not config.serves:
         return []
-    return [
-        ConfigProblem(
-            "custom.extra.rollout_matching.vllm.sync.mode",
-            rollouts.vllm.sync.mode,
-            f"syncs an adapter, which {world_size} learner ranks cannot do safely",
-            "set sync.mode: full",
-        )
-    ]
+    vllm, where = config.custom.extra.rollout_matching.vllm, "custom.extra.rollout_matching.vllm"
+    return ranked_serving_problems(
+        vllm, world_size, where, sends_adapters=vllm.sync_mode == "adapter"
+    )
 
 
 def asked_alike(config: Stage2Config) -> dict[str, Any]:

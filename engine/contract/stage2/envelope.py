@@ -72,7 +72,7 @@ def stage2_envelope(config: Stage2Config) -> Envelope | None:
                 tokens, checkpointing=_checkpoints_gradients(config), width=width
             )
         ),
-    )
+    ).of_ranks(config.ranks)
 
 
 def stage2_checkpoints(config: Stage2Config) -> Checkpoints | None:
@@ -103,7 +103,7 @@ def _serving_gb(config: Stage2Config, shape: ModelShape, prompt: int, width: int
     rollouts = config.custom.extra.rollout_matching
     window = rollouts.vllm.max_model_len or prompt + rollouts.max_new_tokens
     servers = 0 if rollouts.vllm.external else rollouts.vllm.launch.replicas
-    return servers * shape.served_gb(config.answers_at_once(1) * window, width)
+    return servers * shape.served_gb(config.answers_at_once(config.ranks) * window, width)
 
 
 def _tokens_at_once(config: Stage2Config, *, embedded: bool) -> int:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 
 from engine.contract.errors import ConfigProblem
 from engine.contract.served import MAX_LORA_RANK, MAX_PENALTY, MAX_TEMP
-from engine.contract.stage2.config import Stage2Config
+from engine.contract.stage2.config import Stage2Config, world_size_problems
 
 _ROLLOUTS = "custom.extra.rollout_matching"
 _MODE = f"{_ROLLOUTS}.vllm.sync.mode"
@@ -35,6 +35,7 @@ def serving_cautions(config: Stage2Config) -> Iterator[ConfigProblem]:
 def _problems(config: Stage2Config) -> Iterator[ConfigProblem]:
     rollouts, model = config.custom.extra.rollout_matching, config.model
     sync = rollouts.vllm.sync
+    yield from world_size_problems(config, config.ranks)
     if config.stage2_ab is not None and config.stage2_ab.channel_b.enable_pipeline:
         yield ConfigProblem(
             "stage2_ab.channel_b.enable_pipeline",

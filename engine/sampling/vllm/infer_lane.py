@@ -107,6 +107,11 @@ class InferLane:
         """Addresses of those that are left, in their order."""
         return [server.url for server in self._fleet.live]
 
+    @property
+    def reached_at(self) -> tuple[list[str], str]:
+        """Where others may ask too, and for which model: right until the next `bring`."""
+        return self.servers, ""
+
     def __enter__(self) -> Self:
         try:
             self._fleet.reach()

@@ -126,6 +126,11 @@ class ServingLane:
         """Addresses of those that are left, in their order."""
         return [replica.serving.shown for replica in self._replicas]
 
+    @property
+    def reached_at(self) -> tuple[list[Serving], str]:
+        """Where others may ask too, and for which model: right until the next `bring`."""
+        return [replica.serving for replica in self._replicas], self._sync.serves
+
     def __enter__(self) -> Self:
         shutil.rmtree(self._folder, ignore_errors=True)
         self._folder.mkdir(parents=True, mode=0o700)

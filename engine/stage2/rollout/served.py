@@ -9,12 +9,15 @@ from transformers import TrainerCallback
 from engine.models.policy import Policy
 from engine.sampling.vllm.infer_lane import InferLane
 from engine.sampling.vllm.lane import ServingLane
+from engine.stage2.rollout.shared_lane import SharedLane
 
 
 class Served:
     """The lane of a run, and the weights that it serves."""
 
-    def __init__(self, lane: ServingLane | InferLane, policy: Policy, limit: float) -> None:
+    def __init__(
+        self, lane: ServingLane | InferLane | SharedLane, policy: Policy, limit: float
+    ) -> None:
         self.lane = lane
         self.policy = policy
         self.limit = limit

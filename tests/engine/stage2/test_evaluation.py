@@ -12,8 +12,8 @@ from engine.contract.sources.ground_truth import GTObject
 from engine.contract.sources.records import Record
 from engine.contract.stage2.rollout_matching import RolloutMatchingConfig
 from engine.evaluate.pooled_f1 import by_picture, f1_interval, lift_interval
+from engine.run.ranks import Ranks
 from engine.stage2.evaluation import Evaluation, RolloutEval, summarise
-from engine.stage2.ranks import Ranks
 from engine.stage2.report import report_fields
 from engine.stage2.rollout.base import Response
 from engine.stage2.rollout.hf import HFSampler

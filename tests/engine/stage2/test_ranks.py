@@ -18,7 +18,7 @@ from safetensors.torch import load_file
 
 from engine.contract.events import Event
 from engine.contract.run_dir import RunDir
-from engine.stage2.ranks import Ranks, share
+from engine.run.ranks import Ranks, share
 from engine.stage2.stage2_ab import run as stage2_run
 from tests.deadline import eventually
 from tests.engine.conftest import add_attempt, opened

@@ -23,13 +23,16 @@ class LocalRunner:
 
     def __init__(self, settings: WorkerSettings) -> None:
         self._settings = settings
+        own = settings.devices
+        self._lane = {} if own is None else {"CUDA_VISIBLE_DEVICES": own}
+        """What an engine is told of the lane: its accelerators, where the lane names them."""
 
     def start(self, run: RunDir, attempt: int) -> LocalEngine:
         """The watchdog first: no engine runs without one."""
         directory = run.attempt(attempt)
         memory = MemoryGuard(self._settings, directory)
         try:
-            process = EngineProcess.start(ENGINE, run.root, directory.log)
+            process = EngineProcess.start(ENGINE, run.root, directory.log, self._lane)
         except BaseException:
             memory.close()
             raise

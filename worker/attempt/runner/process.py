@@ -11,8 +11,9 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Self
 
 from worker.attempt.runner import launcher
@@ -52,12 +53,21 @@ class EngineProcess:
         self._adopted_before = adopted_before
 
     @classmethod
-    def start(cls, command: Sequence[str], run_dir: Path, log: Path) -> Self:
-        """Run `command RUN_DIR` with its output at the end of `log`. Raises EngineStartError."""
+    def start(
+        cls,
+        command: Sequence[str],
+        run_dir: Path,
+        log: Path,
+        environment: Mapping[str, str] = MappingProxyType({}),
+    ) -> Self:
+        """Run `command RUN_DIR` with its output at the end of `log`. Raises EngineStartError.
+
+        `environment`: what it is told beside this process's own.
+        """
         adopted_before = adopt_orphans()
         others = frozenset(children(os.getpid()))
         try:
-            child = cls._spawn(command, run_dir, log)
+            child = cls._spawn(command, run_dir, log, environment)
         except OSError as error:
             adopt_orphans(adopted_before)
             raise EngineStartError(
@@ -69,7 +79,9 @@ class EngineProcess:
         return cls(child, identity, log, others, adopted_before=adopted_before)
 
     @staticmethod
-    def _spawn(command: Sequence[str], run_dir: Path, log: Path) -> subprocess.Popen[bytes]:
+    def _spawn(
+        command: Sequence[str], run_dir: Path, log: Path, environment: Mapping[str, str]
+    ) -> subprocess.Popen[bytes]:
         group = cgroup.make(log)
         with log.open("ab") as output:
             return subprocess.Popen(
@@ -85,7 +97,7 @@ class EngineProcess:
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
-                env=os.environ | {MARK: mark(log)},
+                env={**os.environ, **environment, MARK: mark(log)},
                 start_new_session=True,
                 umask=OTHERS,
             )

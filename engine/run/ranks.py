@@ -12,23 +12,20 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import torch
 import torch.distributed as dist
 
-from engine.contract.errors import NightlaneError
+from engine.contract.errors import ConfigError, ConfigProblem
+from engine.contract.ranks import RENDEZVOUS
+from engine.run.launch import RankLostError
+from engine.run.stop import Aborted, Collapsed
 
 Item = TypeVar("Item")
 
 _BUCKET = 2**24
 """Numbers sent at once; bounds the memory that adding up needs beside the gradients."""
-
-
-class RankLostError(NightlaneError):
-    """Another learner of this run is gone."""
-
-    retryable = True
 
 
 def share(total: int, rank: int, size: int) -> int:
@@ -56,20 +53,34 @@ class Ranks:
 
     @classmethod
     def join(cls, timeout_s: float) -> Ranks:
-        """Meet the others that `torchrun` started; alone without it.
+        """Meet the others that the engine or `torchrun` started; alone without them.
 
-        A rank that hears nothing of the others for so long gives up.
+        A rank that hears nothing of the others for so long gives up. Raises ConfigError where
+        there are fewer devices than ranks.
         """
         size = int(os.environ.get("WORLD_SIZE", "1"))
         if size > 1 and not dist.is_initialized():
-            backend = "nccl" if torch.cuda.is_available() else "gloo"
-            dist.init_process_group(backend, timeout=datetime.timedelta(seconds=timeout_s))
+            if torch.cuda.is_available():
+                _take_device()
+            meeting = os.environ.get(RENDEZVOUS)
+            dist.init_process_group(
+                # what is told and agreed on goes by gloo: it waits without a device
+                "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo",
+                init_method=f"file://{meeting}" if meeting else "env://",
+                rank=int(os.environ["RANK"]),
+                world_size=size,
+                timeout=datetime.timedelta(seconds=timeout_s),
+            )
         return cls.current()
 
     @property
     def is_first(self) -> bool:
         """The rank that writes files and events."""
         return self.rank == 0
+
+    def threads(self, asked: int | None) -> int:
+        """CPU threads of this process: as asked, else its share of the cores."""
+        return asked or max(1, (os.cpu_count() or 1) // self.size)
 
     def share(self, total: int) -> int:
         return share(total, self.rank, self.size)
@@ -83,7 +94,7 @@ class Ranks:
         if self.size == 1:
             return mine
         found: list[Any] = [None] * self.size
-        with self._together():
+        with self.together():
             dist.all_gather_object(found, mine)
         return [item for items in found for item in items]
 
@@ -106,12 +117,34 @@ class Ranks:
             len(items) * self.rank // self.size : len(items) * (self.rank + 1) // self.size
         ]
 
+    def from_first(self, make: Callable[[], Item]) -> Item:
+        """What the first rank makes, on every rank."""
+        if self.size == 1:
+            return make()
+        held: list[Any] = [make() if self.is_first else None]
+        with self.together():
+            dist.broadcast_object_list(held)
+        return cast("Item", held[0])
+
     @contextmanager
-    def _together(self) -> Iterator[None]:
+    def stopping_together(self) -> Iterator[None]:
+        """A stop that one of them heard inside, all raise at the end: nobody waits for who left."""
+        heard: Aborted | Collapsed | None = None
+        try:
+            yield
+        except (Aborted, Collapsed) as stop:
+            heard = stop
+        if self.any(heard is not None):
+            raise heard or Aborted
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
         """What a lost rank does to the others, in one line."""
         try:
             yield
         except RuntimeError as error:
+            if not _is_of_the_others(error):
+                raise
             reason = next(iter(str(error).splitlines()), type(error).__name__)
             raise RankLostError(
                 f"rank {self.rank} of {self.size} lost the others: {reason}; "
@@ -135,17 +168,38 @@ class Ranks:
         """
         trained = [p for p in parameters if p.requires_grad]
         if self.size > 1:
-            with self._together():
+            with self.together():
                 had = self._who_had_one(trained)
                 for bucket in _buckets([p for p, one in zip(trained, had, strict=True) if one]):
                     _add_up(bucket)
 
     def _who_had_one(self, parameters: list[torch.nn.Parameter]) -> list[bool]:
         mine = torch.tensor([p.grad is not None for p in parameters], dtype=torch.int32)
-        if dist.get_backend() == "nccl":
-            mine = mine.to(parameters[0].device)
         dist.all_reduce(mine, op=dist.ReduceOp.MAX)
         return [bool(one) for one in mine.tolist()]
+
+    def share_weights(self, parameters: Iterable[torch.nn.Parameter]) -> None:
+        """The first rank's weights on every rank."""
+        if self.size > 1:
+            with self.together(), torch.no_grad():
+                for parameter in parameters:
+                    dist.broadcast(parameter.data, src=0)
+
+
+def _take_device() -> None:
+    """Rank r learns on device r of those that it is shown. Raises ConfigError for too few."""
+    local, size = int(os.environ["LOCAL_RANK"]), int(os.environ["LOCAL_WORLD_SIZE"])
+    there = torch.cuda.device_count()
+    if size > there:
+        problem = f"wants a device for each, and the lane shows {there}"
+        remedy = "lower ranks, or show the run more of them (CUDA_VISIBLE_DEVICES)"
+        raise ConfigError([ConfigProblem("ranks", size, problem, remedy)])
+    torch.cuda.set_device(local)
+
+
+def _is_of_the_others(error: RuntimeError) -> bool:
+    """Whether it says that they are not heard any more, and is no failure of this rank's own."""
+    return isinstance(error, dist.DistError) or "gloo" in str(error).lower()
 
 
 def _buckets(parameters: list[torch.nn.Parameter]) -> Iterable[list[torch.nn.Parameter]]:
