@@ -73,6 +73,20 @@ _MOST_SOURCES = 8
 """That one chart can be read with."""
 
 
+def _drops(name: str, of: str) -> Chart:
+    """Of the rollouts of one stage-2 trainer."""
+    invalid = "stage2/invalid_rollout"
+    return Chart(
+        name,
+        "Entries dropped from rollouts",
+        (
+            Line(f"{of}/strict_drop/N_valid_pred", "kept", "", "a", marks=True),
+            Line(f"{of}/strict_drop/N_drop_invalid", "dropped", "", "c", marks=True, dash=DOTTED),
+            Line(invalid, "invalid rollouts", "", "d", marks=True, dash=DASHED),
+        ),
+    )
+
+
 def _forms(name: str, title: str, among: str = "") -> Chart:
     """In which forms completions write their answers."""
     return Chart(
@@ -236,24 +250,8 @@ CHARTS: Mapping[str, Chart] = {
                 Line("loss/coord_w1", "W1 of coords", "", "c", "right", dash=DOTTED),
             ),
         ),
-        Chart(
-            "drops",
-            "Entries dropped from rollouts",
-            (
-                Line("stage2_ab/channel_b/strict_drop/N_valid_pred", "kept", "", "a", marks=True),
-                Line(
-                    "stage2_ab/channel_b/strict_drop/N_drop_invalid",
-                    "dropped",
-                    "",
-                    "c",
-                    marks=True,
-                    dash=DOTTED,
-                ),
-                Line(
-                    "stage2/invalid_rollout", "invalid rollouts", "", "d", marks=True, dash=DASHED
-                ),
-            ),
-        ),
+        _drops("drops", "stage2_ab/channel_b"),
+        _drops("drops_matching", "rollout_matching"),
         Chart(
             "packing",
             "Packing",

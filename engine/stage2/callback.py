@@ -29,7 +29,6 @@ _LIVE = {
     "ce": "loss/ce",
     "smoothl1": "loss/bbox_smoothl1",
     "ciou": "loss/bbox_ciou",
-    "dropped": "stage2_ab/channel_b/strict_drop/N_drop_invalid",
     "precision": "rollout/precision",
     "recall": "rollout/recall",
     "f1": "rollout/f1",
@@ -231,7 +230,9 @@ class RunCallback(StepCallback):
         """The live result: of Channel-B's figures the last known ones stay."""
         values = log.values
         self.seconds += values["time/step_s"]
-        known = {name: values[series] for name, series in _LIVE.items() if series in values}
+        dropped = f"{self.trainer.parts.channel_b.targets.series}/strict_drop/N_drop_invalid"
+        live = {**_LIVE, "dropped": dropped}
+        known = {name: values[series] for name, series in live.items() if series in values}
         self._live |= {"channel": (log.channel or "").upper(), **known}
         left = self.trainer.state.max_steps - log.step
         done = max(log.step - self._first_step, 1)

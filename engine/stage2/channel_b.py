@@ -18,7 +18,7 @@ from engine.stage2.learn.layout import ModelInputs
 from engine.stage2.parse.pieces import TokenPieces
 from engine.stage2.rollout.base import Response, Sampler
 from engine.stage2.rollout.prompts import PromptReader
-from engine.stage2.target.desc_gate import DescGate
+from engine.stage2.target.desc_gate import DescGate, no_gate
 from engine.stage2.target.judge import JudgedRollout, judge
 from engine.stage2.target.segments import Segment
 from engine.stage2.taught import Targets
@@ -53,7 +53,12 @@ class ChannelB:
     pieces: TokenPieces
     config: RolloutMatchingConfig
     targets: Targets
-    gate: DescGate
+    gate: DescGate | None
+    """None for a trainer without one."""
+
+    def gate_metrics(self) -> dict[str, float]:
+        """Whether it could be loaded."""
+        return {} if self.gate is None else self.gate.metrics(self.targets.series)
 
     def __call__(self, records: Sequence[Record], seed_base: int) -> RolledOut:
         """B0 to B3 for one rank's share of a step."""
@@ -61,7 +66,8 @@ class ChannelB:
         prompts = [self.reader(record) for record in records]
         responses = self.sampler(prompts, seed_base)
         generated = time.perf_counter()
-        self.gate.begin_step()
+        gate = self.gate or no_gate()
+        gate.begin_step()
         judged = judge(
             [
                 (response.ids, record.objects)
@@ -69,7 +75,7 @@ class ChannelB:
             ],
             self.pieces,
             self.config,
-            self.gate,
+            gate,
         )
         parsed = time.perf_counter()
         sequences: list[TrainingSequence] = []

@@ -86,7 +86,7 @@ def build_parts(
         reader.pieces,
         config.custom.extra.rollout_matching,
         _targets(config),
-        no_gate() if matching else _desc_gate(attempt, config),
+        None if matching else _desc_gate(attempt, config),
     )
     build = _matching if matching else _alternating
     return Stage2Parts(

@@ -16,9 +16,16 @@ from engine.stage2.target.judge import JudgedRollout
 from engine.stage2.target.rollout_target import build_target
 from engine.stage2.target.segments import CEWeights, Segment, build_targets
 
+AB_SERIES = "stage2_ab/channel_b"
+
 
 class Targets(Protocol):
     """The seam between a rollout and the learner."""
+
+    @property
+    def series(self) -> str:
+        """What the trainer's own series begin with."""
+        ...
 
     def __call__(
         self, prompt_ids: Sequence[int], rollout: JudgedRollout, pieces: TokenPieces
@@ -38,6 +45,7 @@ class ABTargets:
     """B2 where something matched, and B3."""
 
     weights: CEWeights
+    series = AB_SERIES
 
     def __call__(
         self, prompt_ids: Sequence[int], rollout: JudgedRollout, pieces: TokenPieces
@@ -58,6 +66,7 @@ class OneTarget:
     """The rollout's prefix with what it missed."""
 
     desc_weight: float
+    series = "rollout_matching"
 
     def __call__(
         self, prompt_ids: Sequence[int], rollout: JudgedRollout, pieces: TokenPieces

@@ -189,7 +189,8 @@ class Stage2Trainer(Trainer):
         responses = ranks.gather(list(rolled_out.responses))
         lengths = [len(response.ids) for response in responses]
         return {
-            **judge_metrics(judged, rollouts.gate),
+            **judge_metrics(judged, rollouts.targets.series),
+            **rollouts.gate_metrics(),
             "pool/score": match_metrics([one.found for one in judged])["rollout/f1"],
             "stage2/rollout_seed_base": float(seed_base(self.args.seed, self.state.global_step)),
             "rollout/tokens_mean": sum(lengths) / max(len(lengths), 1),

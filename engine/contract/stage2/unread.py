@@ -52,6 +52,11 @@ def _switched(config: Stage2Config) -> Iterator[tuple[tuple[str, ...], bool, str
         rollouts.rollout_backend == "hf",
         f"leave it out: it belongs to {_ROLLOUTS}.rollout_backend: vllm",
     )
+    yield (
+        ("custom.coord_soft_ce_w1", f"{_ROLLOUTS}.desc_ce_weight"),
+        ab is not None,
+        "leave it out: it belongs to trainer_variant: rollout_matching_sft",
+    )
     if ab is not None:
         yield (
             ("stage2_ab.softctx_temperature", "stage2_ab.softctx_grad_mode"),

@@ -26,6 +26,7 @@ from engine.stage2.parse.pieces import TokenPieces
 from engine.stage2.target.desc_gate import DescGate
 from engine.stage2.target.judge import JudgedRollout, judge, judge_metrics
 from engine.stage2.target.segments import CEWeights, Segment, build_targets
+from engine.stage2.taught import AB_SERIES
 
 
 class InspectError(NightlaneError):
@@ -82,7 +83,7 @@ def inspect(record: Mapping[str, Any], pieces: TokenPieces) -> dict[str, Any]:
         if targets.b2 is None
         else _segment_rows(targets.b2, y_train_roles(rollout, pieces)[:-1], pieces),
         "b3": _segment_rows(targets.b3, b3_roles(rollout, pieces), pieces),
-        "metrics": judge_metrics([rollout], gate),
+        "metrics": judge_metrics([rollout], AB_SERIES) | gate.metrics(AB_SERIES),
     }
 
 

@@ -113,14 +113,16 @@ def parse(ids: Sequence[int], pieces: TokenPieces) -> ParsedRollout:
     )
 
 
-def strict_drop_metrics(rollouts: Iterable[ParsedRollout]) -> dict[str, float]:
-    """The counters of a Channel-B step; every reason is always there, 0 included."""
+def strict_drop_metrics(rollouts: Iterable[ParsedRollout], of: str) -> dict[str, float]:
+    """The counters of a step's entries; every reason is always there, 0 included. `of`: what their
+    series begin with.
+    """
     valid = 0
     drops: Counter[Drop] = Counter()
     for rollout in rollouts:
         valid += len(rollout.predictions)
         drops += rollout.drops
-    root = "stage2_ab/channel_b/strict_drop"
+    root = f"{of}/strict_drop"
     return {
         f"{root}/N_valid_pred": float(valid),
         f"{root}/N_drop_invalid": float(drops.total()),

@@ -80,9 +80,9 @@ class DescGate:
             for a, b in pairs
         ]
 
-    def metrics(self) -> dict[str, float]:
-        """Logged every Channel-B step."""
-        return {"stage2_ab/channel_b/semantic_desc_gate/is_active": float(self.is_active)}
+    def metrics(self, of: str) -> dict[str, float]:
+        """Logged every Channel-B step. `of`: what its series begin with."""
+        return {f"{of}/semantic_desc_gate/is_active": float(self.is_active)}
 
 
 def no_gate() -> DescGate:

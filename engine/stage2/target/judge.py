@@ -54,14 +54,13 @@ def judge(
     return judged
 
 
-def judge_metrics(judged: Sequence[JudgedRollout], gate: DescGate) -> dict[str, float]:
-    """What a Channel-B step logs of its rollouts."""
+def judge_metrics(judged: Sequence[JudgedRollout], of: str) -> dict[str, float]:
+    """What a step logs of its rollouts. `of`: what series of one trainer begin with."""
     parsed = [one.parsed for one in judged]
     return {
         **rollout_metrics(parsed),
-        **strict_drop_metrics(parsed),
+        **strict_drop_metrics(parsed, of),
         **match_metrics([one.found for one in judged]),
-        **gate.metrics(),
     }
 
 

@@ -26,7 +26,7 @@ from engine.stage2.target.desc_gate import DescGate
 from engine.stage2.target.judge import judge_metrics
 from engine.stage2.target.payload import render
 from engine.stage2.target.segments import CEWeights
-from engine.stage2.taught import ABTargets
+from engine.stage2.taught import AB_SERIES, ABTargets
 
 WEIGHTS = CEWeights(desc=1.0, desc_matched=0.2, dropped_structure=1.5)
 
@@ -101,7 +101,7 @@ def test_an_invalid_rollout_still_trains_its_sample(
     learnt = new_learner()(rolled.sequences, "b")
 
     (one,) = rolled.judged
-    metrics = judge_metrics(rolled.judged, no_gate())
+    metrics = judge_metrics(rolled.judged, AB_SERIES)
     assert one.parsed.prefix == b"{"
     assert metrics["stage2/invalid_rollout"] == 1.0
     assert metrics["stage2/raw_rollouts"] == 1.0
@@ -169,7 +169,7 @@ def test_dropped_entries_are_counted_by_reason_and_never_repaired(
     rolled = new_channel_b(text)(records[:1], 0)
 
     root = "stage2_ab/channel_b/strict_drop"
-    metrics = judge_metrics(rolled.judged, no_gate())
+    metrics = judge_metrics(rolled.judged, AB_SERIES)
     assert metrics[f"{root}/N_valid_pred"] == 1.0
     assert metrics[f"{root}/N_drop_invalid"] == 8.0
     buckets = {k.rsplit("/", 1)[1]: v for k, v in metrics.items() if f"{root}/reason/" in k}
@@ -241,10 +241,7 @@ def test_an_absent_desc_model_leaves_the_gate_inactive_and_the_step_whole(
     for _ in range(2):
         rolled = channel_b(records[:1], 0)
 
-    assert (
-        judge_metrics(rolled.judged, gate)["stage2_ab/channel_b/semantic_desc_gate/is_active"]
-        == 0.0
-    )
+    assert gate.metrics(AB_SERIES)["stage2_ab/channel_b/semantic_desc_gate/is_active"] == 0.0
     assert [r.message for r in caplog.records if "is disabled" in r.message] != []
     assert sum("is disabled" in r.message for r in caplog.records) == 1
     weights = rolled.sequences[-1].segment.ce_weights

@@ -632,6 +632,20 @@ def test_a_setting_that_another_one_switches_off_is_said(
     assert list(unread(read_config(changed(*off, (path, value), reader)))) == []
 
 
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [("custom.coord_soft_ce_w1", {"target_sigma": 5}), (f"{ROLLOUTS}.desc_ce_weight", 0.5)],
+)
+def test_a_setting_of_the_other_trainer_is_said(path: str, value: Any) -> None:
+    """`stage2_ab` has no distribution over coord bins, and weighs descriptions by settings of its
+    own.
+    """
+    (said,) = unread(read_config(changed((f"{ROLLOUTS}.rollout_backend", "hf"), (path, value))))
+
+    assert (said.field, said.problem) == (path, "is not read")
+    assert "trainer_variant: rollout_matching_sft" in said.remedy
+
+
 def test_effective_batch_size_and_accumulation_exclude_each_other() -> None:
     """One follows from the other."""
     line = problem_of(

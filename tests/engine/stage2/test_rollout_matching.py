@@ -152,7 +152,8 @@ def test_every_step_of_a_run_rolls_out_and_learns_one_target_a_sample(
         values = event["values"]
         assert values["train/samples"] == 4.0
         assert values["train/loss"] == pytest.approx(values["loss/ce"] + values["loss/coord"])
-        assert not any(name.startswith("stage2/channel") for name in values)
+        assert not any(name.startswith(("stage2/channel", "stage2_ab/")) for name in values)
+        assert "rollout_matching/strict_drop/N_valid_pred" in values
     assert told[-1]["values"]["train/loss"] < told[0]["values"]["train/loss"]
     assert result["steps"] == 6
     rows = (run.rollouts / "train-000001.jsonl").read_text().splitlines()

@@ -140,7 +140,7 @@ def test_the_counters_of_a_step_are_stable() -> None:
     texts.append(render([GTObject("a", (1, 2, 3, 4))]).text)
     rollouts = [parse(pieces.encode(text), pieces) for text in texts]
 
-    metrics = strict_drop_metrics(rollouts)
+    metrics = strict_drop_metrics(rollouts, "stage2_ab/channel_b")
     root = "stage2_ab/channel_b/strict_drop"
     reasons = {
         name.removeprefix(f"{root}/reason/"): n for name, n in metrics.items() if "reason" in name

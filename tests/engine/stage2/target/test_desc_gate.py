@@ -11,6 +11,7 @@ import pytest
 from torch import Tensor
 
 from engine.stage2.target.desc_gate import DescGate
+from engine.stage2.taught import AB_SERIES
 
 ALMOST_THE_SAME = [("a black cat", "black cat"), ("automobile", "car"), ("cat", "cat")]
 OTHER = [("traffic light", "banana"), ("a dog", "a wooden table")]
@@ -42,7 +43,7 @@ def test_near_descriptions_are_accepted_and_far_ones_are_not(minilm: DescGate) -
 
     assert minilm.accepts([*ALMOST_THE_SAME, *OTHER]) == [True, True, True, False, False]
     assert minilm.is_active
-    assert minilm.metrics() == {"stage2_ab/channel_b/semantic_desc_gate/is_active": 1.0}
+    assert minilm.metrics(AB_SERIES) == {"stage2_ab/channel_b/semantic_desc_gate/is_active": 1.0}
 
 
 @pytest.mark.requirement("AB-24")
@@ -117,7 +118,7 @@ def test_without_the_model_the_run_goes_on(
     answers = [absent.accepts([("cat", "cat")]) for _ in range(3)]
 
     assert answers == [[False]] * 3
-    assert absent.metrics() == {"stage2_ab/channel_b/semantic_desc_gate/is_active": 0.0}
+    assert absent.metrics(AB_SERIES) == {"stage2_ab/channel_b/semantic_desc_gate/is_active": 0.0}
     warnings = [r.message for r in caplog.records if r.name == "engine.stage2.target.desc_gate"]
     assert len(warnings) == 1
     assert "the semantic desc gate is disabled" in warnings[0]

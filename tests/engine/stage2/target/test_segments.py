@@ -27,6 +27,7 @@ from engine.stage2.target.segments import (
     y_gt_reordered,
     y_train,
 )
+from engine.stage2.taught import AB_SERIES
 from tests.engine.stage2.families import FAMILIES, byte_level, characters
 from tests.engine.stage2.mutations import inactive_gate
 
@@ -298,7 +299,8 @@ def test_a_steps_counters_come_together() -> None:
     rollouts = [(pieces.encode(ROLLOUT), [CAT, DOG, CAR]), (pieces.encode("none"), [CAT])]
     gate = inactive_gate()
 
-    metrics = judge_metrics(judge(rollouts, pieces, RolloutMatchingConfig(), gate), gate)
+    metrics = judge_metrics(judge(rollouts, pieces, RolloutMatchingConfig(), gate), AB_SERIES)
+    metrics |= gate.metrics(AB_SERIES)
 
     assert metrics["stage2/raw_rollouts"] == 2
     assert metrics["stage2/invalid_rollout"] == 1
