@@ -5,7 +5,7 @@ The optimizer step alone chooses the channel. The window's loss is the mean over
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from engine.contract.sources.records import Record
@@ -32,24 +32,46 @@ class Alternating:
     """Longest sequence in tokens."""
     make_room: Callable[[], None] = lambda: None
     """Called before anything is learnt."""
+    pipelined: bool = False
+    """Channel-B learns each decode call's rollouts while servers draw the next one's."""
 
     def __call__(self, window: Sequence[Record], step: int) -> Learnt:
         """Gradients of the window's mean loss."""
         channel = channel_of(step, self.b_ratio)
-        rolled_out: RolledOut | None = None
-        if channel == "b":
-            records = self.drawn(window, step)
-            rolled_out = self.rollouts(records, self.drawn.seed_base(step))
-            sequences: Sequence[TrainingSequence] = rolled_out.sequences
-        else:
+        parts: list[RolledOut] = []
+        sequences: Iterable[TrainingSequence]
+        if channel == "a":
             records = tuple(window)
             sequences = [self._taught(record) for record in records]
+        else:
+            records = self.drawn(window, step)
+            sequences = self._rolled_out(records, step, parts)
         self.make_room()
         learnt = self.learner(sequences, channel)
+        rolled_out = RolledOut.of(parts) if channel == "b" else None
         parameters = list(self.learner.vlm.model.parameters())
         samples = self.drawn.ranks.average_gradients(parameters, len(records))
         values = self._values(channel, learnt, samples, rolled_out)
         return Learnt(values, records, channel, rolled_out)
+
+    def _rolled_out(
+        self, records: Sequence[Record], step: int, parts: list[RolledOut]
+    ) -> Iterable[TrainingSequence]:
+        """Channel-B's sequences; what they came of is added to `parts`. Pipelined, each is drawn
+        when it is asked for: all of them before the step ends.
+        """
+        seeds = self.drawn.seed_base(step)
+        if self.pipelined:
+            return self._streamed(records, seeds, parts)
+        parts.append(self.rollouts(records, seeds))
+        return parts[0].sequences
+
+    def _streamed(
+        self, records: Sequence[Record], seeds: int, parts: list[RolledOut]
+    ) -> Iterator[TrainingSequence]:
+        for part in self.rollouts.stream(records, seeds):
+            parts.append(part)
+            yield from part.sequences
 
     def _taught(self, record: Record) -> TrainingSequence:
         """Channel-A's sequence of one sample."""

@@ -9,7 +9,7 @@ nothing. Knows no gradient.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from engine.contract.sources.records import Record
@@ -17,7 +17,8 @@ from engine.contract.stage2.rollout_matching import RolloutMatchingConfig
 from engine.stage2.learn.layout import ModelInputs
 from engine.stage2.parse.pieces import TokenPieces
 from engine.stage2.rollout.base import Response, Sampler
-from engine.stage2.rollout.prompts import PromptReader
+from engine.stage2.rollout.prompts import Prompt, PromptReader, Unread
+from engine.stage2.rollout.vllm import VLLMSampler
 from engine.stage2.target.desc_gate import DescGate, no_gate
 from engine.stage2.target.judge import JudgedRollout, judge
 from engine.stage2.target.segments import Segment
@@ -43,6 +44,20 @@ class RolledOut:
     seconds: Mapping[str, float]
     """`time/…` series."""
 
+    @classmethod
+    def of(cls, parts: Sequence[RolledOut]) -> RolledOut:
+        """All of a step's, in their order."""
+        seconds: dict[str, float] = {}
+        for part in parts:
+            for name, value in part.seconds.items():
+                seconds[name] = seconds.get(name, 0.0) + value
+        return cls(
+            tuple(one for part in parts for one in part.responses),
+            tuple(one for part in parts for one in part.judged),
+            tuple(one for part in parts for one in part.sequences),
+            seconds,
+        )
+
 
 @dataclass(frozen=True)
 class ChannelB:
@@ -65,18 +80,44 @@ class ChannelB:
         began = time.perf_counter()
         prompts = [self.reader(record) for record in records]
         responses = self.sampler(prompts, seed_base)
-        generated = time.perf_counter()
-        gate = self.gate or no_gate()
-        gate.begin_step()
-        judged = judge(
-            [
-                (response.ids, record.objects)
-                for response, record in zip(responses, records, strict=True)
-            ],
-            self.pieces,
-            self.config,
-            gate,
-        )
+        seconds = time.perf_counter() - began
+        if self.gate is not None:
+            self.gate.begin_step()
+        return self._made(records, prompts, responses, {"time/rollout_generate_s": seconds})
+
+    def stream(self, records: Sequence[Record], seed_base: int) -> Iterator[RolledOut]:
+        """The same, a decode call at a time: the next is drawn while the caller learns from one.
+
+        The sampler must be one that streams. `time/rollout_waited_s`: of the seconds of decoding
+        those in which nothing was learnt.
+        """
+        assert isinstance(self.sampler, VLLMSampler), "the config asks for servers"
+        if self.gate is not None:
+            self.gate.begin_step()
+        first = 0
+        for part in self.sampler.stream(Unread(self.reader, records), seed_base):
+            some = records[first : first + len(part.prompts)]
+            first += len(some)
+            seconds = {
+                "time/rollout_generate_s": part.seconds,
+                "time/rollout_waited_s": part.waited,
+            }
+            yield self._made(some, part.prompts, part.responses, seconds)
+
+    def _made(
+        self,
+        records: Sequence[Record],
+        prompts: Sequence[Prompt],
+        responses: Sequence[Response],
+        seconds: Mapping[str, float],
+    ) -> RolledOut:
+        """B1 to B3 of some answers."""
+        began = time.perf_counter()
+        answered = [
+            (response.ids, record.objects)
+            for response, record in zip(responses, records, strict=True)
+        ]
+        judged = judge(answered, self.pieces, self.config, self.gate or no_gate())
         parsed = time.perf_counter()
         sequences: list[TrainingSequence] = []
         for prompt, one in zip(prompts, judged, strict=True):
@@ -84,14 +125,8 @@ class ChannelB:
                 TrainingSequence(segment, ModelInputs(segment.ids, prompt.pictures))
                 for segment in self.targets(prompt.ids, one, self.pieces)
             ]
-        encoded = time.perf_counter()
-        return RolledOut(
-            tuple(responses),
-            tuple(judged),
-            tuple(sequences),
-            {
-                "time/rollout_generate_s": generated - began,
-                "time/rollout_parse_match_s": parsed - generated,
-                "time/rollout_teacher_encode_s": encoded - parsed,
-            },
-        )
+        own = {
+            "time/rollout_parse_match_s": parsed - began,
+            "time/rollout_teacher_encode_s": time.perf_counter() - parsed,
+        }
+        return RolledOut(tuple(responses), tuple(judged), tuple(sequences), {**seconds, **own})

@@ -119,6 +119,7 @@ def _alternating(
         desc_weight=ab.desc_ce_weight,
         max_length=config.global_max_length,
         make_room=make_room,
+        pipelined=ab.channel_b.enable_pipeline,
     )
 
 
@@ -144,7 +145,9 @@ def _targets(config: Stage2Config) -> Targets:
 
 def _layouts(config: Stage2Config, reader: PromptReader) -> Layouts:
     training, rollouts = config.training, config.custom.extra.rollout_matching
-    plan = PackPlan.of(training, config.global_max_length, rollouts.post_rollout_pack_scope)
+    early = config.stage2_ab is not None and config.stage2_ab.channel_b.enable_pipeline
+    scope = rollouts.post_rollout_pack_scope
+    plan = PackPlan.of(training, config.global_max_length, scope, early=early)
     return Layouts(reader.vlm, reader.pad_id, plan, training.per_device_train_batch_size)
 
 

@@ -362,17 +362,26 @@ class Stage2Config(StrictSection):
         return self
 
     @model_validator(mode="after")
-    def _pipeline_has_its_own_gpus(self) -> Self:
+    def _pipeline_can_run(self) -> Self:
+        if self.stage2_ab is None or not self.stage2_ab.channel_b.enable_pipeline:
+            return self
         rollouts = self.custom.extra.rollout_matching
-        on_servers = rollouts.rollout_backend == "vllm" and rollouts.vllm.mode == "server"
-        if self.stage2_ab and self.stage2_ab.channel_b.enable_pipeline and not on_servers:
-            raise refusal(
-                ["stage2_ab", "channel_b", "enable_pipeline"],
-                True,
+        lacks = None
+        if rollouts.rollout_backend != "vllm" or rollouts.vllm.mode != "server":
+            lacks = (
                 "would roll out and train on the same device: it needs "
-                "custom.extra.rollout_matching.rollout_backend vllm with vllm.mode server; set "
-                "enable_pipeline: false, or those",
+                "custom.extra.rollout_matching.rollout_backend vllm with vllm.mode server"
             )
+        elif not self.training.packing:
+            lacks = "learns pack by pack while servers draw: it needs training.packing: true"
+        elif rollouts.post_rollout_pack_scope != "micro":
+            lacks = (
+                "learns before a step's rollouts are all there: it needs "
+                "custom.extra.rollout_matching.post_rollout_pack_scope: micro"
+            )
+        if lacks is not None:
+            said = ["stage2_ab", "channel_b", "enable_pipeline"]
+            raise refusal(said, True, f"{lacks}; set enable_pipeline: false, or that")
         return self
 
     @model_validator(mode="after")

@@ -36,13 +36,6 @@ def _problems(config: Stage2Config) -> Iterator[ConfigProblem]:
     rollouts, model = config.custom.extra.rollout_matching, config.model
     sync = rollouts.vllm.sync
     yield from world_size_problems(config, config.ranks)
-    if config.stage2_ab is not None and config.stage2_ab.channel_b.enable_pipeline:
-        yield ConfigProblem(
-            "stage2_ab.channel_b.enable_pipeline",
-            True,
-            "is not run by the kind stage2_ab yet",
-            "set enable_pipeline: false",
-        )
     if _sends_adapters(config):
         if model.tuning == "full":
             remedy = "set sync.mode: full, or model.tuning: lora"

@@ -62,7 +62,8 @@ class ChannelBConfig(StrictSection):
     rollouts_per_step: int | None = Field(None, ge=1)
     """Raw rollouts per optimizer step over all ranks; by default the effective batch size."""
     enable_pipeline: bool = False
-    """Overlap rollouts with learning inside a step; needs a vLLM server."""
+    """Servers draw the next `decode_batch_size` rollouts of a step while it learns from the last
+    ones; needs vLLM servers and `training.packing`."""
     desc_ce_weight_matched: float | None = Field(None, ge=0)
     """Weight of a matched description the gate did not accept; by default `desc_ce_weight`."""
     drop_invalid_struct_ce_multiplier: float = Field(1.0, ge=1, le=4)

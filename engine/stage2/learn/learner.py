@@ -6,7 +6,7 @@ backward, and their gradients add up. Knows no optimizer and no rollout.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from torch import Tensor
@@ -32,18 +32,25 @@ class PackPlan:
     min_fill: float
     scope: str
     """`micro` takes a pack whenever the buffer is full, `window` looks at all sequences at once."""
+    early: bool = False
+    """A pack is taken as soon as what waits could fill one: there is something to learn from while
+    the rest is drawn."""
 
     @classmethod
-    def of(cls, training: TrainingConfig, capacity: int | None, scope: str) -> PackPlan | None:
+    def of(
+        cls, training: TrainingConfig, capacity: int | None, scope: str, *, early: bool = False
+    ) -> PackPlan | None:
         """None without packing."""
         if not training.packing:
             return None
         assert capacity is not None, "the config requires global_max_length with packing"
-        return cls(capacity, training.packing_buffer, training.packing_min_fill_ratio, scope)
+        least = training.packing_min_fill_ratio
+        return cls(capacity, training.packing_buffer, least, scope, early)
 
-    def packs(self, sequences: Sequence[TrainingSequence]) -> Iterator[Pack[TrainingSequence]]:
+    def packs(self, sequences: Iterable[TrainingSequence]) -> Iterator[Pack[TrainingSequence]]:
         """Every sequence in some pack. Raises PackingError for one too long."""
         if self.scope == "window":
+            sequences = list(sequences)
             lengths = [len(s.segment) for s in sequences]
             yield from pack_window(sequences, lengths, self.capacity, self.min_fill)
             return
@@ -51,7 +58,7 @@ class PackPlan:
             capacity=self.capacity, buffer=self.buffer, min_fill=self.min_fill
         )
         for sequence in sequences:
-            while len(packer) >= self.buffer:
+            while len(packer) >= self.buffer or (self.early and packer.could_fill_one):
                 yield _taken(packer)
             packer.insert(sequence, len(sequence.segment))
         while len(packer):
@@ -86,7 +93,7 @@ class Layouts:
     """Sequences of a padded batch."""
 
     def __call__(
-        self, sequences: Sequence[TrainingSequence], fills: list[float]
+        self, sequences: Iterable[TrainingSequence], fills: list[float]
     ) -> Iterator[tuple[Sequence[TrainingSequence], Layout]]:
         """Each with what stands in it; how full packs are is added to `fills`."""
         if self.plan is not None:
@@ -94,6 +101,7 @@ class Layouts:
                 fills.append(pack.fill)
                 yield pack.items, packed([one.shown for one in pack.items], self.vlm)
             return
+        sequences = list(sequences)
         for start in range(0, len(sequences), self.micro_batch):
             part = sequences[start : start + self.micro_batch]
             yield part, padded([one.shown for one in part], self.vlm, self.pad_id)
@@ -112,9 +120,9 @@ class Learner:
     def vlm(self) -> VisionModel:
         return self.layouts.vlm
 
-    def __call__(self, sequences: Sequence[TrainingSequence], channel: Channel) -> BackwardStats:
+    def __call__(self, sequences: Iterable[TrainingSequence], channel: Channel) -> BackwardStats:
         """Add the gradients of the window's summed loss to the parameters."""
-        found = BackwardStats(segments=len(sequences))
+        found = BackwardStats()
         for part, layout in self.layouts(sequences, found.fills):
             check_abort()
             segments = [one.segment for one in part]
@@ -124,6 +132,7 @@ class Learner:
                 loss.backward()  # type: ignore[no-untyped-call]
             found.terms.add(terms)
             found.forwards += 1
+            found.segments += len(part)
         return found
 
     def _logits(

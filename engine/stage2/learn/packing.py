@@ -48,6 +48,11 @@ class Packer(Generic[Item]):
     def __len__(self) -> int:
         return len(self._waiting)
 
+    @property
+    def could_fill_one(self) -> bool:
+        """Whether as much waits as a pack takes."""
+        return sum(length for length, _ in self._waiting) >= self.capacity
+
     def insert(self, item: Item, length: int) -> None:
         """Take a segment in. Raises PackingError when it is too long, or the buffer full."""
         _refuse_oversize(length, self.capacity)

@@ -7,11 +7,14 @@ included; what the model contradicts ends the run. Knows no ground truth.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from functools import partial
+from typing import Any, NamedTuple, Protocol
 
 from engine.contract.stage2.rollout_matching import DecodingConfig, RolloutMatchingConfig
+from engine.run.beside import Beside
 from engine.sampling.vllm.endpoint import Drawn, Request
 from engine.sampling.vllm.infer_lane import Witness
 from engine.stage2.parse.pieces import TokenPieces
@@ -39,6 +42,39 @@ class Lane(Protocol):
         ...
 
 
+class Streamed(NamedTuple):
+    """The answers of one decode call of a stream."""
+
+    prompts: Sequence[Prompt]
+    responses: list[Response]
+    seconds: float
+    """How long they were drawn."""
+    waited: float
+    """Of that, how long nothing else was done."""
+
+
+class _Ready(NamedTuple):
+    """A decode call that is done."""
+
+    asked: Sequence[Prompt]
+    answers: Sequence[Sequence[Drawn]]
+    seconds: float
+    waited: float
+
+
+class _Coming(NamedTuple):
+    """A decode call that is under way."""
+
+    asked: Sequence[Prompt]
+    call: Beside[Sequence[Sequence[Drawn]]]
+
+    def waited_for(self) -> _Ready:
+        """Raises what the call raised."""
+        began = time.perf_counter()
+        answers = self.call.result()
+        return _Ready(self.asked, answers, self.call.seconds, time.perf_counter() - began)
+
+
 @dataclass(frozen=True)
 class VLLMSampler:
     """Raises ServerError, SamplerContradicted, and Aborted when asked to stop.
@@ -61,17 +97,48 @@ class VLLMSampler:
         self.lane.bring()
         # Read one at a time: patches are large, and a request holds none.
         asked = [prompts[place] for place in range(len(prompts))] if self.reads is None else prompts
-        requests = [
+        return self._believed(asked, self.lane.complete(self._requests(asked, seed_base)))
+
+    def stream(self, prompts: Sequence[Prompt], seed_base: int) -> Iterator[Streamed]:
+        """The same answers, a decode call at a time: while one is worked on, the next is drawn, and
+        no more than that.
+        """
+        self.lane.bring()
+        coming: _Coming | None = None
+        try:
+            for first in range(0, len(prompts), self.config.decode_batch_size):
+                asked = prompts[first : first + self.config.decode_batch_size]
+                requests = self._requests(asked, call_seed(seed_base, first))
+                ready = coming and coming.waited_for()
+                coming = _Coming(asked, Beside(partial(self.lane.complete, requests), "rollouts"))
+                if ready:
+                    yield self._streamed(ready)
+            if coming:
+                yield self._streamed(coming.waited_for())
+        finally:
+            if coming:
+                coming.call.close()
+
+    def _streamed(self, ready: _Ready) -> Streamed:
+        responses = self._believed(ready.asked, ready.answers)
+        return Streamed(ready.asked, responses, ready.seconds, ready.waited)
+
+    def _requests(self, asked: Sequence[Prompt], seed_base: int) -> list[Request]:
+        return [
             request_of(asked[place], call_seed(seed_base, place), self.config, self.reader)
             for place in range(len(asked))
         ]
-        pieces = self.reader.pieces
-        answers = [before_pictures(one, pieces) for [one] in self.lane.complete(requests)]
+
+    def _believed(
+        self, asked: Sequence[Prompt], drawn: Sequence[Sequence[Drawn]]
+    ) -> list[Response]:
+        """Answers that the model does not contradict. Raises SamplerContradicted."""
+        answers = [before_pictures(one, self.reader.pieces) for [one] in drawn]
         places = self._read_again(answers)
         reread = Reread(self.reader, self.config, self.limit, self.version)
         evidence = reread.evidence([asked[i] for i in places], [answers[i] for i in places])
         evidence.require(f"drawn by the weights of step {self.version()}")
-        return [self._response(drawn) for drawn in answers]
+        return [self._response(one) for one in answers]
 
     def decoding(self) -> dict[str, Any]:
         """What a step logs of how it decoded."""

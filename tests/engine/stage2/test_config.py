@@ -394,10 +394,12 @@ def test_server_mode_needs_servers() -> None:
 
 
 def test_the_pipeline_is_allowed_on_servers() -> None:
-    """Their own devices."""
+    """Their own devices; and packs, which are what is learnt while servers draw."""
     config = read_config(
         changed(
             (f"{CHANNEL_B}.enable_pipeline", True),
+            ("training.packing", True),
+            ("global_max_length", 12000),
             (f"{VLLM}.mode", "server"),
             (SERVER, ONE_SERVER),
         )

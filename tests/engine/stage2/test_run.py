@@ -1223,7 +1223,7 @@ def test_a_tokenizer_without_coord_tokens_is_refused_with_the_command_that_adds_
                 "stage2_ab__channel_b__enable_pipeline": True,
             },
             "stage2_ab.channel_b.enable_pipeline",
-            "set enable_pipeline: false",
+            "it needs training.packing: true",
         ),
         ({"training__max_steps": -1}, "training.max_steps", "set max_steps"),
         (

@@ -155,7 +155,18 @@ REFUSED = [
         "is more than vLLM serves as an adapter (512)",
     ),
     ({}, {"custom__extra__rollout_matching__repetition_penalty": 3.0}, "is more than vLLM takes"),
-    ({}, {"stage2_ab__channel_b__enable_pipeline": True}, "is not run by the kind stage2_ab yet"),
+    ({}, {"stage2_ab__channel_b__enable_pipeline": True}, "it needs training.packing: true"),
+    (
+        {},
+        {
+            "stage2_ab__channel_b__enable_pipeline": True,
+            "training__packing": True,
+            "training__per_device_train_batch_size": 1,
+            "global_max_length": 400,
+            "custom__extra__rollout_matching__post_rollout_pack_scope": "window",
+        },
+        "post_rollout_pack_scope: micro",
+    ),
     ({"sync": {"mode": "adapter"}}, {}, "needs an engine that takes adapters"),
     ({"server": None}, {}, "is missing with vllm.mode server"),
 ]
@@ -285,3 +296,46 @@ def test_a_run_needs_the_program_only_for_servers_of_its_own(
 
     assert kind.serves(config)
     assert kind.needs_server_program(config) is needs
+
+
+PACKED = {
+    "training__packing": True,
+    "training__per_device_train_batch_size": 1,
+    "training__gradient_accumulation_steps": 6,
+    "training__max_steps": 2,
+    "training__eval_steps": 2,
+    "global_max_length": 400,
+    "custom__extra__rollout_matching__decode_batch_size": 2,
+    "stage2_ab__schedule__b_ratio": 1.0,
+}
+
+
+@pytest.mark.requirement("AB-22")
+def test_a_step_learns_from_one_decode_call_while_the_next_is_drawn(
+    ab_recipe: Recipe, server: VisionServer, tmp_path: Path, events: Events
+) -> None:
+    """Six rollouts in calls of two: never more than one call ahead, the same rollouts and loss as
+    without, and nothing drawn that the step does not learn.
+    """
+    plain = changed(served_by(ab_recipe, server), **PACKED)
+    found = {}
+    for name, pipelined in (("plain", False), ("pipelined", True)):
+        recipe = changed(plain, stage2_ab__channel_b__enable_pipeline=pipelined)
+        run = add_attempt(tmp_path, recipe, name=name, kind="stage2_ab")
+        with opened(run) as attempt:
+            stage2_run(attempt)
+        rows = [json.loads(line) for line in _lines(run.rollouts / "train-000001.jsonl")]
+        told = [one["values"] for one in events(run, "metric") if "train/loss" in one["values"]]
+        found[name] = ([row["ids"] for row in rows], [row["record"] for row in rows], told)
+
+    assert found["pipelined"][:2] == found["plain"][:2]
+    first, other = found["pipelined"][2][0], found["plain"][2][0]
+    for name in ("train/loss", "loss/ce", "train/grad_norm", "rollout/f1"):
+        if name in other:
+            assert first[name] == pytest.approx(other[name], rel=1e-4), name
+    assert first["train/samples"] == 6.0
+    assert 0 <= first["time/rollout_waited_s"] <= first["time/rollout_generate_s"]
+
+
+def _lines(path: Path) -> list[str]:
+    return path.read_text().splitlines()
