@@ -109,7 +109,7 @@ CHARTS: Mapping[str, Chart] = {
             "learning",
             "Pool and held-out success",
             (
-                Line(POOL, "pool (training prompts)", "share", "a"),
+                Line(POOL, "pool (training prompts)", "share", "a", dash=(5, 3)),
                 Line(HELDOUT, "held-out (select rows)", "share", "b", marks=True),
             ),
             band=(f"{HELDOUT}/low", f"{HELDOUT}/high"),

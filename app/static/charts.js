@@ -264,7 +264,8 @@ window.nightlaneCharts = (() => {
       {
         ...axis,
         ...named(drawing.x_label),
-        size: 30,
+        grid: { show: false },
+        size: 24,
         values: (_, values) => values.map(placeOf),
         incrs: () => (entry.drawing.x.every(Number.isInteger) ? WHOLE : TICKS), // nothing is at step 1.5
         space: (_, __, low, high) => Math.max(50, 16 + roomOf([placeOf(low), placeOf(high)])),
