@@ -227,7 +227,6 @@ def drawing(
         "lines": lines,
         "ends": _ends(lines, band),
         "gates": axis.all(marked),
-        "gaps": [(axis.at(step), pool, heldout) for step, pool, heldout in gaps(mine, zoom)],
         "selected": None if picked is None else axis.at(picked),
         "band": band,
         "flags": [[axis.at(one.step), one.number] for one in flags if zoom.steps.holds(one.step)],
@@ -432,29 +431,6 @@ def _told(line: Line, known: Summary) -> str:
         f"{line.text(known.last)} at step {known.last_step} "
         f"(between {line.text(known.low)} and {line.text(known.high)})."
     )
-
-
-def gaps(curves: Mapping[str, Curve], zoom: Zoom = Zoom()) -> list[tuple[int, float, float]]:  # noqa: B008
-    """(step, pool, held-out) at a part's gates: a growing gap between the two is learning by heart.
-
-    Pool is the mean of the last five steps up to a gate; in a long run, that of its stretch.
-    """
-    if POOL not in curves or HELDOUT not in curves:
-        return []
-    pool, heldout = curves[POOL], curves[HELDOUT].within(zoom.steps)
-    lead = zoom.lead.get(POOL, _NOTHING)
-    first_steps, means = [*lead.first_steps, *pool.first_steps], [*lead.means, *pool.means]
-    recent = RECENT if pool.size == 1 else 1
-    found = []
-    for step, score in evenly([*zip(heldout.steps, heldout.values, strict=True)], MOST_GATES):
-        place = bisect_right(first_steps, step)
-        before = means[max(0, place - recent) : place]
-        if before:
-            found.append((step, sum(before) / len(before), score))
-    return found
-
-
-_NOTHING = Curve.of_values((), (), ())
 
 
 def gap_at(step: int, heldout: float, pool: Points) -> Gap | None:

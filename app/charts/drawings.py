@@ -48,12 +48,9 @@ class View(NamedTuple):
     @property
     def lead(self) -> int:
         """Points before a part that its drawing hangs on; 0 of what begins with the run."""
-        if self.steps.first is None:
+        if self.steps.first is None or not self.smooth:
             return 0
-        if not self.smooth:
-            return charts.RECENT
-        weighing = math.ceil(math.log(LEAST_WEIGHT) / math.log(self.smooth))
-        return min(MOST_LEAD, max(charts.RECENT, weighing))
+        return min(MOST_LEAD, math.ceil(math.log(LEAST_WEIGHT) / math.log(self.smooth)))
 
 
 def drawing_json(database: Database, job: JobView, chart: Chart, view: View) -> str:

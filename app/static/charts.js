@@ -314,7 +314,7 @@ window.nightlaneCharts = (() => {
     const beside = document.getElementById(node.dataset.readings); // its values stand there, not below it
     if (beside) legend.mount = (_, table) => beside.replaceChildren(table);
     // One cursor for all charts of a run along the same axis.
-    const sync = "followsAddress" in node.dataset ? { key: drawing.x_label, filters: { pub: (type) => type === "mousemove" || type === "mouseleave" } } : {};
+    const sync = "followsAddress" in node.dataset ? { key: drawing.x_label, filters: { pub: (type) => type === "mousemove" } } : {};
     // Half of the last number stands beyond the plot; an axis at the right has room for it.
     const beyond = () => Math.max(25, 4 + roomOf([placeOf(entry.drawing.range?.[1] ?? entry.drawing.x.at(-1))]) / 2);
     const padding = [null, (_, __, [, right]) => (right ? 0 : beyond()), null, null];
@@ -385,7 +385,7 @@ window.nightlaneCharts = (() => {
     if (to === undefined) return;
     event.preventDefault();
     entry.at = Math.min(last, Math.max(first, to));
-    plot.setCursor({ left: plot.valToPos(drawing.x[entry.at], "x"), top: 0 });
+    plot.setCursor({ left: plot.valToPos(drawing.x[entry.at], "x"), top: 0 }, true, true);
     const values = drawing.lines
       .filter((line) => line.values[entry.at] != null || line.gaps?.includes(entry.at))
       .map((line) => `${line.label} ${said(line, line.values[entry.at], drawing.band, entry.at) || "not a number"}`);
@@ -403,7 +403,7 @@ window.nightlaneCharts = (() => {
   function leave(entry) {
     if (entry.at === undefined) return;
     delete entry.at;
-    entry.plot?.setCursor({ left: -10, top: -10 });
+    entry.plot?.setCursor({ left: -10, top: -10 }, true, true);
     entry.readout.textContent = "";
   }
 

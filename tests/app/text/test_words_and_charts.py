@@ -164,7 +164,7 @@ def test_the_columns_of_a_chart_are_aligned_by_step() -> None:
 
 @pytest.mark.requirement("UI-02")
 @pytest.mark.parametrize("n", [99, 100, 101, 401, 4001])
-def test_gates_and_gaps_are_marked_evenly_over_the_whole_run(n: int) -> None:
+def test_gates_are_marked_evenly_over_the_whole_run(n: int) -> None:
     """A mark at each of a long run's gates is a grey curtain; the last ones alone look as if the
     gates began there. How many are marked is said where it is not all.
     """
@@ -175,7 +175,7 @@ def test_gates_and_gaps_are_marked_evenly_over_the_whole_run(n: int) -> None:
 
     gates = drawing["gates"]
     marked = min(n, charts.MOST_GATES)
-    assert len(gates) == len(drawing["gaps"]) == marked
+    assert len(gates) == marked
     assert (gates[0], gates[-1]) == (0, every[-1][0])
     apart = {after - before for before, after in itertools.pairwise(gates)}
     assert max(apart) - min(apart) <= 10
@@ -197,15 +197,7 @@ def test_a_long_series_is_thinned_and_keeps_its_extremes_and_ends() -> None:
 
 @pytest.mark.requirement("UI-02")
 def test_the_gap_is_the_mean_pool_before_a_gate_minus_its_held_out_score() -> None:
-    """By hand: (0.6 + 0.8) / 2 - 0.6; the pool behind the gate does not count."""
-    metrics = {
-        "pool/score": curve((1, 0.6), (2, 0.8), (3, 0.1)),
-        "heldout/select": curve((2, 0.6)),
-    }
-
-    ((step, pool, heldout),) = charts.gaps(metrics)
-    assert (step, heldout) == (2, 0.6)
-    assert pool == pytest.approx(0.7)
+    """By hand: (0.6 + 0.8) / 2 - 0.6."""
     gap_to_pool = charts.gap_at(2, 0.6, [(1, 0.6), (2, 0.8)])
     assert gap_to_pool is not None
     assert gap_to_pool.value == pytest.approx(0.1)
