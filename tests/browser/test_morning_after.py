@@ -30,8 +30,6 @@ COPIED = "navigator.clipboard.readText()"
 
 def published(run: RunDir, base: Path, step: int) -> None:
     """A LoRA checkpoint as an engine leaves it, and a later one that nobody chose."""
-    tiny.build_model(seed=3).save_pretrained(base)
-    tiny.build_tokenizer().save_pretrained(base)
     run.split.write_text("{}")
     for number in (step, step + 10):
         policy = build(str(base), seed=0)
@@ -59,6 +57,8 @@ def test_the_chosen_checkpoint_is_found_and_merged_from_the_run_page(
 ) -> None:
     """Opened, copied, pasted into a shell: the folder loads and answers as the chosen step does."""
     base = tmp_path / "base"
+    tiny.build_model(seed=3).save_pretrained(base)
+    tiny.build_tokenizer().save_pretrained(base)
     number = queue(house.db, "night one", base=str(base), tuning="lora", lr=1e-3)
     with night(house.db) as lane:
         attempt = lane.start()

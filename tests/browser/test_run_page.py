@@ -259,9 +259,9 @@ def test_axis_smoothing_and_a_dragged_part_stand_in_the_address(
     page = seen.open(f"/jobs/{attempt.job_id}")
     _drawn(page)
     page.get_by_label("smoothing").select_option("0.9")
-    page.get_by_label("across").select_option("time")
+    page.locator("[name=axis][value=time]").check()
     expect(page.locator("#chart-learning .u-label").first).to_contain_text("since the first start")
-    page.get_by_label("across").select_option("step")
+    page.locator("[name=axis][value=step]").check()
     expect(page.locator("#chart-learning .u-label").first).to_have_text("step")
 
     box = page.locator("#chart-learning .u-over").bounding_box()
@@ -429,7 +429,7 @@ def test_back_returns_to_the_part_and_the_axis_before(
     page = seen.open(f"/jobs/{attempt.job_id}")
     _drawn(page)
     drawn = page.locator("#plot-kl .drawn")
-    page.get_by_label("across").select_option("time")
+    page.locator("[name=axis][value=time]").check()
     page.get_by_label("smoothing").select_option("0.9")
     page.get_by_label("step", exact=True).fill("10")
     page.get_by_label("step", exact=True).press("Enter")
@@ -507,3 +507,40 @@ def test_a_value_that_stands_alone_is_seen_as_a_dot_until_a_line_joins_it(
         made.write("metric", step=2, values={"pool/score": 0.5})
         expect(page.locator("#plot-learning .drawn")).to_have_text("all 2 points")
         assert page.evaluate(_DOTS, "a") > 500, "now a line"
+
+
+@pytest.mark.requirement("UI-02")
+def test_one_cursor_reads_every_chart_and_warnings_stand_under_the_numbers_of_their_flags(
+    visit: Visits, house: House
+) -> None:
+    """Three quarters of a desk's width are the plot; a log axis is kept in the address."""
+    values = {step: {"pool/score": step / 50, "train/kl": 0.01 * step} for step in range(1, 41)}
+    desk = {"width": 1440, "height": 900}
+    with _charted(visit, house, values, viewport=desk) as (attempt, page):
+        said = [("KL_TOKEN", 10, "a token at 4.7 nats"), ("PLATEAU", 30, "flat since step 10")]
+        alerts = [{"code": code, "step": step, "text": text} for code, step, text in said]
+        attempt.write("progress", alerts=alerts)
+        expect(page.locator(".warnlist li")).to_have_text([re.compile(text) for *_, text in said])
+        page.reload()
+        _drawn(page, "kl")
+
+        flags = "canvas => (canvas.words ?? []).map(([word]) => word)"
+        drawn = {name: page.locator(f"#plot-{name} canvas") for name in ("learning", "kl")}
+        assert {"1", "2"} <= set(drawn["learning"].evaluate(flags))
+        expect(page.locator(".warnlist .flagno")).to_have_text(["1", "2"])
+        over = page.locator("#plot-learning .u-over")
+        box = over.bounding_box()
+        assert box is not None
+        assert box["width"] >= 0.75 * desk["width"]
+        over.hover(position={"x": box["width"] * 0.5, "y": 50})
+        read = [page.locator(f"{at} .u-value").first for at in ("#readings", "#plot-kl")]
+        expect(read[0]).to_have_text(re.compile(r"^2\d$"))
+        assert read[0].inner_text() == read[1].inner_text()
+        page.get_by_role("radio", name="log").check()
+        expect(page.locator("#plot-kl .drawn")).to_have_text("all 40 points")
+        assert "scale=log" in page.url
+        page.reload()
+        expect(page.get_by_role("radio", name="log")).to_be_checked()
+        link = page.get_by_role("link", name="KL and entropy as CSV").get_attribute("href")
+        file = page.request.get(f"{page.url.partition('/jobs')[0]}{link}").text().splitlines()
+        assert (file[0], file[10]) == ("step,train/kl", "10,0.1")
