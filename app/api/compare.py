@@ -27,7 +27,7 @@ def compare(
     database: DatabaseDep,
     job: Annotated[list[Annotated[int, Query(ge=1, le=2**63 - 1)]], Query(max_length=MOST_JOBS)],
 ) -> Comparison:
-    """`?job=1&job=2`: two to six jobs; each is held against the first one."""
+    """`?job=1&job=2`: two jobs or more; each is held against the first one."""
     return compare_jobs(database, job)
 
 

@@ -330,7 +330,7 @@ def _all_steps(curves: Sequence[Curve], holes: Iterable[Sequence[int]] = ()) -> 
 
 def _line(line: Line, curve: Curve, steps: Sequence[int]) -> dict[str, Any]:
     envelope = {}
-    if curve.size > 1:
+    if curve.size > 1 or curve.lows is not curve.values:  # stretches of steps, or a mean over runs
         envelope = {
             "low": _column(curve.steps, curve.lows, steps),
             "high": _column(curve.steps, curve.highs, steps),

@@ -31,7 +31,8 @@ from worker.read.jobs import JobView
 from worker.read.samples.files import Split
 from worker.read.samples.rows import Sample
 
-MOST_JOBS = 6
+MOST_JOBS = 40
+"""Of more runs the rows would not fit the shelf."""
 FEWEST_JOBS = 2
 
 
