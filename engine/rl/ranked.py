@@ -9,12 +9,14 @@ every rank makes the same update.
 from __future__ import annotations
 
 import datetime
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from engine.contract.errors import RLLoopError
 from engine.contract.kinds.rl_run import RLRunConfig, ranks_problems
+from engine.contract.trace import TraceWriter
 from engine.data.rows import Question
 from engine.models.policy import Policy
 from engine.rl import parts
@@ -23,8 +25,9 @@ from engine.run.ranks import Ranks
 from engine.run.session import Attempt
 from engine.run.stop import Aborted, Collapsed
 from engine.sampling.base import Groups, Sampler
+from engine.sampling.vllm.lane import ServingLane
 
-PATIENCE_S = datetime.timedelta(days=7).total_seconds()
+_PATIENCE_S = datetime.timedelta(days=7).total_seconds()
 """Others wait while the first warms up or scores. Who is gone is noticed at once all the same."""
 
 
@@ -70,11 +73,26 @@ class LeadingSampler:
         return _drawn(self._ranks, self._own, tasks, k)
 
 
-def require_ranks(config: RLRunConfig, ranks: Ranks) -> None:
-    """Raises RLLoopError for what so many learner ranks cannot do."""
-    problems = ranks_problems(config, ranks.size)
-    if problems:
+def run(
+    attempt: Attempt,
+    config: RLRunConfig,
+    first: Callable[[Ranks, TraceWriter], dict[str, Any]],
+) -> dict[str, Any]:
+    """What `first` comes to on the first rank, with the help of the others; they have no result.
+
+    Raises RLLoopError for what so many learner ranks cannot do.
+    """
+    ranks = Ranks.join(_PATIENCE_S, config.threads)
+    if problems := ranks_problems(config, ranks.size):
         raise RLLoopError(problems)
+    with ranks.together():
+        if not ranks.is_first:
+            _follow(attempt, config, ranks)
+            return {}
+        with closing(TraceWriter(attempt.run.trace, attempt.job.attempt)) as trace:
+            result = first(ranks, trace)
+        ranks.from_first(_over)
+        return result
 
 
 def lead(config: RLRunConfig, policy: Policy, ranks: Ranks, train: Sequence[Question]) -> Trainer:
@@ -84,23 +102,30 @@ def lead(config: RLRunConfig, policy: Policy, ranks: Ranks, train: Sequence[Ques
     return parts.build_trainer(config, policy, ranks, LeadingTrainer if ranks.size > 1 else Trainer)
 
 
-def follow(attempt: Attempt, config: RLRunConfig, ranks: Ranks) -> None:
-    """Every other rank: does what the first one tells, until that has its report."""
+def sampler(
+    config: RLRunConfig,
+    policy: Policy,
+    train: Sequence[Question],
+    lane: ServingLane | None,
+    ranks: Ranks,
+) -> Sampler:
+    """Of training rollouts, on the first rank: it asks a server for all."""
+    own = parts.build_sampler(config, policy, "train", train, lane)
+    return own if lane is not None or ranks.size == 1 else LeadingSampler(ranks, own)
+
+
+def _follow(attempt: Attempt, config: RLRunConfig, ranks: Ranks) -> None:
+    """Every other rank: does what the first one tells, until that has its result."""
     policy = parts.build_policy(config, attempt.now)
     train: Sequence[Question] = ranks.from_first(list)
     ranks.share_weights(policy.trainable().values())
     trainer = parts.build_trainer(config, policy, ranks)
-    sampler = parts.build_sampler(config, policy, "train", train)
+    own = parts.build_sampler(config, policy, "train", train)
     while (order := ranks.from_first(_over)) is not None:
         try:
-            _obey(order, ranks, trainer, sampler)
+            _obey(order, ranks, trainer, own)
         except (Aborted, Collapsed):
             continue  # all ranks raised it: what comes of it is decided by the first
-
-
-def dismiss(ranks: Ranks) -> None:
-    """The first rank has its report: the others are done."""
-    ranks.from_first(_over)
 
 
 def _over() -> _Draw | _Learn | _Load | None:

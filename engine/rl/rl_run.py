@@ -7,10 +7,8 @@ reference and baseline at once; `report` rows are looked at after the last gate 
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import closing, nullcontext
+from contextlib import nullcontext
 from typing import Any
-
-import torch
 
 from engine.contract.errors import NightlaneError
 from engine.contract.kinds.rl_run import RLRunConfig, data_files
@@ -42,16 +40,9 @@ def run(attempt: Attempt) -> dict[str, Any]:
     Raises RLLoopError for what cannot run, WarmupError, and Aborted or Declined with the result
     so far.
     """
-    assert isinstance(attempt.config, RLRunConfig)
-    ranks = Ranks.join(ranked.PATIENCE_S)
-    torch.set_num_threads(ranks.threads(attempt.config.threads))
-    ranked.require_ranks(attempt.config, ranks)
-    with ranks.together():
-        if not ranks.is_first:
-            ranked.follow(attempt, attempt.config, ranks)
-            return {}
-        with closing(TraceWriter(attempt.run.trace, attempt.job.attempt)) as trace:
-            return _Run(attempt, attempt.config, ranks, trace).execute()
+    config = attempt.config
+    assert isinstance(config, RLRunConfig)
+    return ranked.run(attempt, config, lambda *given: _Run(attempt, config, *given).execute())
 
 
 class _Run:
@@ -99,8 +90,8 @@ class _Run:
         first = self.store.verified(0) if proof.stands(self.attempt.run, self.resumed) else None
         given = (self.attempt, self.policy, self.prompts, self.gate)
         self.warmup = step_zero(*given, resumed=self.resumed, first=first, make_room=self.make_room)
-        train = self.prompts.split.train
-        trainer = ranked.lead(self.config, self.policy, self.ranks, train)  # the KL reference too
+        # Takes the KL reference.
+        trainer = ranked.lead(self.config, self.policy, self.ranks, self.prompts.split.train)
         recorder = self._recorder(trainer)
         checks = proof.checks(self.config, trainer, self.prompts, self.store.folder(0), self.lane)
         if self.resumed is None:
@@ -121,7 +112,6 @@ class _Run:
                 stop.result = self._result(loop, recorder) | {"aborted": True}
             raise
         result = self._result(loop, recorder) | report
-        ranked.dismiss(self.ranks)
         return ended(self.attempt, loop.state.step, result, refusal)
 
     def _recorder(self, trainer: Trainer) -> LoopRecorder:
@@ -135,14 +125,11 @@ class _Run:
 
     def _loop(self, trainer: Trainer, recorder: LoopRecorder, prove: Callable[[], None]) -> RLLoop:
         split = self.prompts.split
-        sampler = parts.build_sampler(self.config, self.policy, "train", split.train, self.lane)
-        if self.lane is None and self.ranks.size > 1:
-            sampler = ranked.LeadingSampler(self.ranks, sampler)
         loop = RLLoop(
             self.config,
             self.reward,
             self.bench,
-            sampler=sampler,
+            sampler=ranked.sampler(self.config, self.policy, split.train, self.lane, self.ranks),
             trainer=trainer,
             heldout_eval=self.gate,
             progress_cb=self.attempt.progress_with_memory,

@@ -52,13 +52,15 @@ class Ranks:
         return cls()
 
     @classmethod
-    def join(cls, timeout_s: float) -> Ranks:
+    def join(cls, timeout_s: float, threads: int | None = None) -> Ranks:
         """Meet the others that the engine or `torchrun` started; alone without them.
 
-        A rank that hears nothing of the others for so long gives up. Raises ConfigError where
-        there are fewer devices than ranks.
+        A rank that hears nothing of the others for so long gives up. `threads`: of torch on a CPU;
+        by default each rank has its share of the cores. Raises ConfigError where there are fewer
+        devices than ranks.
         """
         size = int(os.environ.get("WORLD_SIZE", "1"))
+        torch.set_num_threads(threads or max(1, (os.cpu_count() or 1) // size))
         if size > 1 and not dist.is_initialized():
             if torch.cuda.is_available():
                 _take_device()
@@ -77,10 +79,6 @@ class Ranks:
     def is_first(self) -> bool:
         """The rank that writes files and events."""
         return self.rank == 0
-
-    def threads(self, asked: int | None) -> int:
-        """CPU threads of this process: as asked, else its share of the cores."""
-        return asked or max(1, (os.cpu_count() or 1) // self.size)
 
     def share(self, total: int) -> int:
         return share(total, self.rank, self.size)

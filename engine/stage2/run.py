@@ -11,8 +11,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from engine.contract.errors import NightlaneError
 from engine.contract.stage2.config import Stage2Config
 from engine.contract.trace import TraceWriter
@@ -42,8 +40,7 @@ def run(attempt: Attempt) -> dict[str, Any]:
     """
     assert isinstance(attempt.config, Stage2Config)
     patience = attempt.config.training.passed_on.get("ddp_timeout", 1800)
-    ranks = Ranks.join(float(patience))
-    torch.set_num_threads(ranks.threads(attempt.config.threads))
+    ranks = Ranks.join(float(patience), attempt.config.threads)
     with ranks.together():
         if not ranks.is_first:  # one process writes the trace
             return _Run(attempt, attempt.config, ranks, None).execute()

@@ -260,7 +260,7 @@ def test_a_rank_that_is_killed_beside_a_server_leaves_nobody_waiting(
     with beside(kill):
         drain(db.settings)
 
-        assert time.monotonic() - killed[0] < 20
+        assert time.monotonic() - killed[0] < 60
     words = "rank 1 of 2 was killed by SIGKILL, and the others were ended with it"
     found = jobs.get_job(db, number)
     assert (found.state, words in str(found.error)) == (State.FAILED, True)
