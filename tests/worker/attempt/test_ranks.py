@@ -16,6 +16,7 @@ from safetensors.torch import load_file
 
 from engine.__main__ import main
 from engine.contract.errors import ConfigError
+from engine.contract.events import usable
 from engine.contract.run_dir import Abort, ExitCode, RunDir
 from engine.contract.stage2.config import Stage2Config
 from engine.run.checkpoint import Checkpoint
@@ -70,8 +71,8 @@ def recipes(base_recipe: Recipe, ab_recipe: Recipe, matching_recipe: Recipe) -> 
 
 
 @contextmanager
-def beside(act: Callable[[], None]) -> Iterator[None]:
-    """`act` in a thread, while the block drains in the main one."""
+def beside(run: RunDir, act: Callable[[], None]) -> Iterator[None]:
+    """`act` in a thread, while the block waits for the run in the main one; it ends with both."""
     raised: list[BaseException] = []
 
     def guarded() -> None:
@@ -79,6 +80,7 @@ def beside(act: Callable[[], None]) -> Iterator[None]:
             act()
         except BaseException as error:  # noqa: BLE001 - told in the test's own thread
             raised.append(error)
+            run.attempt(1).request_abort(Abort())
 
     thread = threading.Thread(target=guarded)
     thread.start()
@@ -168,6 +170,36 @@ def test_two_ranks_from_the_queue_learn_what_one_learns(
                 assert metrics[1][step][name] == pytest.approx(values[name], abs=1e-6), name
 
 
+@pytest.mark.requirement("LN-14")
+def test_every_rank_sees_the_accelerators_of_its_lane_alone(
+    db: Database, tally: Callable[..., int]
+) -> None:
+    """Whatever else the machine has."""
+    lane = db.settings.model_copy(update={"devices": "2,3"})
+    run = run_of(db, tally(ranks=2, steps=1))
+
+    drain(lane)
+
+    [first] = (e["text"] for e in events_of(run, "note"))
+    second = usable(run.attempt(1).events_of_rank(1))
+    assert [first, *(e["text"] for e in second if e["type"] == "note")] == ["2,3", "2,3"]
+
+
+@pytest.mark.requirement("LN-14")
+def test_a_job_fails_with_the_error_of_the_rank_that_failed(
+    db: Database, tally: Callable[..., int]
+) -> None:
+    number = tally(ranks=2, steps=1, at_end="crash", saves=False)
+
+    drain(db.settings)
+
+    found = jobs.get_job(db, number)
+    assert found.state is State.FAILED
+    assert "rank 1 of 2: ValueError: the tally fell over" in str(found.error)
+    errors = [e["text"] for e in events_of(run_of(db, number), "note") if e["level"] == "error"]
+    assert errors == ["ValueError: the tally fell over"]
+
+
 @pytest.mark.parametrize(("kind", "ranks"), [("rl_run", 2), ("stage2_ab", 1)])
 def test_a_run_of_two_ranks_that_was_stopped_goes_on_with_the_same_or_another_number(
     tmp_path: Path, recipes: dict[str, Recipe], kind: str, ranks: int
@@ -185,10 +217,10 @@ def test_a_run_of_two_ranks_that_was_stopped_goes_on_with_the_same_or_another_nu
     whole = add_attempt(tmp_path, alone, name="whole", kind=kind)
 
     def stop() -> None:
-        eventually(lambda: events_of(run, "metric"), "no step was made", 200)
+        eventually(lambda: events_of(run, "metric"), "no step was made", 400)
         run.attempt(1).request_abort(Abort())
 
-    with beside(stop):
+    with beside(run, stop):
         assert main(["run", str(run.root)]) == ExitCode.ABORTED
     add_attempt(tmp_path, recipe | {"ranks": ranks}, kind=kind)
     assert main(["run", str(run.root)]) == ExitCode.DONE
@@ -253,11 +285,11 @@ def test_a_rank_that_is_killed_beside_a_server_leaves_nobody_waiting(
     run, killed = run_of(db, number), [0.0]
 
     def kill() -> None:
-        eventually(lambda: len(server.asked) > 6, "nobody asked", 200)
+        eventually(lambda: len(server.asked) > 6, "nobody asked", 400)
         rank_process(run, 1).kill()
         killed[0] = time.monotonic()
 
-    with beside(kill):
+    with beside(run, kill):
         drain(db.settings)
 
         assert time.monotonic() - killed[0] < 60
