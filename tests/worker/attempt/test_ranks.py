@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -23,6 +22,7 @@ from engine.run.checkpoint import Checkpoint
 from engine.stage2.kept_batch import with_batch_of
 from tests.deadline import eventually
 from tests.engine.conftest import add_attempt, base_folder, base_recipe, events_of, sevens_file
+from tests.engine.rank_process import rank_process
 from tests.engine.sampling.vllm.conftest import free_port
 from tests.engine.stage2.conftest import (
     ab_recipe,
@@ -126,24 +126,6 @@ def apart(one: RunDir, other: RunDir) -> float:
     """The largest difference of two runs' weights."""
     ours, theirs = weights(one), weights(other)
     return max(float((ours[name] - theirs[name]).abs().max()) for name in ours)
-
-
-def rank_process(run: RunDir, rank: int) -> psutil.Process:
-    """One of a run's ranks, by what it was told."""
-
-    def found() -> psutil.Process | None:
-        for process in psutil.process_iter():
-            try:
-                line, told = process.cmdline(), process.environ()
-            except psutil.Error:
-                continue
-            if str(run.root) in line and told.get("RANK") == str(rank):
-                return process
-        return None
-
-    process = eventually(found, f"rank {rank}", 120)
-    assert process is not None
-    return process
 
 
 @pytest.mark.requirement("LN-14", "RM-07")

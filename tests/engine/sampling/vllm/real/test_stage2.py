@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,9 +13,12 @@ import pytest
 from engine.contract.events import Event
 from engine.contract.run_dir import ExitCode, RunDir
 from engine.contract.serving import Serving
+from engine.run.launch import CRASHED
 from engine.stage2.embedded import tiny_vl
+from tests.deadline import eventually
 from tests.engine import killing
 from tests.engine.conftest import add_attempt
+from tests.engine.rank_process import rank_process
 from tests.engine.sampling.vllm.conftest import VLLM
 from tests.engine.stage2.conftest import ab_recipe, changed, shapes_file
 from tests.engine.stage2.test_served_run import series
@@ -62,6 +67,40 @@ def test_a_stage2_run_learns_by_vllm_what_it_learns_by_its_own_model(
     syncs = [e for e in events(run, "span") if e["name"] == "weight-sync"]
     assert [e["step"] for e in syncs] == [0, 1, 2, 3, 4]
     assert min(e["bytes"] for e in syncs) > 5_000_000
+
+
+@pytest.mark.requirement("RM-07")
+def test_two_ranks_learn_by_vllm_and_a_killed_one_leaves_nobody_waiting(
+    recipe: Recipe, tmp_path: Path, events: Events
+) -> None:
+    """The job ends by name; what goes on from its checkpoint learns what one rank learns."""
+    one_each = changed(
+        recipe,
+        training__per_device_train_batch_size=1,
+        training__save_steps=1,
+        stage2_ab__schedule__b_ratio=1.0,
+    )
+    alone = add_attempt(
+        tmp_path,
+        changed(one_each, training__gradient_accumulation_steps=4),
+        name="alone",
+        kind="stage2_ab",
+    )
+    two = one_each | {"ranks": 2}
+    server = {"mode": "server", "server": {"launch": {"replicas": 1}}}
+    run = served(tmp_path, two, "two", **server)
+
+    with subprocess.Popen([sys.executable, "-m", "engine", "run", str(run.root)]) as engine:
+        eventually(lambda: series(events(run)).get("train/loss"), "no step was made", 900)
+        rank_process(run, 1).kill()
+        assert engine.wait(120) == CRASHED
+    assert events(run, "note")[-1]["text"].startswith("rank 1 of 2 was killed by SIGKILL")
+    served(tmp_path, two, "two", **server)
+    assert killing.attempt(run.root, within_s=1200) == ExitCode.DONE
+    assert killing.attempt(alone.root, within_s=600) == ExitCode.DONE
+
+    ours, theirs = series(events(run))["train/loss"], series(events(alone))["train/loss"]
+    assert ours == pytest.approx(theirs, abs=1e-4)
 
 
 def colocated(recipe: Recipe, tmp_path: Path, events: Events) -> None:
