@@ -41,5 +41,5 @@ def flags(alerts: Sequence[Alert], chart: Chart) -> list[Flag]:
         Flag(alert.step, number)
         for number, alert in enumerate(alerts, 1)
         if alert.step is not None
-        and (first or not _ABOUT.get(alert.code, frozenset()).isdisjoint(chart.series))
+        and (first or set(_ABOUT.get(alert.code, ())).intersection(chart.series))
     ]

@@ -309,7 +309,7 @@ def filters_of(found: Any, wanted: Any, address: Callable[..., str]) -> list[Cho
     return [
         Choice(
             name,
-            address(**(dict.fromkeys(_NARROWING) | conditions), row=None),
+            address(**{**dict.fromkeys(_NARROWING), **conditions}, row=None),
             dict(conditions) == here,
             count,
             title,

@@ -15,7 +15,7 @@ from urllib.parse import urlencode
 from fastapi import APIRouter, Query, Request
 from starlette.responses import HTMLResponse
 
-from app.pages.samples import Shown, shown_of
+from app.pages.answers import Shown, shown_of
 from app.text import rescored as text
 from app.text.headline import label
 from app.web.dependencies import DatabaseDep, JobId

@@ -50,7 +50,7 @@ _DEFINES = re.compile(
     r"\\(?:re|provide)?new(?:command|environment)|\\[egx]?def\b|\\Declare|\\let\b"
 )
 """A macro may grow without bound."""
-_UNREADABLE = (
+_UNREADABLE: tuple[type[Exception], ...] = (
     *(one for one in vars(exceptions).values() if isinstance(one, type)),
     ArithmeticError,
     AttributeError,

@@ -11,10 +11,11 @@ from __future__ import annotations
 import re
 from collections.abc import MutableMapping, Sequence
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from markdown_it import MarkdownIt
 from markdown_it.renderer import RendererProtocol
+from markdown_it.ruler import RuleOptionsType
 from markdown_it.rules_block import StateBlock
 from markdown_it.rules_core import StateCore
 from markdown_it.rules_inline import StateInline
@@ -55,7 +56,7 @@ def _reader() -> MarkdownIt:
     made = MarkdownIt("commonmark", {"html": False, "breaks": True})
     made.enable(["table", "strikethrough"])
     made.disable(["html_block", "html_inline", "autolink", "link", "image", "reference"])
-    ends = {"alt": ["paragraph", "blockquote", "list"]}
+    ends: RuleOptionsType = {"alt": ["paragraph", "blockquote", "list"]}
     made.block.ruler.before("fence", "math", _math_block, ends)
     made.inline.ruler.before("escape", "math", _math_inline)
     made.core.ruler.push("plain_blocks", _plain_blocks)
@@ -167,7 +168,9 @@ def _plain_blocks(state: StateCore) -> None:
             token.tag = "p"
 
 
-_Renderer, _Tokens, _Env = RendererProtocol, Sequence[Token], MutableMapping[str, Any]
+_Renderer: TypeAlias = RendererProtocol
+_Tokens: TypeAlias = Sequence[Token]
+_Env: TypeAlias = MutableMapping[str, Any]
 
 
 def _text(_: _Renderer, tokens: _Tokens, at: int, _options: OptionsDict, _env: _Env) -> str:

@@ -6,6 +6,7 @@ The optimizer step alone chooses the channel. The window's loss is the mean over
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 
 from engine.contract.sources.records import Record
@@ -39,39 +40,32 @@ class Alternating:
         """Gradients of the window's mean loss."""
         channel = channel_of(step, self.b_ratio)
         parts: list[RolledOut] = []
-        sequences: Iterable[TrainingSequence]
-        if channel == "a":
-            records = tuple(window)
-            sequences = [self._taught(record) for record in records]
-        else:
-            records = self.drawn(window, step)
-            sequences = self._rolled_out(records, step, parts)
-        self.make_room()
-        learnt = self.learner(sequences, channel)
+        records = tuple(window) if channel == "a" else self.drawn(window, step)
+        with self._sequences(channel, records, step, parts) as sequences:
+            self.make_room()
+            learnt = self.learner(sequences, channel)
         rolled_out = RolledOut.of(parts) if channel == "b" else None
         parameters = list(self.learner.vlm.model.parameters())
         samples = self.drawn.ranks.average_gradients(parameters, len(records))
         values = self._values(channel, learnt, samples, rolled_out)
         return Learnt(values, records, channel, rolled_out)
 
-    def _rolled_out(
-        self, records: Sequence[Record], step: int, parts: list[RolledOut]
-    ) -> Iterable[TrainingSequence]:
-        """Channel-B's sequences; what they came of is added to `parts`. Pipelined, each is drawn
-        when it is asked for: all of them before the step ends.
+    @contextmanager
+    def _sequences(
+        self, channel: Channel, records: Sequence[Record], step: int, parts: list[RolledOut]
+    ) -> Iterator[Iterable[TrainingSequence]]:
+        """What is learnt; rollouts that it came of are added to `parts`. Pipelined, each is drawn
+        when it is asked for: all of them before the step ends, and none once it is given up.
         """
         seeds = self.drawn.seed_base(step)
-        if self.pipelined:
-            return self._streamed(records, seeds, parts)
-        parts.append(self.rollouts(records, seeds))
-        return parts[0].sequences
-
-    def _streamed(
-        self, records: Sequence[Record], seeds: int, parts: list[RolledOut]
-    ) -> Iterator[TrainingSequence]:
-        for part in self.rollouts.stream(records, seeds):
-            parts.append(part)
-            yield from part.sequences
+        if channel == "a":
+            yield [self._taught(record) for record in records]
+        elif self.pipelined:
+            with closing(self.rollouts.stream(records, seeds)) as coming:
+                yield _kept(coming, parts)
+        else:
+            parts.append(self.rollouts(records, seeds))
+            yield parts[0].sequences
 
     def _taught(self, record: Record) -> TrainingSequence:
         """Channel-A's sequence of one sample."""
@@ -105,3 +99,10 @@ class Alternating:
             judged = self.drawn.ranks.gather(list(rolled_out.judged))
             values["stage2/b2_segments"] = float(sum(bool(one.found.pairs) for one in judged))
         return values
+
+
+def _kept(coming: Iterable[RolledOut], parts: list[RolledOut]) -> Iterator[TrainingSequence]:
+    """The sequences as they come."""
+    for part in coming:
+        parts.append(part)
+        yield from part.sequences

@@ -9,7 +9,8 @@ nothing. Knows no gradient.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 
 from engine.contract.sources.records import Record
@@ -85,7 +86,7 @@ class ChannelB:
             self.gate.begin_step()
         return self._made(records, prompts, responses, {"time/rollout_generate_s": seconds})
 
-    def stream(self, records: Sequence[Record], seed_base: int) -> Iterator[RolledOut]:
+    def stream(self, records: Sequence[Record], seed_base: int) -> Generator[RolledOut]:
         """The same, a decode call at a time: the next is drawn while the caller learns from one.
 
         The sampler must be one that streams. `time/rollout_waited_s`: of the seconds of decoding
@@ -95,14 +96,15 @@ class ChannelB:
         if self.gate is not None:
             self.gate.begin_step()
         first = 0
-        for part in self.sampler.stream(Unread(self.reader, records), seed_base):
-            some = records[first : first + len(part.prompts)]
-            first += len(some)
-            seconds = {
-                "time/rollout_generate_s": part.seconds,
-                "time/rollout_waited_s": part.waited,
-            }
-            yield self._made(some, part.prompts, part.responses, seconds)
+        with closing(self.sampler.stream(Unread(self.reader, records), seed_base)) as coming:
+            for part in coming:
+                some = records[first : first + len(part.prompts)]
+                first += len(some)
+                seconds = {
+                    "time/rollout_generate_s": part.seconds,
+                    "time/rollout_waited_s": part.waited,
+                }
+                yield self._made(some, part.prompts, part.responses, seconds)
 
     def _made(
         self,

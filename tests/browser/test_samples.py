@@ -6,7 +6,7 @@ import base64
 from collections.abc import Callable
 
 import pytest
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import Browser, Dialog, expect
 
 from engine.contract.run_dir import RunDir
 from tests.app.night import night, queue
@@ -213,7 +213,12 @@ def test_a_hostile_answer_runs_nothing_and_asks_nobody(
     """In no view: the page's title stays, no dialog opens, no other host is asked."""
     seen = visit(shown)
     dialogs: list[str] = []
-    seen.page.on("dialog", lambda dialog: (dialogs.append(dialog.message), dialog.dismiss()))
+
+    def heard(dialog: Dialog) -> None:
+        dialogs.append(dialog.message)
+        dialog.dismiss()
+
+    seen.page.on("dialog", heard)
 
     page = seen.open(f"/jobs/1/samples?split=select&row=1&view={view}")
 

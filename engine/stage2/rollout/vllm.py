@@ -8,7 +8,7 @@ included; what the model contradicts ends the run. Knows no ground truth.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple, Protocol
@@ -99,7 +99,7 @@ class VLLMSampler:
         asked = [prompts[place] for place in range(len(prompts))] if self.reads is None else prompts
         return self._believed(asked, self.lane.complete(self._requests(asked, seed_base)))
 
-    def stream(self, prompts: Sequence[Prompt], seed_base: int) -> Iterator[Streamed]:
+    def stream(self, prompts: Sequence[Prompt], seed_base: int) -> Generator[Streamed]:
         """The same answers, a decode call at a time: while one is worked on, the next is drawn, and
         no more than that.
         """
