@@ -155,7 +155,7 @@ def build_evaluation(
     config: Stage2Config, reader: PromptReader, ranks: Ranks, served: Served | None = None
 ) -> RolloutEval:
     """Greedy, whatever training rollouts do; the desc gate has no part in a score."""
-    rollouts = config.custom.extra.rollout_matching
+    rollouts = config.custom.extra.rollout_matching.evaluated
     greedy = rollouts.model_copy(
         update={
             "decoding": DecodingConfig(),

@@ -165,7 +165,7 @@ def recipe_hash(
         "warmup": config.warmup.model_dump() if config.warmup else None,
         "prompt": config.data.prompt,
         "seed": config.training.seed,
-        "scored": rollouts.model_dump(include=_SCORED),
+        "scored": rollouts.evaluated.model_dump(include=_SCORED),
         "records": [_content(train), _content(val)],
     }
     return hashlib.sha256(json.dumps(recipe, sort_keys=True).encode()).hexdigest()[:20]

@@ -71,6 +71,9 @@ class RolloutMatchingConfig(StrictSection):
     """Objects a prediction may be matched to."""
     iou_gate: float = Field(0.3, ge=0, le=1)
     """Box IoU from which a match is feasible."""
+    eval_iou_gate: float | None = Field(None, ge=0, le=1)
+    """The same in evaluations and for the F1 that a warm-up stops at; by default `iou_gate`. Lower
+    in training, boxes that are far off are still moved towards their object."""
     fp_cost: float = Field(0.5, ge=0, le=1000)
     """Cost of leaving a prediction unmatched."""
     fn_cost: float = Field(2.0, ge=0, le=1000)
@@ -92,3 +95,9 @@ class RolloutMatchingConfig(StrictSection):
         SkipJsonSchema[None],
         legacy("is no longer a setting; remove rollout_buffer, every step rolls out afresh"),
     ] = Field(None, exclude=True)
+
+    @property
+    def evaluated(self) -> Self:
+        """As evaluations match."""
+        gate = self.iou_gate if self.eval_iou_gate is None else self.eval_iou_gate
+        return self.model_copy(update={"iou_gate": gate})

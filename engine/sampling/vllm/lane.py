@@ -137,6 +137,8 @@ class ServingLane:
         self._private.mkdir(mode=0o700)
         try:
             for replica in self._replicas:
+                replica.begin()
+            for replica in self._replicas:
                 replica.bring_up()
             self.facts |= self._replicas[0].facts
         except BaseException:

@@ -78,6 +78,7 @@ class Replica:
         self._external = external
         self._served_before = served_before
         self._process: ServerProcess | None = None
+        self._began = 0.0
         self.facts: dict[str, Any] = {}
         """For the run card: address, version, pin, whether it was started here."""
 
@@ -86,9 +87,11 @@ class Replica:
         """Whether it was started here, and may be ended and started again."""
         return self._process is not None
 
-    def bring_up(self) -> None:
-        """Use what answers at the address, else start it there; checked either way."""
-        began = time.monotonic()
+    def begin(self) -> None:
+        """Find what answers at the address, else start it there without waiting for it: several
+        come up beside one another. `bring_up` ends it.
+        """
+        self._began = time.monotonic()
         try:
             if self._external:
                 Fleet([self.api]).reach()
@@ -100,7 +103,12 @@ class Replica:
         except ServerError as error:
             raise self._unfit(str(error)) from error
         if not there:
-            self.start()
+            self._spawn()
+
+    def bring_up(self) -> None:
+        """Wait for a server that was begun here; checked, whoever started it."""
+        if self.ours:
+            self._await_health()
         try:
             self._check()
         except ServerError as error:
@@ -109,37 +117,15 @@ class Replica:
             "url": self.serving.shown,
             "pin": self._needs.version,
             "dtype": self._needs.dtype,
-            "started_here": not there,
+            "started_here": self.ours,
         }
-        how = "was there and is used" if there else f"is up after {time.monotonic() - began:.0f} s"
+        took = time.monotonic() - self._began
+        how = f"is up after {took:.0f} s" if self.ours else "was there and is used"
         self._say("SERVING", f"vLLM {self.facts['version']} at {self.serving.shown} {how}")
 
     def start(self) -> None:
         """Until it is healthy. Raises RLLoopError with its last words when it does not come up."""
-        serving = self.serving
-        if serving.serve_cmd is None and not serving.here:
-            if self._served_before:
-                raise ServerLostError(f"{serving.url} does not answer any more")
-            problem = "does not answer, and it is another machine's"
-            remedy = "start the server there, or set NIGHTLANE_SERVE_CMD to what starts it"
-            raise RLLoopError.of(self._field, serving.url, problem, remedy)
-        if serving.socket is not None:  # vLLM leaves it behind, and binds no path that is there
-            serving.socket.unlink(missing_ok=True)
-        adapter = None if self._adapter is None else self._adapter()
-        command = serve_command(serving, self._needs, adapter, self._options)
-        env = self._known_environment() | dict(self._environment)
-        env |= {name: os.environ[name] for name in env.keys() & os.environ.keys() - _OURS}
-        if self._temporary is not None:
-            # vLLM leaves sockets and files there. What torch compiled is for the next start too.
-            env["TMPDIR"] = str(self._temporary)
-            env["TORCHINDUCTOR_CACHE_DIR"] = _compiled()
-        self._process = ServerProcess.start(
-            command,
-            stop_cmd=serving.stop_cmd,
-            log=self._log,
-            env=env,
-            folders=self._folders,
-        )
+        self._spawn()
         self._await_health()
 
     def stop(self) -> None:
@@ -169,6 +155,32 @@ class Replica:
             )
 
     # --- inside ---
+
+    def _spawn(self) -> None:
+        serving = self.serving
+        if serving.serve_cmd is None and not serving.here:
+            if self._served_before:
+                raise ServerLostError(f"{serving.url} does not answer any more")
+            problem = "does not answer, and it is another machine's"
+            remedy = "start the server there, or set NIGHTLANE_SERVE_CMD to what starts it"
+            raise RLLoopError.of(self._field, serving.url, problem, remedy)
+        if serving.socket is not None:  # vLLM leaves it behind, and binds no path that is there
+            serving.socket.unlink(missing_ok=True)
+        adapter = None if self._adapter is None else self._adapter()
+        command = serve_command(serving, self._needs, adapter, self._options)
+        env = self._known_environment() | dict(self._environment)
+        env |= {name: os.environ[name] for name in env.keys() & os.environ.keys() - _OURS}
+        if self._temporary is not None:
+            # vLLM leaves sockets and files there. What torch compiled is for the next start too.
+            env["TMPDIR"] = str(self._temporary)
+            env["TORCHINDUCTOR_CACHE_DIR"] = _compiled()
+        self._process = ServerProcess.start(
+            command,
+            stop_cmd=serving.stop_cmd,
+            log=self._log,
+            env=env,
+            folders=self._folders,
+        )
 
     def _await_health(self) -> None:
         assert self._process is not None
