@@ -164,8 +164,8 @@ def test_the_run_page_leads_with_the_figures_of_the_result(
 
     text = words(client.get("/jobs/1").text)
 
-    assert "held-out, before → after 55.2 % → 81.0 %" in text
-    assert "lift +25.8 points 95 % interval +21.8 to +29.8, 500 rows verdict gain" in text
+    assert "step 30 solves 25.8 points more held-out rows than qwen3-tiny" in text
+    assert "55.2 → 81.0 % (+21.8 to +29.8, n 500)." in text
     assert "selected step 30 steps 40 time 3 min 4 s engine's peak memory 2.3 GB" in text
 
 

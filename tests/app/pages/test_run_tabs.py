@@ -568,9 +568,9 @@ def test_series_are_found_by_words_in_their_names(client: TestClient, db: Databa
     text = words(client.get(f"/jobs/{job_id}?find=roll tok").text)
     none = words(client.get(f"/jobs/{job_id}?find=nothing").text)
 
-    assert "1 of 6 series" in text
+    assert "1 of 7 panels and series" in text
     assert "rollout/tokens 10 at step 3, 3 values" in text
-    assert "No series has such a name. Show all 6" in none
+    assert "No panel and no series has such a name. Show all 7" in none
 
 
 @pytest.mark.parametrize(
