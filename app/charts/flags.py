@@ -4,13 +4,14 @@ in those of what it is about. The sentence beside them has the same number. Know
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import NamedTuple
 
 from app.charts.panels import HELDOUT, POOL, Chart
 from worker.read.alerts import Alert
 
-_ABOUT: Mapping[str, Collection[str]] = {
+_ABOUT: Mapping[str, AbstractSet[str]] = {
     "ENTROPY_LOW": {"train/entropy"},
     "TIES_HIGH": {"rollout/zero_variance"},
     "TRUNCATED": {"rollout/truncated"},
