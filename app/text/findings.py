@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from app.text import wording
-from app.text.checkpoint import Checkpoint, checkpoint_of
 from app.text.headline import Headline
 from engine.contract.known import real, whole
 from engine.contract.run_dir import RunDir
@@ -43,7 +42,6 @@ class Findings:
     samples: Sequence[Sample] = ()
     meaning: str | None = None
     published_step: int | None = None
-    kept: Checkpoint | None = None
     seconds_per_point: float | None = None
     shares: Sequence[Share] = ()
     trace: Path | None = None
@@ -59,7 +57,6 @@ class Findings:
             samples=samples_of(result.get("diagnosis")),
             meaning=meaning_of(job),
             published_step=whole(result.get("published_step")),
-            kept=checkpoint_of(job),
             seconds_per_point=real(result.get("seconds_per_point")),
             shares=time_by_span(trace) if trace is not None and small else (),
             trace=trace,
