@@ -36,6 +36,7 @@ from worker.read.comparison.compare import (
     compare_jobs,
     find_rows,
 )
+from worker.read.comparison.heldout import gates_of
 from worker.read.groups import groups_among
 from worker.read.jobs import JobView
 from worker.read.runs.filter import LONGEST
@@ -71,6 +72,8 @@ class Overlaid:
     name: str
     """Of its place on the page."""
     chart: Overlay
+    of: int
+    """Runs that have the series."""
     summary: str
     address: str
     outline: charts.Table
@@ -149,13 +152,15 @@ def compare(
 def _matching(database: Database, q: str) -> list[int]:
     """The runs that a filter leaves, the best first. Raises ConfigError, CompareError."""
     reading = read(database)
-    left = sorted(matching(reading.runs, q, reading.columns), key=_by_score)
-    if len(left) < FEWEST_JOBS:
-        raise CompareError(f"{len(left)} runs match {q!r}; a comparison needs two")
-    return [run.id for run in left]
+    left = matching(reading.runs, q, reading.columns)
+    if not FEWEST_JOBS <= len(left) <= MOST_JOBS:
+        raise CompareError(f"{len(left)} runs match {q!r}; name {FEWEST_JOBS} to {MOST_JOBS}")
+    having = {run.id for run in left if gates_of(jobs.get_job(database, run.id))}
+    return [run.id for run in sorted(left, key=lambda run: (run.id not in having, _score(run)))]
 
 
-def _by_score(run: Run) -> tuple[bool, float]:
+def _score(run: Run) -> tuple[bool, float]:
+    """The highest first, and those without one last."""
     after = run.change.after if run.change else None
     return after is None, -(after or 0.0)
 
@@ -364,7 +369,8 @@ def _charts(database: Database, compared: Sequence[JobView], look: Look) -> list
             )
             name = one.name if one.name in OVERLAYS else f"series-{place}"
             address = _chart_address(one, compared, look)
-            found.append(Overlaid(name, one, charts.summary(chart, of_runs), address, table))
+            words = charts.summary(chart, of_runs)
+            found.append(Overlaid(name, one, len(of_runs), words, address, table))
     return found
 
 

@@ -75,6 +75,7 @@ def ranking(found: Comparison, heads: Sequence[Headline]) -> Ranking:
             scale=scale,
             mark=slot[found.sides[i].job_id].mark,
             several=len(found.against) > 1,
+            unlike=found.sides[0].why_not or "they measure different things",
         )
         for place, i in enumerate(order, 1)
     ]
@@ -101,7 +102,9 @@ def _placed(
     scale: Scale,
     mark: Markup,
     several: bool,
+    unlike: str,
 ) -> Placed:
+    """`unlike`: why a run with a score of its own cannot be held against the first."""
     picked, last = side.picked, one.picked if one else None
     word = last.word if last else ""
     verdict, glyph = _WORDS.get(word, ("no verdict", "–"))
@@ -117,7 +120,7 @@ def _placed(
         difference="the others are held against it" if one is None else _lift(last),
         difference_interval=interval(last.low, last.high) if last else "",
         p=_p(last, several=several) if one else "",
-        word="" if one is None else word or side.why_not or "they measure different things",
+        word="" if one is None else word or side.why_not or unlike,
         verdict=verdict,
         glyph=glyph,
     )

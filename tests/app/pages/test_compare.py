@@ -286,6 +286,75 @@ def test_overlaid_charts_keep_every_spike_of_every_run(client: TestClient, db: D
 
 
 @pytest.mark.requirement("UI-03")
+def test_a_filter_is_a_comparison_with_the_best_run_first_and_missing_scores_last(
+    client: TestClient, db: Database
+) -> None:
+    """Its address finds the runs anew; one without a held-out row is in the table too."""
+    weak, strong = (
+        ran(db, heldout(rows), seed=i, lr=1e-4) for i, rows in enumerate((WEAK, STRONG))
+    )
+    ran(db, heldout(STRONG), seed=3, lr=1e-3)
+    waits = queue(db, lr=1e-4, seed=2)
+
+    text = words(client.get("/compare?q=lr:0.0001").text)
+
+    assert "Compare 3 runs" in text
+    assert f"#{strong} scores highest: 83.3 % of 60 rows at step 30." in text
+    assert f"Of 2 others held against #{strong}: 1 worse." in text
+    assert text.index(f"#{weak} 33.3 %") < text.index("it has not run yet")
+    assert f"#{waits}" in text
+    assert "4 runs match" not in text
+
+
+@pytest.mark.requirement("UI-03")
+@pytest.mark.parametrize(
+    ("q", "said"), [("lr:7", "0 runs match 'lr:7'; name 2 to 40"), ("gan:>2", "gan")]
+)
+def test_a_filter_that_leaves_nothing_to_compare_says_so(
+    client: TestClient, db: Database, q: str, said: str
+) -> None:
+    """With the filter still in its field."""
+    ran(db, heldout(WEAK))
+
+    text = client.get("/compare", params={"q": q}).text
+
+    assert said in words(text)
+    assert f'name="q" value="{html.escape(q)}"' in text
+
+
+@pytest.mark.requirement("UI-03")
+def test_any_series_is_drawn_along_tokens_and_seeds_as_their_mean(
+    client: TestClient, db: Database
+) -> None:
+    """Three seeds are one line with a band; what is picked stands in the address."""
+    for seed, entropy in enumerate((1.0, 2.0, 3.0)):
+        queue(db, seed=seed, data={"split_seed": 0})
+        with night(db) as lane:
+            attempt = lane.start()
+            for step in (1, 2):
+                values = {"train/entropy": entropy, "rollout/tokens": 100.0 * (seed + 1)}
+                attempt.add("metric", step=step, values=values)
+            attempt.finish()
+    runs = "job=1&job=2&job=3"
+
+    mean = client.get(f"/compare/charts/series.json?{runs}&series=train/entropy&seeds=true").json()
+    tokens = client.get(f"/compare/charts/series.json?{runs}&series=train/entropy&axis=tokens")
+    page = client.get(f"/compare?{runs}&series=train/entropy&axis=time").text
+
+    assert [line["label"] for line in mean["lines"]] == ["#1, mean of 3 seeds"]
+    assert mean["lines"][0]["values"] == [2.0, 2.0]
+    assert mean["lines"][0]["low"][0] < 1.0
+    assert mean["lines"][0]["high"][0] > 3.0
+    assert (tokens.json()["x"], tokens.json()["x_label"]) == (
+        [100.0, 200.0, 300.0, 400.0, 600.0],
+        "tokens sampled",
+    )
+    address = "/compare/charts/series.json?job=1&amp;job=2&amp;job=3&amp;series=train%2Fentropy"
+    assert f'data-chart="{address}&amp;axis=time"' in page
+    assert "KL to the step-0 policy" not in page
+
+
+@pytest.mark.requirement("UI-03")
 def test_any_run_of_a_comparison_can_be_the_one_that_the_others_are_held_against(
     client: TestClient, db: Database
 ) -> None:
