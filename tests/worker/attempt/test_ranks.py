@@ -41,7 +41,7 @@ from worker.read import jobs
 __all__ = ["ab_recipe", "base_folder", "base_recipe", "matching_recipe", "sevens_file"]
 __all__ += ["shapes_file", "vl_folder"]
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = pytest.mark.timeout(1800)
 Recipe = dict[str, Any]
 _SERVERS = "custom__extra__rollout_matching"
 
@@ -199,7 +199,7 @@ def test_a_run_of_two_ranks_that_was_stopped_goes_on_with_the_same_or_another_nu
     whole = add_attempt(tmp_path, alone, name="whole", kind=kind)
 
     def stop() -> None:
-        eventually(lambda: events_of(run, "metric"), "no step was made", 400)
+        eventually(lambda: events_of(run, "metric"), "no step was made", 900)
         run.attempt(1).request_abort(Abort())
 
     with beside(run, stop):
@@ -267,7 +267,7 @@ def test_a_rank_that_is_killed_beside_a_server_leaves_nobody_waiting(
     run, killed = run_of(db, number), [0.0]
 
     def kill() -> None:
-        eventually(lambda: len(server.asked) > 6, "nobody asked", 400)
+        eventually(lambda: len(server.asked) > 6, "nobody asked", 900)
         rank_process(run, 1).kill()
         killed[0] = time.monotonic()
 
