@@ -12,7 +12,7 @@ from app.text import wording
 from engine.contract.sources.benches import OWN
 
 SOLID: Sequence[int] = ()
-DASHED, DOTTED, DASH_DOT, LONG = (8, 4), (2, 4), (12, 4, 2, 4), (18, 4)
+DASHED, DOTTED, DASH_DOT, LONG, SHORT = (8, 4), (2, 4), (12, 4, 2, 4), (18, 4), (4, 3)
 """Pixels drawn and left out: a line is not known by its colour alone."""
 _DASHES = (SOLID, DASHED, DOTTED)
 
@@ -69,6 +69,7 @@ OF_SOURCE = f"{POOL}/"
 """How the pool scores of a mixture's sources begin."""
 _FATES = ("used", "wasted", "filtered", "failed")
 """Of a sampled group, as the engine counts them."""
+_OF_FATES = (SOLID, DASHED, DOTTED, DASH_DOT)
 _MOST_SOURCES = 8
 """That one chart can be read with."""
 
@@ -194,10 +195,10 @@ CHARTS: Mapping[str, Chart] = {
             "Buffer: what became of sampled groups",
             (
                 *(
-                    Line(f"fate/{fate}", fate, "groups", "abcd"[i % 4], dash=_DASHES[i % 3])
-                    for i, fate in enumerate(_FATES)
+                    Line(f"fate/{fate}", fate, "groups", "abcd"[i % 4], dash=dash)
+                    for i, (fate, dash) in enumerate(zip(_FATES, _OF_FATES, strict=True))
                 ),
-                Line("packing/post_rollout_buffer", "samples waiting", "", "a"),
+                Line("packing/post_rollout_buffer", "samples waiting", "", "a", dash=SHORT),
             ),
         ),
         Chart(
@@ -209,7 +210,7 @@ CHARTS: Mapping[str, Chart] = {
                 Line("time/verifying_s", "verifying", "s", "c", dash=DOTTED),
                 Line("time/sync_s", "weights to the server", "s", "d", dash=DASH_DOT),
                 Line("time/rollout_generate_s", "rollouts", "s", "a", dash=LONG),
-                Line("time/rollout_parse_match_s", "parsing, matching", "s", "c", dash=LONG),
+                Line("time/rollout_parse_match_s", "parsing, matching", "s", "c", dash=SHORT),
             ),
         ),
         _forms("forms", "Forms of answers in the pool"),
