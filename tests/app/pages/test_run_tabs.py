@@ -633,7 +633,7 @@ def test_a_pruned_run_says_on_every_tab_who_pruned_it_and_what_went(
     text = words(client.get(f"/jobs/{job_id}?tab={tab}").text)
     assert "by cli:asker: checkpoints, samples and every metric but the held-out ones" in text
     if tab == "charts":
-        assert "+25.8 points" in text
+        assert "25.8 points more held-out rows" in text
     if tab == "events":
         assert "pruned: 0 files, 0.0 MB thrown away" in text
 

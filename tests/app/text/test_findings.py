@@ -102,7 +102,7 @@ def test_a_verdict_comes_with_what_it_means_and_what_was_published(
         attempt.finish(verdict="pool only")
         text = words(client.get(f"/jobs/{job_id}").text)
 
-    assert "pool only training rollouts improved, held-out rows did not" in text
+    assert "Training rollouts improved, held-out rows did not: the base is published." in text
 
 
 def test_a_gain_whose_interval_includes_none_says_why(client: TestClient, db: Database) -> None:
@@ -112,7 +112,7 @@ def test_a_gain_whose_interval_includes_none_says_why(client: TestClient, db: Da
         lane.start().finish(before=0.55, after=0.58)
         text = words(client.get(f"/jobs/{job_id}").text)
 
-    assert "95 % interval −1.0 to +7.0, 500 rows" in text
+    assert "(−1.0 to +7.0, n 500)." in text
     assert "its size is that on the report rows alone, whose interval includes 0" in text
 
 
