@@ -78,10 +78,11 @@ def outcome_of(job: JobView) -> Outcome:
 
 
 def _ended(pieces: Sequence[Piece]) -> Sequence[Piece]:
-    """With a full stop behind the last one."""
+    """With a full stop behind the last one, unless a command may stand there: it is copied."""
     last = pieces[-1]
-    whole = last.text if last.text.endswith((".", "?", "!")) else f"{last.text}."
-    return [*pieces[:-1], last._replace(text=whole)]
+    if last.text.endswith((".", "?", "!")) or "cockpit " in last.text:
+        return pieces
+    return [*pieces[:-1], last._replace(text=f"{last.text}.")]
 
 
 def base_name(job: JobView) -> str:
