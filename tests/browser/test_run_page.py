@@ -260,9 +260,9 @@ def test_axis_smoothing_and_a_dragged_part_stand_in_the_address(
     _drawn(page)
     page.get_by_label("smoothing").select_option("0.9")
     page.locator("[name=axis][value=time]").check()
-    expect(page.locator("#chart-learning .u-label").first).to_contain_text("since the first start")
+    expect(page.locator("#readings .u-label").first).to_contain_text("since the first start")
     page.locator("[name=axis][value=step]").check()
-    expect(page.locator("#chart-learning .u-label").first).to_have_text("step")
+    expect(page.locator("#readings .u-label").first).to_have_text("step")
 
     box = page.locator("#chart-learning .u-over").bounding_box()
     assert box is not None
@@ -441,7 +441,7 @@ def test_back_returns_to_the_part_and_the_axis_before(
     expect(page.get_by_label("step", exact=True)).to_have_value("")
     page.go_back()
     expect(page.locator("[name=axis][value=step]")).to_be_checked()
-    expect(page.locator("#chart-learning .u-label").first).to_have_text("step")
+    expect(page.locator("#readings .u-label").first).to_have_text("step")
     page.go_forward()
     expect(page.locator("[name=axis][value=time]")).to_be_checked()
 

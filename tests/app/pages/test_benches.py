@@ -68,7 +68,7 @@ def test_a_loss_on_a_bench_stands_in_the_sentence_of_the_gain(
 
     reason = mixed.result["verdict_reason"]
     assert reason.startswith("lost on nines")
-    assert f"gain {reason}; better than the base" in words(text)
+    assert f"{reason[:1].upper()}{reason[1:]}; better than the base" in words(text)
     nines = _line(text, "nines")
     assert nines.startswith("nines bench 400")
     assert f"{_change(mixed, 'nines')} loss" in nines
