@@ -122,6 +122,12 @@ def weights(run: RunDir) -> dict[str, torch.Tensor]:
     return load_file(file)
 
 
+def trained(run: RunDir) -> dict[int, dict[str, float]]:
+    """The series of each step that was made."""
+    metrics = events_of(run, "metric")
+    return {e["step"]: e["values"] for e in metrics if "train/loss" in e["values"]}
+
+
 def apart(one: RunDir, other: RunDir) -> float:
     """The largest difference of two runs' weights."""
     ours, theirs = weights(one), weights(other)
@@ -141,10 +147,7 @@ def test_two_ranks_from_the_queue_learn_what_one_learns(
     assert apart(one, together) <= 1e-6
     for type_ in ("started", "gate", "checkpoint", "finished"):
         assert len(events_of(together, type_)) == len(events_of(one, type_)), type_
-    metrics = [
-        {e["step"]: e["values"] for e in events_of(run, "metric") if "train/loss" in e["values"]}
-        for run in (one, together)
-    ]
+    metrics = [trained(run) for run in (one, together)]
     assert metrics[0].keys() == metrics[1].keys() == {1, 2}
     for step, values in metrics[0].items():
         for name in ("train/loss", "train/kl", "train/samples", "rollout/f1", "pool/score"):
@@ -199,7 +202,7 @@ def test_a_run_of_two_ranks_that_was_stopped_goes_on_with_the_same_or_another_nu
     whole = add_attempt(tmp_path, alone, name="whole", kind=kind)
 
     def stop() -> None:
-        eventually(lambda: events_of(run, "metric"), "no step was made", 900)
+        eventually(lambda: trained(run), "no step was made", 900)
         run.attempt(1).request_abort(Abort())
 
     with beside(run, stop):
