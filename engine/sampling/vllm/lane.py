@@ -111,9 +111,8 @@ class ServingLane:
         """For temporary files and Unix sockets, whose paths may have 107 bytes at most; nobody else
         enters it."""
         devices = visible_devices(torch.cuda.device_count())
-        self._replicas = [
-            self._replica(place) for place in places(serving, vllm, self._private, devices)
-        ]
+        where = places(serving, vllm, self._private, devices, needs.learners)
+        self._replicas = [self._replica(place) for place in where]
         self._fleet = Fleet([one.api for one in self._replicas], tell=calls, revive=self._revive)
         self._sync = self._new_sync(before.get("sync") if before else None)
         self._probed = False

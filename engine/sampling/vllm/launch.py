@@ -36,6 +36,8 @@ class Needs:
     """The pinned one; None takes any."""
     parallel: int = 1
     """GPUs that one server is spread over."""
+    learners: int = 1
+    """Processes that train beside it, on the lane's first devices."""
     options: tuple[str, ...] = ()
     """What its kind needs beside, in vLLM's words."""
 

@@ -37,10 +37,10 @@ class Place(NamedTuple):
 
 
 def places(
-    serving: Serving, vllm: VLLMConfig, private: Path, devices: Sequence[str]
+    serving: Serving, vllm: VLLMConfig, private: Path, devices: Sequence[str], learners: int = 1
 ) -> list[Place]:
     """The servers in their order. `private`: a short folder that nobody else may enter; `devices`:
-    those of the lane, none on a CPU.
+    those of the lane, none on a CPU, of which the first `learners` train.
     """
     if vllm.mode == "colocate":
         share = vllm.gpu_memory_utilization or COLOCATED_SHARE
@@ -62,26 +62,32 @@ def places(
     if vllm.server is None:
         return [Place(told, "NIGHTLANE_VLLM_URL")]
     launch = vllm.launch
-    each = parallel_used(launch.tensor_parallel_size, len(devices), launch.replicas)
+    each = parallel(vllm, len(devices), learners)
+    behind = devices[learners:]
+    theirs = behind if len(behind) >= each * launch.replicas else devices
     return [
         Place(
             told.model_copy(update={"url": f"http://127.0.0.1:{_free_port()}/v1"}),
             "vllm.server.launch",
-            environment=_devices(devices, each, number),
+            environment=_devices(theirs, each, number),
         )
         for number in range(launch.replicas)
     ]
 
 
-def parallel(vllm: VLLMConfig, devices: int) -> int:
-    """GPUs of one server. Raises RLLoopError for more than the lane has."""
+def parallel(vllm: VLLMConfig, devices: int, learners: int = 1) -> int:
+    """GPUs of one engine: servers that the run starts share those that no learner has, where there
+    are any. Raises RLLoopError for more than the lane has.
+    """
     launch = vllm.launch
     problem = parallel_problem(launch.tensor_parallel_size, devices)
     if problem:
         said, _, remedy = problem.partition("; ")
         size = launch.tensor_parallel_size
         raise RLLoopError.of("vllm.tensor_parallel_size", size, said, remedy)
-    return parallel_used(launch.tensor_parallel_size, devices, launch.replicas)
+    apart = vllm.mode == "server" and devices >= learners + launch.replicas
+    free = devices - learners if apart else devices
+    return parallel_used(launch.tensor_parallel_size, free, launch.replicas)
 
 
 def visible_devices(count: int) -> list[str]:

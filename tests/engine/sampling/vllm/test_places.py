@@ -53,6 +53,28 @@ def test_launched_servers_get_ports_and_devices_of_their_own() -> None:
     assert all(one.serving.host == "127.0.0.1" for one in found)
 
 
+@pytest.mark.requirement("RM-10")
+@pytest.mark.parametrize(
+    ("devices", "learners", "replicas", "own"),
+    [
+        (4, 1, 3, ["1", "2", "3"]),
+        (8, 1, 7, [*"1234567"]),
+        (8, 2, 3, ["2,3", "4,5", "6,7"]),
+        (8, 4, 1, ["4,5,6,7"]),
+        (2, 2, 1, ["0,1"]),
+    ],
+)
+def test_servers_stand_on_the_devices_that_no_learner_has(
+    devices: int, learners: int, replicas: int, own: list[str]
+) -> None:
+    """Three servers and one learner on four; where there are not enough they share."""
+    vllm = of_run(server={"launch": {"replicas": replicas}})
+
+    found = places(OPERATOR, vllm, PRIVATE, [*map(str, range(devices))], learners)
+
+    assert [one.environment["CUDA_VISIBLE_DEVICES"] for one in found] == own
+
+
 @pytest.mark.requirement("RM-02")
 def test_a_colocated_engine_has_a_socket_instead_of_a_port_and_a_share_of_the_memory() -> None:
     [stage2] = places(OPERATOR, VLLMConfig(), PRIVATE, [])
