@@ -24,7 +24,6 @@ from engine.contract.sources.records import Record, read_records
 from engine.contract.stage2.rollout_matching import RolloutMatchingConfig
 from engine.models.qwen3_vl import load
 from engine.stage2.channel_a import SoftContext, build_segment
-from engine.stage2.channel_b import ChannelB, TrainingSequence
 from engine.stage2.embedded import shapes, tiny_vl
 from engine.stage2.learn.layout import ModelInputs
 from engine.stage2.learn.learner import Layouts, Learner, PackPlan
@@ -32,6 +31,7 @@ from engine.stage2.learn.objective import LossWeights
 from engine.stage2.parse.pieces import TokenPieces
 from engine.stage2.rollout.base import Response
 from engine.stage2.rollout.prompts import Prompt, PromptReader
+from engine.stage2.rollout_step import RolloutStep, TrainingSequence
 from engine.stage2.target.desc_gate import DescGate
 from engine.stage2.target.payload import encode
 from engine.stage2.target.segments import CEWeights
@@ -106,7 +106,7 @@ class _Bench:
     def own_share(self) -> dict[str, float]:
         """A Channel-B step without the model's share, against the whole of it without decoding."""
         gate = DescGate(enabled=False, threshold=0.0, model_name_or_path="", revision=None)
-        channel_b = ChannelB(
+        channel_b = RolloutStep(
             _Said(self.pieces, self.records),
             self.reader,
             self.pieces,

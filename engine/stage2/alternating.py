@@ -11,11 +11,11 @@ from dataclasses import dataclass
 
 from engine.contract.sources.records import Record
 from engine.stage2.channel_a import build_segment
-from engine.stage2.channel_b import ChannelB, RolledOut, TrainingSequence
 from engine.stage2.learn.layout import ModelInputs
 from engine.stage2.learn.learner import BackwardStats, Learner
 from engine.stage2.learn.objective import Terms
 from engine.stage2.preflight import require_length
+from engine.stage2.rollout_step import RolledOut, RolloutStep, TrainingSequence
 from engine.stage2.schedule import Channel, channel_of
 from engine.stage2.window import Drawn, Learnt, pack_values
 
@@ -25,7 +25,7 @@ class Alternating:
     """Channel A or B by the step."""
 
     learner: Learner
-    rollouts: ChannelB
+    rollouts: RolloutStep
     drawn: Drawn
     b_ratio: float
     desc_weight: float

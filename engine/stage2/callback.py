@@ -103,10 +103,10 @@ class RunCallback(StepCallback):
         self.attempt.metric(log.step, log.values)
         self._show(log)
         if log.rolled_out is not None:
-            channel_b = self.trainer.parts.channel_b
+            rollouts = self.trainer.parts.rollouts
             if self.trace is not None:
                 self.trace.mark("rollouts", step=log.step, **self._drawn_by(log))
-            items = self._files.write_step(log.step, log.rolled_out, log.records, channel_b)
+            items = self._files.write_step(log.step, log.rolled_out, log.records, rollouts)
             self.attempt.events.write("sample", step=log.step, split="train", items=items)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> Any:  # noqa: ARG002
@@ -224,13 +224,13 @@ class RunCallback(StepCallback):
     def _drawn_by(self, log: StepLog) -> dict[str, Any]:
         """Seeds and decoding of a step's rollouts."""
         base = int(log.values["stage2/rollout_seed_base"])
-        return {"seed_base": base, "decoding": self.trainer.parts.channel_b.sampler.decoding()}
+        return {"seed_base": base, "decoding": self.trainer.parts.rollouts.sampler.decoding()}
 
     def _show(self, log: StepLog) -> None:
         """The live result: of Channel-B's figures the last known ones stay."""
         values = log.values
         self.seconds += values["time/step_s"]
-        dropped = f"{self.trainer.parts.channel_b.targets.series}/strict_drop/N_drop_invalid"
+        dropped = f"{self.trainer.parts.rollouts.targets.series}/strict_drop/N_drop_invalid"
         live = {**_LIVE, "dropped": dropped}
         known = {name: values[series] for name, series in live.items() if series in values}
         self._live |= {"channel": (log.channel or "").upper(), **known}

@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from engine.contract.sources.records import Record
-from engine.stage2.channel_b import ChannelB
 from engine.stage2.learn.matching import MatchingLearner, MatchingStats, Sums
+from engine.stage2.rollout_step import RolloutStep
 from engine.stage2.window import Drawn, Learnt, pack_values
 
 
@@ -20,7 +20,7 @@ class Matching:
     """The window of rollout matching."""
 
     learner: MatchingLearner
-    rollouts: ChannelB
+    rollouts: RolloutStep
     drawn: Drawn
     make_room: Callable[[], None] = lambda: None
     """Called before anything is learnt."""

@@ -16,7 +16,6 @@ from engine.run.session import Attempt
 from engine.stage2.alternating import Alternating
 from engine.stage2.arguments import score_is_missing, training_arguments
 from engine.stage2.channel_a import SoftContext
-from engine.stage2.channel_b import ChannelB
 from engine.stage2.corpus import Corpus
 from engine.stage2.evaluation import RolloutEval
 from engine.stage2.learn.learner import Layouts, Learner, PackPlan
@@ -27,6 +26,7 @@ from engine.stage2.rollout.hf import HFSampler
 from engine.stage2.rollout.prompts import PromptReader
 from engine.stage2.rollout.served import FollowSteps, Served
 from engine.stage2.rollout.vllm import FEW, VLLMSampler
+from engine.stage2.rollout_step import RolloutStep
 from engine.stage2.target.desc_gate import DescGate, no_gate
 from engine.stage2.target.segments import CEWeights
 from engine.stage2.taught import ABTargets, OneTarget, Targets
@@ -80,7 +80,7 @@ def build_parts(
     make_room = (lambda: None) if served is None else served.lane.rest
     sampler = _said_sampler(attempt, config, reader, served)
     matching = config.custom.trainer_variant == "rollout_matching_sft"
-    rollouts = ChannelB(
+    rollouts = RolloutStep(
         sampler,
         reader,
         reader.pieces,
@@ -92,7 +92,7 @@ def build_parts(
     return Stage2Parts(
         vlm=reader.vlm,
         window=build(config, reader, rollouts, drawn, make_room),
-        channel_b=rollouts,
+        rollouts=rollouts,
         evaluation=build_evaluation(config, reader, ranks, served),
         ranks=ranks,
     )
@@ -101,7 +101,7 @@ def build_parts(
 def _alternating(
     config: Stage2Config,
     reader: PromptReader,
-    rollouts: ChannelB,
+    rollouts: RolloutStep,
     drawn: Drawn,
     make_room: Callable[[], None],
 ) -> Alternating:
@@ -126,7 +126,7 @@ def _alternating(
 def _matching(
     config: Stage2Config,
     reader: PromptReader,
-    rollouts: ChannelB,
+    rollouts: RolloutStep,
     drawn: Drawn,
     make_room: Callable[[], None],
 ) -> Matching:

@@ -11,10 +11,10 @@ from typing import Any
 from engine.contract.jsonl import write_rows
 from engine.contract.run_dir import RunDir
 from engine.contract.sources.records import Record
-from engine.stage2.channel_b import ChannelB, RolledOut
 from engine.stage2.evaluation import Evaluation
 from engine.stage2.inspect import shown
 from engine.stage2.inspect.thumbnails import Thumbnails
+from engine.stage2.rollout_step import RolledOut, RolloutStep
 from engine.stage2.target.judge import JudgedRollout
 
 _SHOWN = 600
@@ -45,10 +45,10 @@ class RolloutFiles:
         ]
 
     def write_step(
-        self, step: int, rolled: RolledOut, records: Sequence[Record], channel_b: ChannelB
+        self, step: int, rolled: RolledOut, records: Sequence[Record], rollouts: RolloutStep
     ) -> list[Mapping[str, Any]]:
         """A Channel-B step's rollouts to their file; the few that people get to see at once."""
-        pieces = channel_b.pieces
+        pieces = rollouts.pieces
         texts = [
             b"".join(pieces.of_all(response.ids)).decode(errors="replace")
             for response in rolled.responses
@@ -63,7 +63,7 @@ class RolloutFiles:
         ]
         monitored = zip(rows, rolled.judged, rolled.responses, strict=True)
         for row, one, response in list(monitored)[:_SAMPLES]:
-            row["spans"] = channel_b.targets.spans(response.ids, one, pieces)
+            row["spans"] = rollouts.targets.spans(response.ids, one, pieces)
         write_rows(self._folder / f"train-{step:06d}.jsonl", rows)
         seen = zip(rolled.judged, texts, records, strict=True)
         return [_sample(*one) for one in list(seen)[:_SAMPLES]]

@@ -26,9 +26,9 @@ from engine.contract.sources.records import Record
 from engine.models.qwen3_vl import VisionModel
 from engine.run.ranks import Ranks
 from engine.run.stop import Collapsed, Diagnosis
-from engine.stage2.channel_b import ChannelB, RolledOut
 from engine.stage2.evaluation import Evaluation, RolloutEval
 from engine.stage2.rollout.base import seed_base
+from engine.stage2.rollout_step import RolledOut, RolloutStep
 from engine.stage2.schedule import Channel
 from engine.stage2.target.judge import JudgedRollout, judge_metrics
 from engine.stage2.target.match import match_metrics
@@ -44,7 +44,7 @@ class Stage2Parts:
     vlm: VisionModel
     window: WindowLearner
     """What a window of samples comes to: the one part in which the two trainers differ."""
-    channel_b: ChannelB
+    rollouts: RolloutStep
     evaluation: RolloutEval
     ranks: Ranks
 
@@ -184,7 +184,7 @@ class Stage2Trainer(Trainer):
 
     def _rollout_values(self, rolled_out: RolledOut) -> dict[str, float]:
         """Of the step's rollouts, over all ranks."""
-        ranks, rollouts = self.parts.ranks, self.parts.channel_b
+        ranks, rollouts = self.parts.ranks, self.parts.rollouts
         judged: list[JudgedRollout] = ranks.gather(list(rolled_out.judged))
         responses = ranks.gather(list(rolled_out.responses))
         lengths = [len(response.ids) for response in responses]

@@ -9,8 +9,8 @@ from typing import Protocol
 
 from engine.contract.sources.records import Record
 from engine.run.ranks import Ranks, share
-from engine.stage2.channel_b import RolledOut
 from engine.stage2.rollout.base import call_seed, seed_base
+from engine.stage2.rollout_step import RolledOut
 from engine.stage2.schedule import Channel
 
 

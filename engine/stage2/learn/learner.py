@@ -16,10 +16,10 @@ from engine.models.qwen3_vl import VisionModel, forward
 from engine.run.stop import check_abort
 from engine.stage2 import channel_a
 from engine.stage2.channel_a import SoftContext
-from engine.stage2.channel_b import TrainingSequence
 from engine.stage2.learn.layout import Layout, packed, padded
 from engine.stage2.learn.objective import LossWeights, Terms, objective
 from engine.stage2.learn.packing import Pack, Packer, pack_window
+from engine.stage2.rollout_step import TrainingSequence
 from engine.stage2.schedule import Channel
 
 

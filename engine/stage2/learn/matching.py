@@ -18,9 +18,9 @@ from torch import Tensor
 from engine.contract.stage2.coord_soft_ce_w1 import CoordSoftCEW1Config
 from engine.models.qwen3_vl import forward
 from engine.run.stop import check_abort
-from engine.stage2.channel_b import TrainingSequence
 from engine.stage2.learn.coord_distribution import coord_loss
 from engine.stage2.learn.learner import Layouts
+from engine.stage2.rollout_step import TrainingSequence
 from engine.stage2.target.segments import Segment
 
 

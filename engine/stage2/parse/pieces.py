@@ -55,6 +55,8 @@ class TokenPieces:
         """Ids of the coord tokens by bin."""
         self.coord_bins: Mapping[int, int] = {id_: k for k, id_ in enumerate(self.coord_ids)}
         self.end_id = _id_of(vocabulary, STOP_TEXT)
+        pad = getattr(tokenizer, "pad_token_id", None)
+        self.pad_id = self.end_id if pad is None else int(pad)
         special = (i for i, t in self._backend.get_added_tokens_decoder().items() if t.special)
         self.reserved = frozenset({*special, self.end_id}.difference(self.coord_ids))
         """Special tokens that no payload may hold."""

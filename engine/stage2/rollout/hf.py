@@ -88,7 +88,10 @@ class HFSampler:
         longest = max(len(p.ids) for p in prompts)
         gaps = [longest - len(p.ids) for p in prompts]
         ids_BT = torch.tensor(
-            [[self._pad_id] * gap + list(p.ids) for p, gap in zip(prompts, gaps, strict=True)],
+            [
+                [self.pieces.pad_id] * gap + list(p.ids)
+                for p, gap in zip(prompts, gaps, strict=True)
+            ],
             device=device,
         )
         mask_BT = torch.tensor([[0] * gap + [1] * (longest - gap) for gap in gaps], device=device)
@@ -129,17 +132,12 @@ class HFSampler:
             max_new_tokens=self.config.max_new_tokens,
             repetition_penalty=self.config.repetition_penalty,
             eos_token_id=self.pieces.end_id,
-            pad_token_id=self._pad_id,
+            pad_token_id=self.pieces.pad_id,
             suppress_tokens=sorted(self.pieces.placeholders) or None,
             remove_invalid_values=True,  # broken weights answer nonsense; the learner says why
             **sampling,
             **more,
         )
-
-    @property
-    def _pad_id(self) -> int:
-        found = self.vlm.tokenizer.pad_token_id
-        return self.pieces.end_id if found is None else int(found)
 
 
 class _Watch(StoppingCriteria):

@@ -80,8 +80,8 @@ class PromptReader:
 
     @property
     def pad_id(self) -> int:
-        found = self.vlm.tokenizer.pad_token_id
-        return self.pieces.end_id if found is None else int(found)
+        """What shorter sequences of a batch are filled up with."""
+        return self.pieces.pad_id
 
     @property
     def coord_ids_K(self) -> Tensor:  # noqa: N802 - shape suffix

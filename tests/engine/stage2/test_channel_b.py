@@ -15,13 +15,13 @@ from engine.contract.sources.records import Record
 from engine.contract.stage2.rollout_matching import RolloutMatchingConfig
 from engine.models.qwen3_vl import VisionModel
 from engine.stage2.channel_a import SoftContext
-from engine.stage2.channel_b import ChannelB
 from engine.stage2.learn.learner import Layouts, Learner, PackPlan
 from engine.stage2.learn.objective import LossWeights
 from engine.stage2.learn.packing import PackingError
 from engine.stage2.parse.pieces import TokenPieces
 from engine.stage2.rollout.base import Response
 from engine.stage2.rollout.prompts import Prompt, PromptReader
+from engine.stage2.rollout_step import RolloutStep
 from engine.stage2.target.desc_gate import DescGate
 from engine.stage2.target.judge import judge_metrics
 from engine.stage2.target.payload import render
@@ -54,16 +54,16 @@ class Written:
         return {}
 
 
-NewChannelB = Callable[..., ChannelB]
+NewChannelB = Callable[..., RolloutStep]
 NewLearner = Callable[..., Learner]
 
 
 @pytest.fixture
 def new_channel_b(reader: PromptReader, pieces: TokenPieces) -> NewChannelB:
-    def make(*texts: str, gate: DescGate | None = None) -> ChannelB:
+    def make(*texts: str, gate: DescGate | None = None) -> RolloutStep:
         config = RolloutMatchingConfig(rollout_backend="hf")
         sampler = Written(pieces, texts)
-        return ChannelB(sampler, reader, pieces, config, ABTargets(WEIGHTS), gate or no_gate())
+        return RolloutStep(sampler, reader, pieces, config, ABTargets(WEIGHTS), gate or no_gate())
 
     return make
 

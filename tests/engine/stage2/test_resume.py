@@ -45,7 +45,7 @@ LONG = [
     Point("engine.run.proof:write_json", 1),
     Point("engine.run.proof:write_json", 1, "after"),
     # Channel-B's rollouts and their rows
-    Point("engine.stage2.channel_b:ChannelB.__call__", 2, "after"),
+    Point("engine.stage2.rollout_step:RolloutStep.__call__", 2, "after"),
     Point("engine.stage2.record:write_rows", 2, "torn"),
     Point("engine.stage2.record:write_rows", 2, "after"),
     # backward and optimizer

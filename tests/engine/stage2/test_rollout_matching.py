@@ -18,7 +18,6 @@ from engine.contract.stage2.coord_soft_ce_w1 import CoordSoftCEW1Config
 from engine.contract.stage2.rollout_matching import RolloutMatchingConfig
 from engine.models.qwen3_vl import VisionModel, forward
 from engine.run.stop import Aborted, rl_hooks
-from engine.stage2.channel_b import ChannelB, TrainingSequence
 from engine.stage2.learn.coord_distribution import gaussian
 from engine.stage2.learn.layout import padded
 from engine.stage2.learn.learner import Layouts, PackPlan
@@ -26,6 +25,7 @@ from engine.stage2.learn.matching import MatchingLearner, Sums
 from engine.stage2.parse.pieces import TokenPieces
 from engine.stage2.rollout.prompts import PromptReader
 from engine.stage2.rollout_matching_sft import run as matching_run
+from engine.stage2.rollout_step import RolloutStep, TrainingSequence
 from engine.stage2.target.desc_gate import no_gate
 from engine.stage2.taught import OneTarget
 from tests.engine.conftest import add_attempt, opened
@@ -54,7 +54,9 @@ def sequences(
     """Of a rollout that finds all, one that finds nothing, and one that is no JSON."""
     texts = [said(records[0]), "{}", "what?"]
     config = RolloutMatchingConfig(rollout_backend="hf")
-    rollouts = ChannelB(Written(pieces, texts), reader, pieces, config, OneTarget(0.0), no_gate())
+    rollouts = RolloutStep(
+        Written(pieces, texts), reader, pieces, config, OneTarget(0.0), no_gate()
+    )
     return list(rollouts(records[:3], 0).sequences)
 
 

@@ -61,7 +61,7 @@ class RolledOut:
 
 
 @dataclass(frozen=True)
-class ChannelB:
+class RolloutStep:
     """The parts of a step in order; `sampler` is the rollout seam."""
 
     sampler: Sampler
