@@ -15,10 +15,16 @@ from app.web.settings import AppSettings
 from engine.contract.sources.records import read_records
 from tests.acceptance.conftest import Cockpit
 from tests.door import bearer_here
-from tests.engine.stage2.conftest import ab_recipe, shapes_file, vl_folder
+from tests.engine.stage2.conftest import (
+    ab_recipe,
+    changed,
+    matching_recipe,
+    shapes_file,
+    vl_folder,
+)
 from worker.settings import WorkerSettings
 
-__all__ = ["ab_recipe", "shapes_file", "vl_folder"]
+__all__ = ["ab_recipe", "matching_recipe", "shapes_file", "vl_folder"]
 
 
 @pytest.mark.requirement("AB-01")
@@ -46,6 +52,31 @@ def test_a_stage2_job_is_queued_drained_and_shown(
         page = browser.get("/jobs/1").text
         assert browser.get("/new?kind=stage2_ab").status_code == 200
     for title in ("Rollouts against the ground truth", "Losses by term", "Entries dropped"):
+        assert title in page
+
+
+@pytest.mark.requirement("RM-01")
+def test_a_rollout_matching_job_is_queued_drained_and_shown(
+    cockpit: Cockpit, tmp_path: Path, matching_recipe: dict[str, Any]
+) -> None:
+    """The other trainer, by its variant alone; what it would not read is refused by name."""
+    path = tmp_path / "matching.yaml"
+    path.write_text(yaml.safe_dump(changed(matching_recipe, training__max_steps=2)))
+
+    refused = cockpit("enqueue", "stage2_ab", str(path))
+    queued = cockpit("enqueue", "rollout_matching_sft", str(path))
+    drained = cockpit("drain", timeout=240)
+    shown = json.loads(cockpit("show", "1", "--json").stdout)
+
+    assert "set trainer_variant: stage2_ab_training" in refused.stderr
+    assert queued.returncode == 0, queued.stderr
+    assert drained.returncode == 0, drained.stderr
+    assert shown["state"] == "succeeded"
+    assert shown["result"]["steps"] == 2
+    application = create_app(AppSettings(), WorkerSettings())
+    with TestClient(application, "http://127.0.0.1:8765", headers=bearer_here()) as browser:
+        page = browser.get("/jobs/1").text
+    for title in ("Losses by term", "Entries dropped", "soft CE of coords"):
         assert title in page
 
 

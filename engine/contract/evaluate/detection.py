@@ -11,11 +11,9 @@ from typing import Any, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from engine.contract.documents import read_json_object
+from engine.contract.base_model import checkpoint_origin
 from engine.contract.errors import ConfigProblem
 from engine.contract.paths import located
-from engine.contract.provenance import run_around
-from engine.contract.run_dir import RunDirError
 from engine.contract.section import Section
 from engine.contract.sources.file_looks import once_a_file
 from engine.contract.sources.ground_truth import GroundTruthError
@@ -102,15 +100,11 @@ def as_the_run(bench: Any, base: Any) -> dict[str, Any]:
 
 
 def _asked_by(base: str) -> dict[str, Any]:
-    run = None if base.startswith("embedded:") else run_around(str(located(base)))
     try:
-        config: Any = (
-            {}
-            if run is None
-            else read_json_object(run.attempt(run.latest_attempt()).job_file).get("config")
-        )
-    except (OSError, RunDirError):
-        return {}
+        origin = None if base.startswith("embedded:") else checkpoint_origin(located(base))
+    except (OSError, ValueError):
+        return {}  # said of the checkpoint
+    config = {} if origin is None else origin.config
     found = {
         "prompt": _at(config, "data", "prompt"),
         "score": _at(config, "detection", "score"),
