@@ -221,8 +221,8 @@ def test_a_trainer_that_reads_at_another_temperature_ends_the_run(
     """What it takes for the log-probabilities of the weights is not them."""
     build_trainer = parts.build_trainer
 
-    def cooler(config: RLRunConfig, policy: Policy) -> Trainer:
-        return build_trainer(config.model_copy(update={"temp": 0.5}), policy)
+    def cooler(config: RLRunConfig, *parts: Any) -> Trainer:
+        return build_trainer(config.model_copy(update={"temp": 0.5}), *parts)
 
     monkeypatch.setattr(parts, "build_trainer", cooler)
 
