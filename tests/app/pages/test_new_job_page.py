@@ -244,7 +244,7 @@ def test_a_run_leads_to_another_like_it_with_its_place_and_its_tags(
     client.post("/new", data=TYPED | place | {"do": "queue"})
     [made] = jobs.next_jobs(db)
     own = client.get(f"/jobs/{made.id}").text
-    assert re.search(rf'<a href="/new\?clone={made.id}"[^>]*>Another like it</a>', own)
+    assert re.search(rf'<a [^>]*href="/new\?clone={made.id}"[^>]*>Another like it</a>', own)
 
     page = client.get(f"/new?clone={made.id}").text
 
