@@ -39,6 +39,8 @@ class Placed:
     scale: Markup
     lift: str
     """Its own gain over step 0."""
+    why: str
+    """What its own verdict is for, where that is more than the gain: `lost on math_qwen`."""
     difference: str
     difference_interval: str
     p: str
@@ -72,6 +74,7 @@ def ranking(found: Comparison, heads: Sequence[Headline]) -> Ranking:
             found.sides[i],
             against.get(found.sides[i].job_id),
             change=changes[i],
+            why=heads[i].reason or "",
             scale=scale,
             mark=slot[found.sides[i].job_id].mark,
             several=len(found.against) > 1,
@@ -99,6 +102,7 @@ def _placed(
     one: Against | None,
     *,
     change: Change | None,
+    why: str,
     scale: Scale,
     mark: Markup,
     several: bool,
@@ -117,6 +121,7 @@ def _placed(
         score_interval=_ends(picked.low, picked.high) if picked else "",
         scale=scale.mark(change, _clear(change), in_words(change) if change else ""),
         lift=points(change.lift) if change else UNKNOWN,
+        why=why,
         difference="the others are held against it" if one is None else _lift(last),
         difference_interval=interval(last.low, last.high) if last else "",
         p=_p(last, several=several) if one else "",

@@ -105,7 +105,7 @@ def test_the_rows_that_a_bench_lost_are_a_link_away(
 
     nines = next(one for one in mixed.result["benches"] if one["name"] == "nines")
     assert f"{nines['lost']} of 400 meet the conditions" in words(shown.text)
-    assert "Bench: nines" in words(shown.text)
+    assert re.search(r'aria-current="[^"]+">nines<', shown.text)
     step = mixed.result["selected_step"]
     rows = client.get(
         f"/api/v1/jobs/{job_id}/samples?split=nines&step={step}&changed=lost&limit=100"
