@@ -76,6 +76,13 @@ def run_around(place: Any) -> RunDir | None:
     return None
 
 
+def run_of_any_kind(place: str) -> RunDir | None:
+    """The same of a run of whatever kind: one that froze no split of rows, as stage 2, too."""
+    folders = Path(place).parents if Path(place).is_absolute() else ()
+    runs = (RunDir(folder) for folder in folders)
+    return next((run for run in runs if run.checkpoints.is_dir() and run.latest_attempt()), None)
+
+
 def _read(path: Path) -> Mapping[str, Any]:
     """A JSON object; empty where there is none."""
     try:

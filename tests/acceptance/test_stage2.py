@@ -104,6 +104,8 @@ def test_a_stage2_checkpoint_is_scored_on_coco_pictures_from_the_command_line(
     shown = json.loads(cockpit("show", "2", "--json").stdout)
     assert shown["state"] == "succeeded", shown
     assert shown["config"]["detection"][0]["max_new_tokens"] == 6
+    labels = [(one["label"], one["run"]) for one in shown["config"]["checkpoints"]]
+    assert labels[0] == ("step 0", 1)
     assert {one["metric"] for one in shown["result"]["scores"]} >= {"mAP", "F1@0.5", "mean IoU"}
     assert "detection" in json.dumps(board)
     application = create_app(AppSettings(), WorkerSettings())

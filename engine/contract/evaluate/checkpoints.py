@@ -13,7 +13,7 @@ from pydantic import Field
 
 from engine.contract.base_model import EMBEDDED_BASES, checkpoint_origin, model_reference
 from engine.contract.paths import located
-from engine.contract.provenance import run_around
+from engine.contract.provenance import run_of_any_kind
 from engine.contract.run_dir import COMPLETE, RunDir, RunDirError, complete_checkpoints, step_of
 from engine.contract.section import Section
 
@@ -70,7 +70,10 @@ def of_place(place: str) -> dict[str, Any]:
     origin = checkpoint_origin(folder)
     if origin is None:
         base = model_reference(place)
-        return {"label": Path(base).name if Path(base).is_absolute() else base, "base": base}
+        name = Path(base).name if Path(base).is_absolute() else base
+        known = _known_of(base)  # a whole model that stage 2 trained
+        told = {} if known.run is None else {"step": known.step, "run": known.run}
+        return {"label": f"step {known.step}" if told else name, "base": base, **told}
     known = _known_of(origin.adapter or origin.base)
     label = f"step {known.step}" if known.run is not None else folder.name
     return {
@@ -133,7 +136,7 @@ class _Known(NamedTuple):
 
 def _known_of(place: str) -> _Known:
     """Step and job of a checkpoint inside a run directory."""
-    run = run_around(place)
+    run = run_of_any_kind(place)
     if run is None:
         return _Known()
     steps = (step_of(folder.name) for folder in (Path(place), *Path(place).parents))

@@ -12,8 +12,10 @@ from typing import Any, Self
 from pydantic import Field, field_validator, model_validator
 
 from engine.contract.base_model import checkpoint_origin
+from engine.contract.documents import read_json_object
 from engine.contract.errors import ConfigProblem
 from engine.contract.paths import located
+from engine.contract.provenance import run_of_any_kind
 from engine.contract.section import Section
 from engine.contract.sources.file_looks import once_a_file
 from engine.contract.sources.ground_truth import GroundTruthError
@@ -104,7 +106,13 @@ def _asked_by(base: str) -> dict[str, Any]:
         origin = None if base.startswith("embedded:") else checkpoint_origin(located(base))
     except (OSError, ValueError):
         return {}  # said of the checkpoint
-    config = {} if origin is None else origin.config
+    run = None if origin is None else run_of_any_kind(origin.adapter or origin.base)
+    if run is None:
+        return {}
+    try:
+        config = read_json_object(run.attempt(run.latest_attempt()).job_file).get("config")
+    except OSError:
+        return {}
     found = {
         "prompt": _at(config, "data", "prompt"),
         "score": _at(config, "detection", "score"),
