@@ -12,12 +12,12 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from contextvars import copy_context
 from dataclasses import dataclass, replace
 from typing import Protocol, runtime_checkable
 
 from engine.data.rows import Question
-from engine.run.stop import Diagnosis, check_abort, current_rl_hooks, rl_hooks, stuck_after
+from engine.run.beside import begin
+from engine.run.stop import check_abort
 from engine.sampling.base import Groups, Sampler
 
 _POLL_S = 0.05
@@ -104,7 +104,7 @@ class DrawsAhead:
             self._given.append(batch)
             self._changed.notify_all()
         if self._thread is None:
-            self._start()
+            self._thread = begin(self._draw_all, lambda: self._closed, "ahead")
 
     def take(self, step: int) -> Drawn | None:
         """The step's batch; waits for it. None where none was given. Raises Aborted."""
@@ -139,22 +139,6 @@ class DrawsAhead:
 
     # --- in the thread ---
 
-    def _start(self) -> None:
-        """With the hooks of whoever draws ahead, but for a deadline of the step that trains."""
-        ambient = current_rl_hooks()
-
-        def stop() -> bool:
-            asked = ambient.should_abort is not None and ambient.should_abort()
-            return self._closed or asked
-
-        def run() -> None:
-            with rl_hooks(ambient.progress_cb, stop), stuck_after(None, _never):
-                self._draw_all()
-
-        context = copy_context()
-        self._thread = threading.Thread(target=context.run, args=(run,), name="ahead", daemon=True)
-        self._thread.start()
-
     def _draw_all(self) -> None:
         try:
             while (batch := self._next()) is not None:
@@ -183,7 +167,3 @@ class DrawsAhead:
             self._drawn[batch.step] = Drawn(groups, seconds)
             self._given.popleft()
             self._changed.notify_all()
-
-
-def _never() -> Diagnosis:
-    raise AssertionError("no deadline was set")

@@ -15,6 +15,24 @@ _POLL_S = 0.05
 """Between two looks at the abort while waiting."""
 
 
+def begin(work: Callable[[], None], closed: Callable[[], bool], name: str) -> threading.Thread:
+    """`work` in a thread with the hooks of its caller, but for a deadline of the step that trains.
+    Its looks at the abort also hear that it is `closed`.
+    """
+    ambient = current_rl_hooks()
+
+    def stop() -> bool:
+        return closed() or (ambient.should_abort is not None and ambient.should_abort())
+
+    def run() -> None:
+        with rl_hooks(ambient.progress_cb, stop), stuck_after(None, _never):
+            work()
+
+    thread = threading.Thread(target=copy_context().run, args=(run,), name=name, daemon=True)
+    thread.start()
+    return thread
+
+
 class Beside(Generic[Result]):
     """Begins at once, with the hooks of its caller but for a deadline. What it raises is raised by
     `result`. Call `close` where nobody may come to wait for it.
@@ -26,24 +44,16 @@ class Beside(Generic[Result]):
         self._found: list[Result] = []
         self._error: BaseException | None = None
         self._closed = False
-        ambient = current_rl_hooks()
-
-        def stop() -> bool:
-            asked = ambient.should_abort is not None and ambient.should_abort()
-            return self._closed or asked
 
         def run() -> None:
             began = time.perf_counter()
             try:
-                with rl_hooks(ambient.progress_cb, stop), stuck_after(None, _never):
-                    self._found.append(call())
+                self._found.append(call())
             except BaseException as error:  # noqa: BLE001 - raised again where it is waited for
                 self._error = error
             self.seconds = time.perf_counter() - began
 
-        context = copy_context()
-        self._thread = threading.Thread(target=context.run, args=(run,), name=name, daemon=True)
-        self._thread.start()
+        self._thread = begin(run, lambda: self._closed, name)
 
     def result(self) -> Result:
         """Waits for it. Raises what it raised, and Aborted."""
