@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo dev test setup system check format agreement trl-agreement fuzz-parse requirements seeds demo-stage2 seeds-stage2 test-real-model storm faults-long bench-queue bench-sources bench-stage2 clean proof test-resume test-looks screenshots test-vllm seeds-vllm bench-vllm bench-gpu setup-quant
+.PHONY: help demo dev test setup system check format agreement trl-agreement fuzz-parse requirements seeds demo-stage2 seeds-stage2 test-real-model storm faults-long bench-queue bench-sources bench-stage2 clean proof test-resume test-looks screenshots test-vllm seeds-vllm bench-vllm bench-gpu setup-quant vendor
 
 demo: $(VENV)/.installed ## start the cockpit, train the embedded tiny model, show the result
 	@$(BIN)/cockpit demo $(DEMO_ARGS)
@@ -68,6 +68,9 @@ trl-agreement: $(VENV)/.installed ## compare the losses' recorded values with TR
 
 fuzz-parse: $(VENV)/.installed ## 200,000 mutated rollouts: the fast parser against the slow one
 	$(BIN)/python tools/fuzz_stage2.py --rollouts 200000 $(FUZZ_ARGS)
+
+vendor: ## build the editor of the New job page anew from npm's packages (tools/vendor)
+	cd tools/vendor && npm ci --no-audit --no-fund && npx esbuild editing.js --bundle --minify --format=iife --global-name=editing --target=es2022 --legal-comments=none --outfile=../../app/static/vendor/editing.min.js
 
 proof: $(VENV)/.installed ## both demos in small, as hashes: PROOF_ARGS='--output F' before a change, '--compare F' after
 	@$(BIN)/python -m tools.proof $(PROOF_ARGS)

@@ -141,6 +141,10 @@ class PromptExample(_Answer):
     text: str
     note: str
     """What is not known of it yet; often empty."""
+    which: str
+    """shortest, median, longest: of the first hundred rows of what trains; empty for a bench."""
+    answer: str
+    """What its verifier is given; empty where the row has no answer."""
 
 
 class CheckReport(_Answer):

@@ -25,6 +25,9 @@ class Setting:
     required: bool
     default: Any
     choices: Sequence[str] = ()
+    """All that it takes."""
+    examples: Sequence[str] = ()
+    """Some of what it takes: names that are known."""
     section: str = ""
     """Dotted path of the section it stands in; empty at the top."""
     limits: str = ""
@@ -74,6 +77,7 @@ def _settings(node: Mapping[str, Any], defs: Mapping[str, Any], prefix: str) -> 
                 required=key in required,
                 default=raw.get("default"),
                 choices=[str(choice) for choice in part.get("enum", ())],
+                examples=[str(known) for known in raw.get("examples", part.get("examples", ()))],
                 section=prefix.rstrip("."),
                 limits=_limits(part),
             )

@@ -1,4 +1,4 @@
-"""New job: will it fit? A form made from the kind's schema, or its YAML; one config behind both.
+"""New job: will it fit? A config as YAML, or as a form of its kind's schema; one behind both.
 
 Whatever is typed becomes a submission on the one path that every door takes; what it would need,
 cost and meet is shown before it is sent, and again at every change.
@@ -18,17 +18,23 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from app.forms.forms import PREFIX, build, raw_config, retyped
 from app.forms.job_check import MEMORY_WORDS, TIME_WORDS, Check, check
+from app.forms.lines import at_lines
 from app.forms.requests import BROWSER, form_fields
-from app.forms.schema import chosen, schema_of
-from app.web.dependencies import DatabaseDep
+from app.forms.rows_view import RowsView, rows_view
+from app.forms.schema import Setting, chosen, schema_of
+from app.pages.new_job_parts import settings_of
+from app.web.dependencies import DatabaseDep, DrainsDep
+from app.web.shipped import Recipe, recipes
+from app.web.starts import models_here, starts
 from app.web.templating import page
-from engine.contract.documents import dump_yaml, parse_yaml
+from app.web.uploads import MAX_UPLOAD_BYTES
+from engine.contract.documents import dump_yaml, parse_yaml, read_text
 from engine.contract.errors import ConfigError, ConfigProblem
 from engine.contract.kind import Kind
-from engine.contract.problems import text_problems
+from engine.contract.problems import nearest, text_problems
 from engine.contract.registry import get_kind, kinds, validate
 from worker.db.connection import Database
-from worker.queue import sweeps
+from worker.queue import order, sweeps
 from worker.queue.lookup import JobNotFoundError
 from worker.queue.refusals import AlreadyTriedError
 from worker.queue.submission import LARGEST_ID, Submission, submission
@@ -53,14 +59,20 @@ def new_job(
     database: DatabaseDep,
     *,
     kind: Annotated[str | None, Query(max_length=100)] = None,
-    editor: Annotated[str, Query(alias="as", max_length=10)] = FORM_EDITOR,
+    editor: Annotated[str, Query(alias="as", max_length=10)] = YAML_EDITOR,
+    recipe: Annotated[str | None, Query(max_length=60)] = None,
     clone: Annotated[int | None, Query(ge=1, le=LARGEST_ID)] = None,
     proposal: Annotated[str | None, Query(max_length=60)] = None,
     date: datetime.date | None = None,
 ) -> HTMLResponse:
-    """The form of a kind: empty, as a job of before was, or as a report proposes."""
+    """Empty, as a recipe says, as a job of before was, or as a report proposes."""
     typed: dict[str, str] = {}
     raw: dict[str, Any] = {}
+    shipped = _recipe(recipe) if recipe is not None else None
+    text = read_text(shipped.path) if shipped else None
+    if shipped and text is not None:
+        kind, raw = shipped.kind, parse_yaml(text)
+        typed = {"name": shipped.name, "recipe": shipped.name}
     if proposal is not None and date is not None:
         found = choices.proposal_of(report_of(database, date, time.time()), proposal)
         typed = {"name": found.name or "", "proposal": proposal, "date": date.isoformat()}
@@ -76,18 +88,30 @@ def new_job(
         typed["clone"] = str(clone)
     answers = retyped(wanted, raw)
     if editor == YAML_EDITOR or answers.unshown:
-        typed["yaml"] = _dumped(raw)
+        typed["yaml"] = _dumped(raw) if text is None else text
     else:
         typed |= answers.typed
     return _page(request, database, wanted, typed)
 
 
+def _recipe(name: str) -> Recipe:
+    """One that ships. Raises ConfigError."""
+    known = {recipe.name: recipe for recipe in recipes()}
+    if name not in known:
+        remedy = nearest(name, known)
+        raise ConfigError([ConfigProblem("recipe", name, "is not a recipe", remedy)])
+    return known[name]
+
+
 @router.post("")
-async def create(request: Request, database: DatabaseDep) -> Response:
-    """Enqueue and go to the run's page; or the form again, each problem beside its field."""
+async def create(request: Request, database: DatabaseDep, drains: DrainsDep) -> Response:
+    """Enqueue and go to the run's page; or the form again, each problem at its line or field."""
     typed = await form_fields(request)
     kind = get_kind(typed.get("kind", ""))
-    return await anyio.to_thread.run_sync(_create, request, database, kind, typed)
+    answer = await anyio.to_thread.run_sync(_create, request, database, kind, typed)
+    if typed.get("do") == "run" and answer.status_code == HTTPStatus.SEE_OTHER:
+        await anyio.to_thread.run_sync(drains.run_now)
+    return answer
 
 
 @router.post("/check")
@@ -106,6 +130,7 @@ def _create(request: Request, database: Database, kind: Kind, typed: Mapping[str
         return _page(request, database, kind, typed, tried=came, sent=True)
     try:
         wanted = _wanted(kind, typed, _original(database, typed), force=wish == "force")
+        _require_something(wanted)
         return RedirectResponse(_enqueue(database, wanted, typed), HTTPStatus.SEE_OTHER)
     except ConfigError as error:
         return _page(request, database, kind, typed, error.problems, sent=True)
@@ -113,15 +138,28 @@ def _create(request: Request, database: Database, kind: Kind, typed: Mapping[str
         return _page(request, database, kind, typed, tried=str(error), sent=True)
 
 
+def _require_something(wanted: Submission) -> None:
+    """A document that says nothing queues nothing, though defaults may stand for all of it."""
+    if wanted.config or wanted.sweep is not None:
+        return
+    validate(wanted.kind, {})  # what it lacks is said first
+    remedy = "start from a recipe or a run, or name a model and rows"
+    raise ConfigError([ConfigProblem("(config)", None, "is empty", remedy)])
+
+
 def _enqueue(database: Database, wanted: Submission, typed: Mapping[str, str]) -> str:
-    """Queue it; the address of what came of it."""
+    """Queue it, in front of the others where it is to run now; the address of what came of it."""
     if wanted.sweep is not None:
-        first = sweeps.submit_sweep(database, wanted, actor=BROWSER).job_ids[0]
-        _remember_edit(database, typed, first)
-        return f"/queue#q-{first}"
-    job_id = submit(database, wanted, actor=BROWSER).job_id
-    _remember_edit(database, typed, job_id)
-    return f"/jobs/{job_id}"
+        made = sweeps.submit_sweep(database, wanted, actor=BROWSER).job_ids
+        address = f"/queue#q-{made[0]}"
+    else:
+        made = [submit(database, wanted, actor=BROWSER).job_id]
+        address = f"/jobs/{made[0]}"
+    _remember_edit(database, typed, made[0])
+    if typed.get("do") == "run":
+        for number in reversed(made):
+            order.move_to_top(database, number, actor=BROWSER)
+    return address
 
 
 def _remember_edit(database: Database, typed: Mapping[str, str], job_id: int) -> None:
@@ -272,6 +310,7 @@ def _checked(
         if field.typed or field.problems or field.setting.name in told
     ]
     context = _context(kind, typed, form=form, found=found) | {"fields": fields, "oob": True}
+    context["original"] = _original(database, typed)
     return page(request, "new_job_check.html", context)
 
 
@@ -289,6 +328,10 @@ def _page(
     context = _context(kind, typed, form=build(kind, typed, problems), found=found) | {
         "title": f"{'Problems · ' if problems else ''}New job",
         "kinds": list(kinds().values()),
+        "starts": starts(database),
+        "asked_first": _asked_first(kind),
+        "models": models_here(database, kind),
+        "most_upload": MAX_UPLOAD_BYTES,
         "problems": problems,
         "original": _original(database, typed),
         "oob": False,
@@ -304,6 +347,19 @@ def _page(
     return page(request, "new_job.html", context, status=status)
 
 
+def _asked_first(kind: Kind) -> list[Setting]:
+    known = {setting.name: setting for setting in settings_of(kind)}
+    return [known[name] for name in kind.asks_first if name in known]
+
+
+def _rows(kind: Kind, typed: Mapping[str, str]) -> RowsView | None:
+    try:
+        raw = parse_yaml(typed["yaml"]) if "yaml" in typed else raw_config(kind, typed)
+    except ConfigError:
+        return None
+    return rows_view(kind, raw)
+
+
 def _context(kind: Kind, typed: Mapping[str, str], *, form: Any, found: Check) -> dict[str, Any]:
     by_field: dict[str, list[ConfigProblem]] = {}
     for problem in found.wrong:
@@ -317,5 +373,7 @@ def _context(kind: Kind, typed: Mapping[str, str], *, form: Any, found: Check) -
         "time_words": TIME_WORDS,
         "by_place": {name: by_field.get(name, []) for name in PLACE},
         "as_yaml": "yaml" in typed,
+        "lines": at_lines(typed.get("yaml", ""), found.wrong),
+        "rows": _rows(kind, typed),
         "told": " ".join(problem.field for problem in found.wrong),
     }

@@ -63,7 +63,7 @@
   }
 
   document.addEventListener("keydown", (event) => {
-    if (event.ctrlKey || event.metaKey || event.altKey || typing(event.target)) return;
+    if (event.ctrlKey || event.metaKey || event.altKey || typing(event.composedPath()[0])) return;
     if (localStorage.getItem(SETTING) === "off") return;
     const after = Date.now() - wentAt < PATIENCE_MS;
     wentAt = 0;

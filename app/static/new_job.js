@@ -7,7 +7,7 @@
   const form = document.getElementById("job");
   const DRAFT = `nightlane-draft ${location.pathname}${location.search}`;
   const CARRIED = "nightlane-draft carried"; // what belongs to no kind, on its way to another one's form
-  const PLACE = ["name", "priority", "not_before", "tags"];
+  const PLACE = ["name", "priority", "not_before", "tags", "seeds"];
   const typed = (element) => PLACE.includes(element.name) || /^(yaml$|set:|with:)/.test(element.name);
   const fields = () => [...form.elements].filter(typed);
 
@@ -43,7 +43,7 @@
   const remember = () => keep(DRAFT, read());
   form.addEventListener("input", remember);
   form.addEventListener("change", remember);
-  for (const link of document.querySelectorAll("nav.kinds a")) {
+  for (const link of document.querySelectorAll(".starts a.kind")) {
     link.addEventListener("click", ({ ctrlKey, metaKey, shiftKey }) => {
       if (ctrlKey || metaKey || shiftKey) return; // another tab or window begins empty
       const place = Object.entries(read()).filter(([name]) => PLACE.includes(name));

@@ -17,9 +17,12 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.web.problems import problem_response
 from app.web.protocol import MAX_HEAD_BYTES, TOO_LARGE
+from app.web.uploads import MAX_UPLOAD_BYTES
 
 MAX_BODY_BYTES = 1024 * 1024
 """More than any config: data is named by path."""
+LARGER_BODIES = {"/new/rows": MAX_UPLOAD_BYTES}
+"""By path: what takes a file of rows."""
 
 LOOPBACK_NAMES = frozenset({"127.0.0.1", "localhost", "[::1]"})
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
@@ -66,14 +69,15 @@ class Guard:
             return
         headers = Headers(scope=scope)
         guarded = _with_headers(send, _kept(scope), severed=not _by_our_reader(headers))
-        refusal = self._refusal(scope["method"], headers)
+        most = LARGER_BODIES.get(scope["path"], MAX_BODY_BYTES)
+        refusal = self._refusal(scope["method"], headers, most)
         if refusal:
             status, detail = refusal
             await problem_response(status, detail)(scope, receive, guarded)
             return
-        await self._app(scope, _limited(receive), guarded)
+        await self._app(scope, _limited(receive, most), guarded)
 
-    def _refusal(self, method: str, headers: Headers) -> tuple[HTTPStatus, str] | None:
+    def _refusal(self, method: str, headers: Headers, most: int) -> tuple[HTTPStatus, str] | None:
         if sum(len(name) + len(value) for name, value in headers.raw) > MAX_HEAD_BYTES:
             return HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, TOO_LARGE
         for name in ONCE:
@@ -93,12 +97,13 @@ class Guard:
                 "or from a program without an Origin header",
             )
         length = headers.get("content-length", "0")
-        if length.isdecimal() and (len(length) > 12 or int(length) > MAX_BODY_BYTES):
-            return HTTPStatus.REQUEST_ENTITY_TOO_LARGE, _TOO_LARGE
+        if length.isdecimal() and (len(length) > 12 or int(length) > most):
+            return HTTPStatus.REQUEST_ENTITY_TOO_LARGE, _too_large(most)
         return None
 
 
-_TOO_LARGE = f"the body is larger than {MAX_BODY_BYTES} bytes; name data by path"
+def _too_large(most: int) -> str:
+    return f"the body is larger than {most} bytes; name data by path"
 
 
 def _name_of(host: str) -> str:
@@ -150,7 +155,7 @@ def _with_headers(send: Send, kept: str, *, severed: bool) -> Send:
     return guarded
 
 
-def _limited(receive: Receive) -> Receive:
+def _limited(receive: Receive, most: int) -> Receive:
     """Count what really arrives: a chunked body names no length."""
     total = 0
 
@@ -159,8 +164,8 @@ def _limited(receive: Receive) -> Receive:
         message = await receive()
         if message["type"] == "http.request":
             total += len(message.get("body", b""))
-            if total > MAX_BODY_BYTES:
-                raise HTTPException(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, _TOO_LARGE)
+            if total > most:
+                raise HTTPException(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, _too_large(most))
         return message
 
     return counted

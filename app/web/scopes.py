@@ -35,6 +35,7 @@ SCOPES: Mapping[tuple[str, str], Scope] = {
     ("POST", "/jobs/{job_id}/move/{to}"): Scope.OPERATE,
     ("POST", "/new"): Scope.OPERATE,
     ("POST", "/new/check"): Scope.OPERATE,
+    ("POST", "/new/rows"): Scope.OPERATE,
     ("POST", "/report/{date}/proposals/{key}/approve"): Scope.OPERATE,
     ("POST", "/report/{date}/proposals/{key}/edit"): Scope.OPERATE,
     ("POST", "/report/{date}/proposals/{key}/drop"): Scope.OPERATE,

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class Example(NamedTuple):
-    """The first row of a source."""
+    """One row of a source."""
 
     name: str
     """Of the source."""
@@ -15,3 +15,8 @@ class Example(NamedTuple):
     text: str
     note: str = ""
     """What is not known of it yet."""
+    which: str = ""
+    """`shortest`, `median` or `longest` prompt among the first hundred rows of what trains; empty
+    for the first row of a bench."""
+    answer: str = ""
+    """The answer that its verifier is given; empty where the row has none."""

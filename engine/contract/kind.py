@@ -110,6 +110,11 @@ class Kind:
     """One prompt of each source, as far as that is known without a model; shown beside them."""
     envelope: Callable[[Any], Envelope | None] = _no_envelope
     """The memory it will need at most; None when that cannot be told beforehand."""
+    rows: str | None = None
+    """The setting, by dotted name, that names the rows that it trains on or asks."""
+    asks_first: Sequence[str] = ()
+    """Settings, by dotted name, that nearly every job of the kind sets: fields of their own beside
+    the document that holds all of them."""
     smaller: Sequence[str] = ()
     """Settings, by dotted name, of which a smaller value needs less memory, the most helpful
     first: what a remedy names to a run that did not fit."""

@@ -109,7 +109,19 @@ def _problem(detail: ErrorDetails, model: type[BaseModel]) -> ConfigProblem:
         message, remedy = message.split("; ", 1)
         return ConfigProblem(field, value, message, remedy)
     message = message[:1].lower() + message[1:]
-    return ConfigProblem(field, value, message, _REMEDIES.get(kind, "correct it"))
+    remedy = _REMEDIES.get(kind, "correct it")
+    if kind == "literal_error":
+        remedy = _like(str(detail["input"]), _QUOTED.findall(detail["ctx"]["expected"])) or remedy
+    return ConfigProblem(field, value, message, remedy)
+
+
+_QUOTED = re.compile("'([^']*)'")
+
+
+def _like(word: str, known: Collection[str]) -> str | None:
+    """`did you mean …?`, where one of the known is like it."""
+    said = nearest(word, known, listed=False)
+    return said if said.startswith("did you mean") else None
 
 
 def _meant(model: type[BaseModel], loc: Sequence[str]) -> str:

@@ -288,6 +288,11 @@ def stage2_kind(name: str, summary: str, *, variant: str, entry: str) -> Kind:
         model="model.path",
         steps="training.max_steps",
         saves="training.save_steps",
+        rows="data.train_jsonl",
+        asks_first=(
+            *("model.path", "model.tuning", "data.train_jsonl", "data.val_jsonl"),
+            *("training.max_steps", "training.learning_rate"),
+        ),
         check=lambda config: [*_variant_problems(config, name, variant), *_check(config)],
         cautions=_cautions,
         envelope=stage2_envelope,

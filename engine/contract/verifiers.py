@@ -15,9 +15,10 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
-from pydantic import AfterValidator
+from pydantic import AfterValidator, Field
 
 import engine
+from engine.contract.problems import nearest
 
 ALLOWED_MODULES = "NIGHTLANE_REWARD_MODULES"
 
@@ -49,7 +50,7 @@ def verifier_problem(name: str) -> str | None:
         return reward_problem(name)
     if name in verifier_names():
         return None
-    return f"is not a verifier; known: {', '.join(verifier_names())}"
+    return f"is not a verifier; {nearest(name, verifier_names())}"
 
 
 def _checked(name: str) -> str:
@@ -59,7 +60,7 @@ def _checked(name: str) -> str:
     return name
 
 
-VerifierName = Annotated[str, AfterValidator(_checked)]
+VerifierName = Annotated[str, AfterValidator(_checked), Field(examples=[*verifier_names()])]
 """In a config: a verifier, or a reward function as `module:function`."""
 
 

@@ -183,7 +183,7 @@ def test_the_focus_is_not_hidden_under_the_bar_of_the_form_on_a_phone(
     visit: Visits, filled_house: FilledHouse
 ) -> None:
     """Backwards through the form: each field that is reached stands below the bar."""
-    page = visit(filled_house.house, viewport=PHONE).open("/new")
+    page = visit(filled_house.house, viewport=PHONE).open("/new?as=form")
     page.locator(".settings :is(input, select):not([type=hidden])").last.focus()
     for _ in range(25):
         page.keyboard.press("Shift+Tab")
@@ -414,7 +414,7 @@ def test_what_was_opened_in_the_forecast_stays_open_and_its_verdict_alone_is_tol
 ) -> None:
     """The panel is morphed: a region that is told whole would be read again after each pause."""
     done = enqueue(house.db, "rl_run", CONFIG, actor="test", force=True)
-    page = visit(house).open(f"/new?clone={done}")
+    page = visit(house).open(f"/new?clone={done}&as=form")
     page.locator("#parts summary").click()
     line = page.locator("#verdict")
     line.evaluate("line => { line.dataset.mine = 'same'; }")

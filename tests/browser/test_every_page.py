@@ -131,7 +131,7 @@ HEADINGS = """() => {
 
 
 @pytest.mark.requirement("UI-10")
-@pytest.mark.parametrize("address", ["/", "/new"])
+@pytest.mark.parametrize("address", ["/", "/new", "/new?as=form"])
 def test_the_focus_is_visible_and_never_hidden_under_what_sticks(
     address: str, visit: Visits, filled_house: FilledHouse
 ) -> None:

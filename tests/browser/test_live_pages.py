@@ -351,17 +351,17 @@ def test_a_job_is_queued_from_the_form_with_its_mistakes_shown_beside_the_fields
     before = feed.last_change_id(house.db)
     seen = visit(house)
     page = seen.page
-    page.goto(house.server.url + "/new")
+    page.goto(house.server.url + "/new?as=form")
     page.get_by_label("base", exact=True).fill("embedded:qwen3-tiny")
     page.get_by_label("lr", exact=True).first.fill("-1")
     page.get_by_label("tuning").select_option("full")
-    page.get_by_role("button", name="Queue it").last.click()
+    page.get_by_role("button", name="Queue", exact=True).last.click()
 
     expect(page.locator(".field.wrong .problem")).to_contain_text("(got -1); use a larger value")
     assert feed.last_change_id(house.db) == before
 
     page.get_by_label("lr", exact=True).first.fill("1e-4")
-    page.get_by_role("button", name="Queue it").last.click()
+    page.get_by_role("button", name="Queue", exact=True).last.click()
     page.wait_for_url("**/jobs/*")
     job = jobs.get_job(house.db, int(page.url.rpartition("/")[2]))
     assert job.config["lr"] == 1e-4

@@ -1,4 +1,4 @@
-"""Queue, arming, new job and report in a browser: by hand, by key, by typed name, without a net."""
+"""Queue, arming and report in a browser: by hand, by key, by typed name, without a net."""
 
 from __future__ import annotations
 
@@ -7,15 +7,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page, Route, expect
+from playwright.sync_api import Browser, Page, expect
 
 from tests.app.night import CONFIG, night, queue
 from tests.browser.conftest import House, Visit
 from tests.deadline import eventually
-from worker.budget.price import set_price
 from worker.clock.window import zone_named
 from worker.queue.submit import enqueue
-from worker.read import feed, jobs
+from worker.read import jobs
 from worker.report.snapshot import latest_morning
 from worker.schedule import policy
 from worker.schedule.policy import Policy
@@ -213,173 +212,6 @@ def test_who_sits_in_the_lanes_zone_is_told_nothing_of_zones(visit: Visits, hous
     expect(page.locator("#arm-zone-here")).to_be_hidden()
 
 
-@pytest.mark.requirement("UI-06")
-def test_a_field_is_judged_while_it_is_typed_and_the_forecast_follows(
-    visit: Visits, house: House
-) -> None:
-    """Beside the field, told to assistive technology, without sending the form."""
-    before = feed.last_change_id(house.db)
-    seen = visit(house)
-    page = seen.page
-    page.goto(house.server.url + "/new")
-    page.get_by_label("base", exact=True).fill("embedded:qwen3-tiny")
-    page.get_by_label("tuning").select_option("full")
-    expect(page.locator("#check")).to_contain_text("It fits now")
-
-    page.locator("#f-lr").fill("-1")
-    expect(page.locator("#f-lr-help .problem")).to_contain_text("(got -1); use a larger value")
-    expect(page.locator("#f-lr")).to_have_attribute("aria-invalid", "true")
-    expect(page.locator("#check")).to_contain_text("Not yet: 1 problem")
-    page.locator("#f-lr").fill("1e-4")
-    expect(page.locator("#f-lr-help .problem")).to_have_count(0)
-    expect(page.locator("#check")).to_contain_text("It fits now")
-    assert page.evaluate("document.activeElement.id") == "f-lr"
-    assert page.locator("#f-lr").get_attribute("aria-invalid") is None
-
-    page.get_by_role("button", name="Edit as YAML").click()
-    expect(page.locator("#yaml")).to_have_value(
-        "base: embedded:qwen3-tiny\nlr: 0.0001\ntuning: full\n"
-    )
-    assert feed.last_change_id(house.db) == before
-    assert seen.complaints == []
-
-
-@pytest.mark.requirement("UI-06")
-def test_a_check_that_takes_its_time_says_so(visit: Visits, house: House) -> None:
-    """A corpus of gigabytes is read for seconds; what stands there meanwhile is the last answer."""
-    page = visit(house).open("/new")
-    looking, held = page.get_by_text("looking at it"), list[Route]()
-    expect(looking).to_be_hidden()
-    page.route("**/new/check", lambda route: held.append(route))  # noqa: PLW0108 - Playwright marks it
-
-    page.get_by_label("base", exact=True).fill("embedded:qwen3-tiny")
-
-    expect(looking).to_be_visible()
-    held[-1].continue_()
-    expect(page.locator("#check")).to_contain_text("It fits now")
-    expect(looking).to_be_hidden()
-
-
-@pytest.mark.requirement("UI-06")
-def test_the_look_at_a_job_follows_what_changes_elsewhere(visit: Visits, house: House) -> None:
-    """Nobody types: another tab sets a price, and a run of the same settings ends. What was
-    selected beside a field stays selected.
-    """
-    seen = visit(house)
-    page = seen.open("/new")
-    page.get_by_label("base", exact=True).fill("embedded:qwen3-tiny")
-    page.get_by_label("tuning").select_option("full")
-    expect(page.locator("#check")).to_contain_text("It fits now")
-    expect(page.locator("#check")).to_contain_text("at $0 an hour")
-    page.evaluate("getSelection().selectAllChildren(document.getElementById('f-base-help'))")
-    chosen = page.evaluate("getSelection().toString()")
-
-    set_price(house.db, {"usd_h": 2.5}, actor="cli", now=time.time())
-
-    expect(page.locator("#check")).to_contain_text("at $2.50 an hour", timeout=15_000)
-    assert chosen
-    assert page.evaluate("getSelection().toString()") == chosen
-    assert seen.never_reloaded()
-    set_price(house.db, {"usd_h": 0}, actor="cli", now=time.time())
-
-
-@pytest.mark.requirement("UI-06")
-def test_what_nobody_has_looked_at_is_not_said_to_fit(
-    visit: Visits, new_house: Callable[..., House]
-) -> None:
-    """The cockpit is gone, or answers a change with an error: the last judgement is taken back
-    until there is another one.
-    """
-    house = new_house()
-    page = visit(house).open("/new")
-    verdict, unlooked = page.locator("#verdict"), page.locator("#unlooked")
-    page.get_by_label("base", exact=True).fill("embedded:qwen3-tiny")
-    expect(verdict).to_contain_text("It fits now")
-    expect(unlooked).to_be_hidden()
-
-    house.server.kill()
-    expect(unlooked).to_contain_text("Not looked at yet: the cockpit does not answer")
-    expect(verdict).to_be_hidden()
-    house.server.start()
-    expect(unlooked).to_be_hidden(timeout=NEXT_ANSWER_MS)
-    expect(verdict).to_be_visible()
-
-    page.route("**/new/check", lambda route: route.fulfill(status=503, body="busy"))
-    page.locator("#f-lr").fill("1e-4")
-    expect(unlooked).to_be_visible()
-    expect(verdict).to_be_hidden()
-    page.unroute("**/new/check")
-    expect(unlooked).to_be_hidden(timeout=NEXT_ANSWER_MS)
-    expect(verdict).to_be_visible()
-
-
-@pytest.mark.requirement("UI-06")
-def test_a_change_during_a_look_is_told_right_after_it(visit: Visits, house: House) -> None:
-    """The look at what was typed began before a price changed and is answered after it."""
-    page, held = visit(house).open("/new"), list[Route]()
-    check = page.locator("#check")
-    page.get_by_label("base", exact=True).fill("embedded:qwen3-tiny")
-    expect(check).to_contain_text("at $0 an hour")
-    page.route("**/new/check", lambda route: held.append(route))  # noqa: PLW0108 - Playwright marks it
-    page.locator("#f-lr").fill("1e-4")
-    expect(page.get_by_text("looking at it")).to_be_visible()
-    before = held[-1].fetch()
-
-    set_price(house.db, {"usd_h": 2.5}, actor="cli", now=time.time())
-    expect(check).to_have_attribute("data-waits", "1", timeout=NEXT_ANSWER_MS)
-    held[-1].fulfill(response=before)
-    page.unroute("**/new/check")
-
-    expect(check).to_contain_text("at $2.50 an hour")
-    set_price(house.db, {"usd_h": 0}, actor="cli", now=time.time())
-
-
-@pytest.mark.requirement("UI-06")
-def test_what_was_typed_outlives_a_reload_another_page_and_another_kind(
-    visit: Visits, house: House
-) -> None:
-    """Back, reload and a switch of kind bring it again; a visit by a link begins empty."""
-    seen = visit(house)
-    page = seen.open("/new")
-    name, rate, tuning = page.locator("#name"), page.locator("#f-lr"), page.get_by_label("tuning")
-    name.fill("X1")
-    rate.fill("0.5")
-    tuning.select_option("full")
-    shots = page.locator("[name='set:format.shots']")
-    shots.evaluate("field => { field.closest('details').open = true; }")
-    shots.fill("3")
-
-    page.reload()
-    expect(rate).to_have_value("0.5")
-    expect(shots).to_be_visible()
-    page.get_by_role("link", name="Machine").first.click()
-    page.wait_for_url("**/machine")
-    page.go_back()
-    expect(name).to_have_value("X1")
-    expect(tuning).to_have_value("full")
-    expect(page.locator("#check")).to_contain_text("base")
-
-    page.get_by_role("link", name="stage2_ab").click()
-    page.wait_for_url("**kind=stage2_ab")
-    expect(name).to_have_value("X1")
-    page.get_by_role("link", name="rl_run", exact=True).click()
-    page.wait_for_url("**kind=rl_run")
-    expect(name).to_have_value("X1")
-    rate.fill("0.25")
-    page.get_by_role("link", name="stage2_ab").click()
-    page.wait_for_url("**kind=stage2_ab")
-    page.get_by_role("link", name="rl_run", exact=True).click()
-    page.wait_for_url("**kind=rl_run")
-    expect(rate).to_have_value("0.25")
-
-    page.get_by_text("More", exact=True).click()
-    page.get_by_role("link", name="New job").first.click()
-    page.wait_for_url("**/new")
-    expect(name).to_have_value("")
-    expect(rate).to_have_value("")
-    assert seen.complaints == []
-
-
 @pytest.mark.requirement("UI-05")
 def test_the_report_file_opens_from_a_folder_and_asks_nobody(
     chromium: Browser, visit: Visits, house: House, tmp_path: Path
@@ -422,7 +254,7 @@ def test_the_pages_fit_a_phone_and_break_no_policy(visit: Visits, house: House) 
     enqueue(house.db, "rl_run", CONFIG, actor="test", name=name, force=True, not_before="+2h")
     for scheme, width in (("light", 390), ("dark", 1200)):
         seen = visit(house, color_scheme=scheme, viewport={"width": width, "height": 800})
-        for path in ("/queue", "/report", "/budget", "/new", "/new?clone=1&as=yaml"):
+        for path in ("/queue", "/report", "/budget", "/new", "/new?clone=1&as=form"):
             seen.page.goto(house.server.url + path)
             seen.page.wait_for_load_state("load")
             over = "document.documentElement.scrollWidth - innerWidth"

@@ -956,6 +956,11 @@ KIND = Kind(
     cautions=_cautions,
     examples=prompt_examples,
     sweep_cautions=_sweep_cautions,
+    rows="data.source",
+    asks_first=(
+        *("base", "tuning", "data.source", "verifier", "lr", "max_steps"),
+        *("tasks_per_step", "group_k", "max_new_tokens"),
+    ),
     smaller=("micro_batch", "rollout_batch", "max_new_tokens"),
     envelope=lambda config: rl_envelope(config, _rows(config)),
     lowers=_LOWERS,

@@ -16,7 +16,7 @@ from engine.contract.rl.forms import Asking, mismatches
 from engine.contract.rl.prompting import PromptingConfig
 from engine.contract.sources.benches import BenchConfig
 from engine.contract.sources.benchmark_rows import says_test
-from engine.contract.sources.first_rows import MOST, first_rows, read_first
+from engine.contract.sources.first_rows import MOST, FirstRow, first_rows, read_first
 from engine.contract.sources.mixture import JudgedSource
 from engine.contract.sources.overlap import overlaps
 from engine.contract.sources.questions import SourceConfig
@@ -141,28 +141,47 @@ def _no_pool(bench: BenchConfig, pool: BenchConfig) -> tuple[str, str] | None:
 
 
 def prompt_examples(config: Knobs) -> Sequence[Example]:
-    """The first row of each source as it will be asked; none of generated rows."""
+    """The shortest, the median and the longest prompt of what trains, by letters and among its
+    first rows, and the first of each bench, as they will be asked; none of embedded rows.
+    """
+    found = [
+        _example(rows, row, config, which)
+        for rows in config.corpora
+        for which, row in _three(first_rows(rows.config))
+    ]
+    first = ((rows, row) for rows in config.benches for row in first_rows(rows.config)[:1])
+    return [*found, *(_example(rows, row, config) for rows, row in first)]
+
+
+def _three(rows: Sequence[FirstRow]) -> Iterator[tuple[str, FirstRow]]:
+    """Fewer where there are fewer rows."""
+    by_length = sorted(rows, key=lambda row: len(row.question))
+    if len(by_length) > 1:
+        yield "shortest", by_length[0]
+    if len(by_length) != 2:
+        yield from (("median", row) for row in by_length[len(by_length) // 2 :][:1])
+    if len(by_length) > 1:
+        yield "longest", by_length[-1]
+
+
+def _example(rows: Rows, row: FirstRow, config: Knobs, which: str = "") -> Example:
     chat = not config.prompting.skip_chat_template
-    found = []
-    for rows in (*config.corpora, *config.benches):
-        for row in first_rows(rows.config)[:1]:
-            prompting = _prompting(rows, config)
-            prompt = compose(
-                prompting.written,
-                row.turns,
-                shots=_shots(rows, prompting),
-                system_prompt=prompting.system_prompt,
-                prefix=prompting.assistant_prefix,
-            )
-            turns = chat or bool(prompt.history)
-            note = "the model's chat template writes these turns" if turns else ""
-            if isinstance(rows.config, BenchConfig) and rows.config.pool is not None:
-                note = f"behind {rows.config.shots} examples that are drawn as the run begins"
-            if prompt.history and not chat:
-                note = "several turns need a chat template: set prompting.skip_chat_template: false"
-            text = _turns(prompt) if turns else prompt.text()
-            found.append(Example(_named(rows), row.id, _cut(text), note))
-    return found
+    prompting = _prompting(rows, config)
+    prompt = compose(
+        prompting.written,
+        row.turns,
+        shots=_shots(rows, prompting),
+        system_prompt=prompting.system_prompt,
+        prefix=prompting.assistant_prefix,
+    )
+    turns = chat or bool(prompt.history)
+    note = "the model's chat template writes these turns" if turns else ""
+    if isinstance(rows.config, BenchConfig) and rows.config.pool is not None:
+        note = f"behind {rows.config.shots} examples that are drawn as the run begins"
+    if prompt.history and not chat:
+        note = "several turns need a chat template: set prompting.skip_chat_template: false"
+    text = _turns(prompt) if turns else prompt.text()
+    return Example(_named(rows), row.id, _cut(text), note, which, _cut(row.answer))
 
 
 def _shots(rows: Rows, prompting: PromptingConfig) -> Sequence[Shot]:

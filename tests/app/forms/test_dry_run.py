@@ -197,7 +197,8 @@ def test_a_prompt_of_each_source_is_shown_at_every_door(
     words = cockpit("enqueue", "rl_run", "-", "--dry-run", stdin=text.encode()).err
     page = client.post("/new/check", data={"kind": "rl_run", "yaml": text}).text
 
-    expected = {"name": "data", "row": "1", "text": "Q: Is 3 <b> 4?\nA:", "note": ""}
+    asked = {"name": "data", "row": "1", "text": "Q: Is 3 <b> 4?\nA:", "note": ""}
+    expected = asked | {"which": "median", "answer": "1"}
     assert rest.json()["examples"] == line["examples"] == [expected]
     assert "a prompt of data (row 1):\nQ: Is 3 <b> 4?\nA:" in words
     assert "Q: Is 3 &lt;b&gt; 4?\nA:</pre>" in page

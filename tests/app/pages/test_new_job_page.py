@@ -12,11 +12,13 @@ import yaml
 from starlette.testclient import TestClient
 
 from app.forms.forms import raw_config, retyped
+from app.web.shipped import recipes
 from engine.contract.documents import parse_yaml
 from engine.contract.errors import ConfigError
 from engine.contract.registry import get_kind
 from tests.app.night import CONFIG, night, queue
 from worker.db.connection import Database
+from worker.queue import control
 from worker.read import feed, jobs
 
 HTML = {"accept": "text/html"}
@@ -223,7 +225,7 @@ def test_a_clone_begins_as_the_original_and_shows_what_is_different(
     client: TestClient, done: int
 ) -> None:
     """Only what the original chose is filled in; each change stands beside its old value."""
-    page = client.get(f"/new?clone={done}").text
+    page = client.get(f"/new?clone={done}&as=form").text
     fields = dict(re.findall(r'name="((?:set:)?[\w.]+)" value="([^"]+)"', page))
 
     assert "Nothing: the settings are the same." in panel(page)
@@ -246,7 +248,7 @@ def test_a_run_leads_to_another_like_it_with_its_place_and_its_tags(
     own = client.get(f"/jobs/{made.id}").text
     assert re.search(rf'<a [^>]*href="/new\?clone={made.id}"[^>]*>Another like it</a>', own)
 
-    page = client.get(f"/new?clone={made.id}").text
+    page = client.get(f"/new?clone={made.id}&as=form").text
 
     fields = dict(re.findall(r'name="((?:set:)?[\w.]+)" value="([^"]*)"', page))
     assert {name: fields[name] for name in place} == place | {"not_before": ""}
@@ -369,3 +371,91 @@ def test_an_address_that_names_nothing_is_explained(client: TestClient, query: s
 
     assert answer.status_code in {404, 409, 422}
     assert "<b>&" not in answer.text
+
+
+# --- where to start ---
+
+
+@pytest.mark.requirement("UI-15")
+def test_a_recipe_opens_as_it_was_written_with_its_comments(client: TestClient) -> None:
+    """And with its name; the kind is the recipe's."""
+    text = html.unescape(client.get("/new?recipe=stage2_ab").text)
+
+    shown = text.partition("<textarea")[2].partition(">")[2].partition("</textarea>")[0]
+    assert shown == next(one.path for one in recipes() if one.name == "stage2_ab").read_text()
+    assert 'name="kind" value="stage2_ab"' in text
+    assert 'value="stage2_ab"' in text
+
+
+@pytest.mark.requirement("UI-15")
+def test_every_recipe_can_be_started_from(client: TestClient) -> None:
+    """The list names each, and none has a problem of its own but a model that is not here."""
+    listed = client.get("/new").text
+
+    for recipe in recipes():
+        assert f'href="/new?recipe={recipe.name}"' in listed
+        data = {"kind": recipe.kind, "yaml": recipe.path.read_text("utf-8")}
+        assert "Not yet" not in words(check(client, data)), recipe.name
+
+
+@pytest.mark.requirement("UI-15")
+def test_a_recipe_that_is_none_is_told_with_the_nearest_one(client: TestClient) -> None:
+    """As a person reads it."""
+    answer = client.get("/new?recipe=instrukt", headers=HTML)
+
+    assert answer.status_code == 422
+    assert "did you mean instruct?" in html.unescape(answer.text)
+
+
+@pytest.mark.requirement("UI-15")
+@pytest.mark.parametrize("text", ["", "  \n", "# nothing\n", "{}"])
+def test_an_empty_document_queues_nothing_whatever_the_defaults_stand_for(
+    client: TestClient, db: Database, monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    """With a default model in the environment all of it would be valid."""
+    monkeypatch.setenv("FK_RL_BASE_MODEL", "embedded:qwen3-tiny")
+
+    answer = client.post("/new", data={"kind": "rl_run", "yaml": text, "do": "run"})
+
+    assert answer.status_code == 422
+    assert "start from a recipe or a run" in answer.text
+    assert feed.last_change_id(db) == 0
+
+
+@pytest.mark.requirement("UI-15")
+def test_runs_with_a_gain_lead_what_one_can_start_from_and_demos_come_last(
+    client: TestClient, db: Database, done: int, tmp_path: Path
+) -> None:
+    """The demo has a gain; a run of one's own stands before it all the same."""
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text('{"prompt": "1+1?", "answer": "2"}\n', "utf-8")
+    mine = queue(db, name="mine", base="acme/small", data={"source": str(rows)}, corpus_min=1)
+    control.cancel(db, mine, actor="test")
+
+    listed = client.get("/new").text
+
+    assert listed.index(f"/new?clone={mine}") < listed.index(f"/new?clone={done}")
+
+
+@pytest.mark.requirement("UI-15")
+def test_every_setting_of_a_kind_can_be_completed_and_explained(client: TestClient) -> None:
+    """Also those that are passed on to the Trainer."""
+    found = {word["name"]: word for word in client.get("/new/words?kind=stage2_ab").json()}
+
+    assert found["model.tuning"]["choices"]
+    assert "Trainer" in found["training.learning_rate"]["help"]
+    assert all(word["help"] for word in found.values())
+
+
+@pytest.mark.requirement("UI-15")
+def test_columns_that_nobody_knows_are_offered_while_the_config_does_not_hold_yet(
+    client: TestClient, tmp_path: Path
+) -> None:
+    """Fields inside objects too."""
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text('{"asks": "1+1?", "meta": {"gold": "2"}}\n', "utf-8")
+    data = {"kind": "rl_run", "yaml": f"base: acme/small\ndata: {{source: {rows}}}\n"}
+
+    text = words(check(client, data))
+
+    assert "prompt ← no column asks meta meta.gold answer ← no column" in text

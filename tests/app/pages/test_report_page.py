@@ -305,7 +305,7 @@ def test_an_edited_proposal_opens_filled_in_and_is_answered_by_its_job(
     client: TestClient, db: Database, day: datetime.date
 ) -> None:
     """The form holds the proposal's config; what is queued from it stands at the proposal."""
-    page = client.get(f"/new?proposal=WORSE-2&date={day}").text
+    page = client.get(f"/new?proposal=WORSE-2&date={day}&as=form").text
 
     assert 'name="set:lr" value="0.00015"' in page
     assert "<td>0.0003</td>" in page
