@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
-from urllib.parse import parse_qsl
+from urllib.parse import parse_qsl, urlencode
 
 from fastapi import APIRouter, Request
 from markupsafe import Markup
@@ -28,6 +28,7 @@ from engine.contract.errors import ConfigError
 from worker.queue.run_views import saved_views
 from worker.queue.states import State
 from worker.read import feed
+from worker.read.comparison.compare import MOST_JOBS
 from worker.read.runs.columns import Column, verdict_word
 from worker.read.runs.run import Change, Run
 from worker.read.runs.table import NO_GROUPS, RECIPE, Asked, Group, Table, matching
@@ -96,6 +97,13 @@ class GroupRows:
     mark: Markup
     lift: Cell
     rows: Sequence[Row]
+
+    @property
+    def compared(self) -> str | None:
+        """The comparison of its runs; None of one alone, and of more than are compared at once."""
+        if not 1 < len(self.rows) <= MOST_JOBS:
+            return None
+        return f"/compare?{urlencode([('job', row.run.id) for row in self.rows])}"
 
 
 @dataclass(frozen=True)

@@ -186,7 +186,7 @@
   const sent = document.getElementById("sent-rows");
 
   async function send(chosen) {
-    if (!sent || !form.dataset.rows) return;
+    if (!sent || !form.dataset.namesRows) return;
     if (chosen.size > Number(form.dataset.most)) {
       sent.textContent = `${chosen.name} has ${(chosen.size / 1e9).toFixed(1)} GB, and 2 GB at most are sent: write its path`;
       return;
@@ -200,7 +200,7 @@
       return;
     }
     sent.textContent = `${chosen.name} is kept with the data of this cockpit`;
-    set(form.dataset.rows, found.path, "string");
+    set(form.dataset.namesRows, found.path, "string");
     show();
   }
 
@@ -216,8 +216,8 @@
   // --- rows of one's own go along to another recipe or run ---
 
   const CARRIED = "nightlane-rows carried";
-  const section = (form.dataset.rows ?? "").replace(/[^.]*$/, "");
-  const ofRows = [form.dataset.rows, ...["split", "layout", "prompt_field", "answer_field"].map((name) => section + name)];
+  const section = (form.dataset.namesRows ?? "").replace(/[^.]*$/, "");
+  const ofRows = [form.dataset.namesRows, ...["split", "layout", "prompt_field", "answer_field"].map((name) => section + name)];
 
   function ownRows() {
     const now = ofRows.map((name) => yamlFields.read(area.value, name));
@@ -235,7 +235,7 @@
   function takeRows() {
     const rows = JSON.parse(sessionStorage.getItem(CARRIED) ?? "{}");
     sessionStorage.removeItem(CARRIED);
-    if (!(form.dataset.rows in rows)) return;
+    if (!(form.dataset.namesRows in rows)) return;
     for (const [name, value] of Object.entries(rows)) set(name, value, "string");
   }
 

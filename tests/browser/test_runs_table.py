@@ -47,6 +47,34 @@ def test_the_best_of_39_runs_on_math_is_found_without_reading_anything(
     assert first_name(page) == best
 
 
+def test_why_a_run_failed_is_read_without_opening_a_log(visit: Visits, full: House) -> None:
+    """In its row, and as the first line of its page with what to do."""
+    seen = visit(full, viewport=DESK)
+    page = seen.open("/runs?q=state:failed")
+    row = page.locator(".table tr[id]").first
+    expect(row).to_contain_text("3.1 GB free at step 9, floor 4.0 GB")
+
+    row.get_by_role("link").first.click()
+
+    page.wait_for_url("**/jobs/*")
+    expect(page.locator("main")).to_contain_text("3.1 GB free at step 9, floor 4.0 GB")
+    expect(page.get_by_role("button", name="Try again, resume")).to_be_visible()
+    assert seen.complaints == []
+
+
+@pytest.mark.requirement("UI-03")
+def test_the_runs_of_a_group_are_compared_by_one_press(visit: Visits, full: House) -> None:
+    """The group is the comparison: its runs in one table, ranked."""
+    seen = visit(full, viewport=DESK)
+    page = seen.open("/runs")
+    page.locator("tr.group").first.get_by_role("link", name="compare").click()
+
+    page.wait_for_url("**/compare?job=*")
+    expect(page.locator(".rank tbody tr")).to_have_count(page.url.count("job="))
+    assert page.url.count("job=") > 1
+    assert seen.complaints == []
+
+
 def test_thirty_runs_and_more_stand_above_the_fold_of_a_desk(visit: Visits, full: House) -> None:
     """1920 x 1080, groups with their heads."""
     page = visit(full, viewport=DESK).open("/runs")

@@ -335,5 +335,6 @@ def test_a_comparison_draws_both_runs_and_lists_its_rows(visit: Visits, shown: H
     expect(legend).to_contain_text("#1")
     expect(legend).to_contain_text("#2")
     page.get_by_role("link", name="only the second solved").click()
-    expect(page.locator(".pairs tbody tr")).to_have_count(10)
+    expect(page.locator("article.pair")).to_have_count(10)
+    expect(page.locator("article.pair").first.locator(".prose")).to_have_count(2)
     assert seen.complaints == []

@@ -217,7 +217,7 @@ def test_rows_are_listed_by_who_solved_them_with_what_both_wrote(
     assert (pages[0].total, pages[0].next_after, pages[1].next_after) == (15, 9, None)
     assert {(one.first.text, one.second.text) for one in pages[0].rows} == {("right", "wrong")}
     assert "only the second solved 20" in text
-    assert "q20= wrong wrong right correct" in text
+    assert "q20= #1 wrong wrong #2 correct right" in text
     totals = [find_rows(db, 1, 2, which).total for which in Which]
     assert totals == [20, 15, 0, 5]
 
