@@ -98,6 +98,14 @@ class CostNeed(_Answer):
     price_usd_h: float
 
 
+class DiskNeed(_Answer):
+    """Of the checkpoints of all jobs together, as many as each keeps at once."""
+
+    need_gb: float
+    free_gb: float | None
+    """At the run directories."""
+
+
 class PutOff(_Answer):
     """Why not all of it would start if it were next now."""
 
@@ -160,6 +168,8 @@ class CheckReport(_Answer):
     memory: MemoryNeed
     time: TimeNeed
     cost: CostNeed
+    disk: DiskNeed | None
+    """null: the kind cannot tell."""
     put_off: PutOff | None
     tried: list[TriedBefore]
     cautions: list[Caution]
@@ -190,6 +200,9 @@ class CheckReport(_Answer):
             ),
             time=TimeNeed(seconds=found.seconds, basis=vaguest.expected_by, runs=vaguest.runs),
             cost=CostNeed(usd=found.cost_usd, price_usd_h=most.price_usd_h),
+            disk=None
+            if found.disk_gb is None
+            else DiskNeed(need_gb=found.disk_gb, free_gb=found.disk_free_gb),
             put_off=PutOff(reason=str(held.reason), detail=held.detail) if held else None,
             tried=[
                 TriedBefore(job_id=one.tried.job_id, verdict=one.tried.verdict)
@@ -214,6 +227,10 @@ class CheckReport(_Answer):
         yield f"memory: {self._memory()}"
         yield f"time: {self._time()}"
         yield f"cost: {self._cost()}"
+        if self.disk is not None:
+            free = self.disk.free_gb
+            room = f", {wording.gigabytes(free)} free" if free is not None else ""
+            yield f"disk: {wording.gigabytes(self.disk.need_gb)} of checkpoints at once{room}"
         if self.put_off:
             whole = "it would be put off" if self.jobs == 1 else "not all would start"
             yield f"if next now, {whole}: {self.put_off.detail} ({self.put_off.reason})"

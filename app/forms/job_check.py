@@ -16,6 +16,7 @@ from pydantic import BaseModel
 from pydantic_core import to_json
 
 from app.forms.schema import leaves
+from engine.contract.envelope import Checkpoints
 from engine.contract.errors import ConfigError, ConfigProblem
 from engine.contract.example import Example
 from engine.contract.registry import get_kind, validate
@@ -27,7 +28,7 @@ from worker.queue.submission import Submission
 from worker.queue.sweeps import cautions_of, checked_axes, config_at, in_order, points, spread
 from worker.read.check import Prospect, Prospects, prospects
 from worker.read.jobs import JobView
-from worker.read.room import room_cautions
+from worker.read.room import free_gb, room_cautions
 from worker.schedule.admission import memory_of
 
 Axes = Mapping[str, Sequence[Any]]
@@ -55,6 +56,9 @@ class Check:
 
     problems: Sequence[ConfigProblem] = ()
     jobs: int = 1
+    disks: Sequence[Checkpoints] = ()
+    """What each that was looked at writes; empty where their kind cannot tell."""
+    disk_free_gb: float | None = None
     looked: Sequence[Prospect] = ()
     """One for the job, or for each point of a sweep that was looked at."""
     sample: int = 0
@@ -111,6 +115,11 @@ class Check:
     @property
     def cost_usd(self) -> float:
         return self._all([found.cost_usd for found in self.looked])
+
+    @property
+    def disk_gb(self) -> float | None:
+        """Of the checkpoints of all jobs together, as many as each keeps; None where unknown."""
+        return self._all([disk.most for disk in self.disks]) if self.disks else None
 
     @property
     def tried(self) -> list[Prospect]:
@@ -174,15 +183,18 @@ def check(database: Database, wanted: Submission, original: JobView | None = Non
         resolved = [model.model_dump(mode="json") for model in models]
         differences = _differences(original.config, resolved, axes)
     jobs = math.prod(len(values) for values in axes.values())
+    kind = get_kind(wanted.kind)
     return Check(
         jobs=jobs,
+        disks=[disk for disk in map(kind.checkpoints, models) if disk is not None],
+        disk_free_gb=free_gb(database.settings.runs_dir),
         looked=looked,
         sample=jobs if len(looked) == jobs else sample,
         cautions=[
             *(cautions_of(wanted) if axes else cautions(wanted.kind, wanted.config)),
             *room_cautions(database, wanted.kind, models, looked),
         ],
-        examples=get_kind(wanted.kind).examples(models[0]),
+        examples=kind.examples(models[0]),
         differences=differences,
     )
 

@@ -16,8 +16,9 @@ import anyio.to_thread
 from fastapi import APIRouter, Query, Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
+from app.forms.check_words import figures, judgement
 from app.forms.forms import PREFIX, build, raw_config, retyped
-from app.forms.job_check import MEMORY_WORDS, TIME_WORDS, Check, check
+from app.forms.job_check import Check, check
 from app.forms.lines import at_lines
 from app.forms.requests import BROWSER, form_fields
 from app.forms.rows_view import RowsView, rows_view
@@ -369,8 +370,8 @@ def _context(kind: Kind, typed: Mapping[str, str], *, form: Any, found: Check) -
         "kind": kind,
         "typed": typed,
         "check": found,
-        "memory_words": MEMORY_WORDS,
-        "time_words": TIME_WORDS,
+        "judged": judgement(found),
+        "figures": list(figures(found)),
         "by_place": {name: by_field.get(name, []) for name in PLACE},
         "as_yaml": "yaml" in typed,
         "lines": at_lines(typed.get("yaml", ""), found.wrong),

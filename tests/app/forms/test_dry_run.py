@@ -65,10 +65,14 @@ def test_a_dry_run_says_memory_time_cost_and_cautions(
 
 
 def test_every_door_says_the_same(
-    client: TestClient, cockpit: Cockpit, room: Callable[[float], None]
+    client: TestClient,
+    cockpit: Cockpit,
+    room: Callable[[float], None],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """--json of the command, the route, the command's own lines and the form's panel."""
     room(0.1)
+    monkeypatch.setattr("app.forms.job_check.free_gb", lambda _: 40.0)  # others write meanwhile
     config = CONFIG | RISKY
     text = yaml.safe_dump(config)
 
@@ -83,6 +87,9 @@ def test_every_door_says_the_same(
     need = f"{rest['memory']['need_gb']:.1f} GB"
     assert f"memory: {need} (estimate), 0.1 GB may be taken now: does not fit now" in said.err
     assert "It does not fit now" in form
+    disk = f"{rest['disk']['need_gb']:.1f} GB"
+    assert f"disk: {disk} of checkpoints at once, 40.0 GB free" in said.err
+    assert "of 40.0 GB free: its checkpoints at once" in form
     assert need in form
     assert rest["put_off"]["reason"] == "OOM_ENVELOPE"
     assert rest["put_off"]["detail"] in said.err
