@@ -25,9 +25,10 @@ RISKY = {"lr": 5e-5, "kl_coef": 0.001}
 
 @pytest.fixture
 def room(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
-    """A machine with so many GB to take, whatever else runs on this one."""
+    """A machine with so many GB to take, whatever else runs and writes on this one."""
 
     def leave(gb: float) -> None:
+        monkeypatch.setattr(job_check, "free_gb", lambda _: 40.0)
         found = Memory(free_gb=gb + 1, total_gb=gb + 1, floor_gb=1.0)
         monkeypatch.setattr(job_check, "memory_of", lambda _: found)
 
@@ -65,14 +66,10 @@ def test_a_dry_run_says_memory_time_cost_and_cautions(
 
 
 def test_every_door_says_the_same(
-    client: TestClient,
-    cockpit: Cockpit,
-    room: Callable[[float], None],
-    monkeypatch: pytest.MonkeyPatch,
+    client: TestClient, cockpit: Cockpit, room: Callable[[float], None]
 ) -> None:
     """--json of the command, the route, the command's own lines and the form's panel."""
     room(0.1)
-    monkeypatch.setattr("app.forms.job_check.free_gb", lambda _: 40.0)  # others write meanwhile
     config = CONFIG | RISKY
     text = yaml.safe_dump(config)
 
