@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
 from transformers import PrinterCallback
 
@@ -12,7 +13,6 @@ from engine.contract.stage2.config import Stage2Config
 from engine.contract.stage2.rollout_matching import DecodingConfig, RolloutMatchingConfig
 from engine.run.ranks import Ranks
 from engine.run.recorder import Recorder
-from engine.run.session import Attempt
 from engine.stage2.alternating import Alternating
 from engine.stage2.arguments import score_is_missing, training_arguments
 from engine.stage2.channel_a import SoftContext
@@ -32,6 +32,16 @@ from engine.stage2.target.segments import CEWeights
 from engine.stage2.taught import ABTargets, OneTarget, Targets
 from engine.stage2.trainer import Stage2Parts, Stage2Trainer
 from engine.stage2.window import Drawn
+
+
+class Says(Protocol):
+    """Where a person hears of what the parts came to: an attempt's events, or another's log."""
+
+    def note(self, code: str, text: str) -> None:
+        """Worth knowing."""
+
+    def warn(self, code: str, text: str) -> None:
+        """A person should look at it."""
 
 
 def build_trainer(
@@ -67,7 +77,7 @@ def build_trainer(
 
 
 def build_parts(
-    attempt: Attempt,
+    says: Says,
     config: Stage2Config,
     reader: PromptReader,
     train: Sequence[Record],
@@ -78,7 +88,7 @@ def build_parts(
     """What the trainer is wired from; how rollouts are decoded is said once."""
     drawn = Drawn(train, config.rollouts_per_step(ranks.size), config.training.seed, ranks)
     make_room = (lambda: None) if served is None else served.lane.rest
-    sampler = _said_sampler(attempt, config, reader, served)
+    sampler = _said_sampler(says, config, reader, served)
     matching = config.custom.trainer_variant == "rollout_matching_sft"
     rollouts = RolloutStep(
         sampler,
@@ -86,7 +96,7 @@ def build_parts(
         reader.pieces,
         config.custom.extra.rollout_matching,
         _targets(config),
-        None if matching else _desc_gate(attempt, config),
+        None if matching else _desc_gate(says, config),
     )
     build = _matching if matching else _alternating
     return Stage2Parts(
@@ -176,12 +186,12 @@ def build_evaluation(
 
 
 def _said_sampler(
-    attempt: Attempt, config: Stage2Config, reader: PromptReader, served: Served | None
+    says: Says, config: Stage2Config, reader: PromptReader, served: Served | None
 ) -> HFSampler | VLLMSampler:
     """Said once: how training rollouts are decoded."""
     sampler = _sampler(config.custom.extra.rollout_matching, reader, served)
     told = json.dumps(sampler.decoding(), sort_keys=True)
-    attempt.note("DECODING", f"rollouts are decoded with {told}")
+    says.note("DECODING", f"rollouts are decoded with {told}")
     return sampler
 
 
@@ -205,15 +215,15 @@ def _sampler(
     )
 
 
-def _desc_gate(attempt: Attempt, config: Stage2Config) -> DescGate:
+def _desc_gate(says: Says, config: Stage2Config) -> DescGate:
     """Said once: what it was resolved to, or that it cannot be loaded."""
     settings = config.ab.channel_b.semantic_desc_gate
     gate = DescGate(**settings.model_dump())
     if gate.is_active:
         text = f"the semantic desc gate uses {json.dumps(gate.identity, sort_keys=True)}"
-        attempt.note("DESC_GATE", text)
+        says.note("DESC_GATE", text)
     elif settings.enabled:
-        attempt.warn(
+        says.warn(
             "DESC_GATE_INACTIVE",
             f"the semantic desc gate is disabled: {settings.model_name_or_path} cannot be "
             "loaded here; every matched description is trained at its own weight",

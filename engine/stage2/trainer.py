@@ -82,6 +82,10 @@ class Stage2Trainer(Trainer):
 
     def __init__(self, *, parts: Stage2Parts, **given: Any):
         super().__init__(data_collator=identity, **given)  # type: ignore[arg-type]
+        self.hold(parts)
+
+    def hold(self, parts: Stage2Parts) -> None:
+        """Begin with nothing collected; a harness's own trainer is constructed in another way."""
         self.parts = parts
         self._window: list[Record] = []
         self._pending: dict[str, float] = {}

@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from engine.contract.documents import UnreadableError, parse_json
 from engine.contract.errors import NightlaneError
 from engine.contract.stage2 import coords
 
@@ -99,6 +100,25 @@ def read_objects(
     if not isinstance(objects, Sequence) or isinstance(objects, str | bytes):
         raise GroundTruthError(where, field, "is not a list", "list the objects of the image")
     return tuple(_read_object(value, where, f"{field}[{i}]") for i, value in enumerate(objects))
+
+
+def payload_objects(payload: Any, where: str) -> list[Any]:
+    """The objects of `assistant_payload`: the answer's JSON, as text or loaded, in its order.
+
+    Raises GroundTruthError. A null is what a table writes where a record has fewer objects.
+
+    >>> payload_objects('{"object_1": {"desc": "cat"}, "object_2": null}', "")
+    [{'desc': 'cat'}]
+    """
+    problem = f"{str(payload)[:80]!r} is no JSON object"
+    try:
+        loaded = parse_json(payload) if isinstance(payload, str) else payload
+    except UnreadableError as error:
+        loaded, problem = None, str(error)
+    if not isinstance(loaded, Mapping):
+        remedy = 'write {"object_1": {"desc": …, "bbox_2d": […]}, …}'
+        raise GroundTruthError(where, "assistant_payload", problem, remedy)
+    return [one for one in loaded.values() if one is not None]
 
 
 def _read_object(value: Any, where: str, field: str) -> GTObject:

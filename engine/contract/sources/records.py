@@ -2,9 +2,10 @@
 
 A JSONL has one JSON object a line: `images` (paths, relative to the file), `objects`, and
 optionally `width`, `height`, `messages` (the prompt) and `crowd` (regions whose objects nobody drew
-one by one). ms-swift's spelling of them is read as it is meant there; COCO's one JSON is read too
-(`coco`). A record that cannot be trained on stops the run here, with line, field and remedy. Knows
-no tokenizer and decodes no picture.
+one by one). ms-swift's spelling of them is read as it is meant there, and `assistant_payload` (the
+answer as it is to be written) where there are no `objects`; COCO's one JSON is read too (`coco`). A
+record that cannot be trained on stops the run here, with line, field and remedy. Knows no tokenizer
+and decodes no picture.
 """
 
 from __future__ import annotations
@@ -19,7 +20,12 @@ from typing import Any
 
 from engine.contract.documents import MAX_ROWS_BYTES, UnreadableError, lines, parse_json, why
 from engine.contract.sources.coco import coco_values
-from engine.contract.sources.ground_truth import GroundTruthError, GTObject, read_objects
+from engine.contract.sources.ground_truth import (
+    GroundTruthError,
+    GTObject,
+    payload_objects,
+    read_objects,
+)
 from engine.contract.sources.picture_size import picture_size
 from engine.contract.sources.swift_objects import is_swift, own_objects
 from engine.contract.stage2.record_form import JSONL, RecordForm
@@ -80,6 +86,14 @@ def each_record(
         yield record
 
 
+def read_record(value: Mapping[str, Any], where: str, folder: Path) -> Record:
+    """A record that somebody else loaded. `folder`: what its pictures' paths are relative to.
+
+    Raises GroundTruthError.
+    """
+    return _record(value, where, folder, Path.resolve)
+
+
 def require_good(bad: Sequence[GroundTruthError]) -> None:
     """Raises the first, with the lines of the others."""
     if not bad:
@@ -133,6 +147,8 @@ def _record(value: Any, where: str, folder: Path, followed: Callable[[Path], Pat
     size = _size(value, images[0], where)
     if is_swift(value.get("objects")):
         value = {**value, "objects": own_objects(value["objects"], size, where)}
+    elif value.get("objects") is None and value.get("assistant_payload") is not None:
+        value = {**value, "objects": payload_objects(value["assistant_payload"], where)}
     objects = read_objects(value, where)
     messages = _messages(value, len(images), where)
     return Record(where, images, objects, size, messages, _crowd(value, where))
