@@ -26,6 +26,11 @@ def swift(boxes: list[Any], **more: Any) -> dict[str, Any]:
     return {"objects": {"ref": ["cat"], "bbox": boxes} | more}
 
 
+def payload(answer: Any) -> dict[str, Any]:
+    """A record that says its objects as the answer to write."""
+    return {"objects": None, "assistant_payload": answer}
+
+
 def turns(*contents: Any) -> list[dict[str, Any]]:
     roles = ("user", "assistant", "user") if len(contents) > 1 else ("user",)
     return [
@@ -75,6 +80,9 @@ def test_a_size_that_a_table_wrote_with_a_point_is_read(
         ({"messages": turns("Find <ref-object>")}, r"messages\[0\].content holds <ref-object>"),
         ({"height": 1e300}, "height is no size of a picture"),
         ({"objects": None}, "objects is not a list"),
+        (payload([1]), r"assistant_payload '\[1\]' is no JSON object"),
+        (payload("{object_1"), "assistant_payload is not JSON"),
+        (payload({"object_1": {"desc": "cat"}}), r"objects\[0\] must hold bbox_2d"),
         ({"images": ["b.png"]}, r"images\[0\] .*b.png does not exist"),
         ({"images": ["."]}, r"images\[0\] .* is a folder"),
         ({"images": []}, "images .* is no list of paths"),
@@ -140,6 +148,24 @@ def test_objects_of_ms_swift_become_thousandths(
     record = read_one(tmp_path, **objects, width=..., height=...)
 
     assert [(one.desc, one.box) for one in record.objects] == boxes
+
+
+ANSWER = {
+    "object_1": {"desc": "cat", "bbox_2d": [f"<|coord_{k}|>" for k in (1, 2, 30, 40)]},
+    "object_2": {"desc": "dog", "bbox_2d": [5, 6, 7, 8]},
+    "object_3": None,
+}
+
+
+@pytest.mark.parametrize("answer", [ANSWER, json.dumps(ANSWER)])
+def test_objects_are_read_from_the_answer_where_that_is_all_there_is(
+    answer: Any, tmp_path: Path
+) -> None:
+    """In its order; a table fills up with nulls."""
+    found = read_one(tmp_path, **payload(answer)).objects
+
+    assert found == (GTObject("cat", (1, 2, 30, 40)), GTObject("dog", (5, 6, 7, 8)))
+    assert read_one(tmp_path, assistant_payload=answer).objects == (GTObject("cat", found[0].box),)
 
 
 @pytest.mark.parametrize("images", ["a.png", ["a.png"], [{"path": "a.png", "bytes": None}]])
