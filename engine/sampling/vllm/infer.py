@@ -2,8 +2,9 @@
 
 Conversations and pictures go in, token ids come out; the ids of the prompt come back with them and
 must be those that the run made itself. Several requests go in one call, under one seed.
-Log-probabilities are those of the model before temperature and filters (vLLM's `raw_logprobs`), and
-a server may tell none. Torch-free; knows no policy.
+Log-probabilities are those of the distribution that a token was drawn from (ms-swift 4.6 asks vLLM
+for `processed_logprobs`), in which nothing is forbidden; a server may tell none. Torch-free; knows
+no policy.
 
 ms-swift 4.6 adds a request's index to the seed of its call (sync engine) or gives all the same
 (async engine), so a prompt never stands twice in a call.
@@ -164,7 +165,7 @@ class InferApi:
                 ids=tuple(int(token) for token in choice["token_ids"]),
                 logprobs=tuple(float(one["logprob"]) for one in logprobs),
                 server=self.url,
-                raw=True,
+                forbids=False,
             )
             prompt_ids = response.get("prompt_token_ids")
             reply = Reply(self.url, prompt_ids, [drawn], [choice["message"]["content"]])

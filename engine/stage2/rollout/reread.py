@@ -79,40 +79,39 @@ class Reread:
         """
         ids = list(drawn.ids)
         logits_TV = answer_logits(self.reader, prompt, ids)
-        if drawn.logprobs:
-            read_TV = (
-                logits_TV.log_softmax(-1) if drawn.raw else self._log_p(prompt, ids, logits_TV)
-            )
-            ours_T = read_TV[range(len(ids)), ids]
-            return float((ours_T.cpu() - torch.tensor(drawn.logprobs)).abs().sum())
-        ours_TV = self._log_p(prompt, ids, logits_TV)
+        ours_TV = self._log_p(prompt, drawn, logits_TV)
         ours_T = ours_TV[range(len(ids)), ids]
+        if drawn.logprobs:
+            return float((ours_T.cpu() - torch.tensor(drawn.logprobs)).abs().sum())
         if self.config.decoding.temperature == 0:
             return float((ours_TV.max(-1).values - ours_T).sum())  # the likeliest was to be taken
         surprise_T = -ours_T - torch.special.entr(ours_TV.exp()).sum(-1)
         return float(surprise_T.sum().clamp(min=0))
 
-    def _log_p(self, prompt: Prompt, ids: Sequence[int], logits_TV: Tensor) -> Tensor:
+    def _log_p(self, prompt: Prompt, drawn: Drawn, logits_TV: Tensor) -> Tensor:
         """[T, V]: of the distribution that each token was drawn from.
 
         A drawn token that only rounding left out of top-p or top-k keeps what it had before them.
         """
+        ids = drawn.ids
         sequence, begun = (*prompt.ids, *ids), len(prompt.ids)
         seen_TL = torch.tensor(sequence, device=logits_TV.device).repeat(len(ids), 1)
         for row in range(len(ids)):
             seen_TL[row, begun + row :] = sequence[0]  # what is not there yet counts for nothing
-        whole_TV: Any = self._shaping()(seen_TL, logits_TV)  # type: ignore[arg-type]
+        whole_TV: Any = self._shaping(forbids=drawn.forbids)(seen_TL, logits_TV)  # type: ignore[arg-type]
         kept_TV = self._filters()(seen_TL, whole_TV).log_softmax(-1)  # type: ignore[arg-type]
         drawn_T1 = torch.tensor(ids, device=logits_TV.device)[:, None]
         before_T1 = whole_TV.log_softmax(-1).gather(-1, drawn_T1)
         after_T1 = kept_TV.gather(-1, drawn_T1)
         return kept_TV.scatter(-1, drawn_T1, after_T1.where(after_T1.isfinite(), before_T1))
 
-    def _shaping(self) -> LogitsProcessorList:
+    def _shaping(self, *, forbids: bool) -> LogitsProcessorList:
         """What changes logits of a draw, in the server's order."""
-        never = sorted(self.reader.pieces.placeholders)
         penalty, temp = self.config.repetition_penalty, self.config.decoding.temperature
-        found = LogitsProcessorList([SuppressTokensLogitsProcessor(never)])
+        found = LogitsProcessorList()
+        if forbids:
+            never = sorted(self.reader.pieces.placeholders)
+            found.append(SuppressTokensLogitsProcessor(never))
         if penalty != 1:
             found.append(RepetitionPenaltyLogitsProcessor(penalty))
         if temp > 0:

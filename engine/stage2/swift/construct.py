@@ -23,7 +23,7 @@ from engine.run.ranks import Ranks
 from engine.stage2.learn.layout import ModelInputs, require_packing
 from engine.stage2.parse.pieces import TokenPieces
 from engine.stage2.parts import build_parts
-from engine.stage2.swift.harness_config import named_config
+from engine.stage2.swift.harness_config import named_config, require_plain
 from engine.stage2.swift.harness_trainer import SwiftStage2Trainer
 from engine.stage2.swift.template_reader import TemplateReader
 
@@ -37,7 +37,7 @@ def stage2_trainer(
     row that cannot be trained on, and ModelError for a model other than a Qwen3-VL.
     """
     config = named_config(args)
-    _require_alone(args, template)
+    require_plain(args, template)
     reader = _reader(model, template)
     train = list(_records(train_dataset, "--dataset"))
     held = [] if eval_dataset is None else list(_records(eval_dataset, "--val_dataset"))
@@ -76,27 +76,11 @@ def _records(dataset: Any, where: str) -> Iterator[Record]:
     Pictures' paths are relative to ROOT_IMAGE_DIR, as ms-swift has it, or to the current directory.
     """
     if not isinstance(dataset, LazyLLMDataset):
-        raise _refused(where, type(dataset).__name__, "is encoded already", _PLAIN_ROWS)
+        remedy = "leave out --streaming and --truncation_strategy split"
+        raise ConfigError([ConfigProblem(where, None, "is encoded already", remedy)])
     folder = Path(os.environ.get("ROOT_IMAGE_DIR", ".")).resolve()
     for number, row in enumerate(dataset.dataset, 1):
         yield read_record(row, f"{where} row {number}", folder)
-
-
-_PLAIN_ROWS = "leave out --streaming, --packing and --truncation_strategy split"
-
-
-def _require_alone(args: Any, template: Any) -> None:
-    """Raises ConfigError for what would train, pack or split behind this trainer's back."""
-    if template.packing or template.padding_free:
-        remedy = "leave it out, and set training.packing: true in the file of NIGHTLANE_STAGE2"
-        raise _refused("--packing", True, "packs rows before there are rollouts", remedy)
-    if args.world_size > 1 or args.deepspeed or args.fsdp:
-        remedy = "start one process, or run the same config with `ranks` from Nightlane's own queue"
-        raise _refused("--nproc_per_node", args.world_size, "shares the model out", remedy)
-
-
-def _refused(field: str, value: Any, problem: str, remedy: str) -> ConfigError:
-    return ConfigError([ConfigProblem(field, value, problem, remedy)])
 
 
 def _decide(args: Any, config: Stage2Config) -> None:

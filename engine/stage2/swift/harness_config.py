@@ -58,6 +58,21 @@ def harness_config(raw: Mapping[str, Any], args: Any) -> Stage2Config:
     return config
 
 
+def require_plain(args: Any, template: Any) -> None:
+    """Raises ConfigError where ms-swift would pack rows, or share the model out among processes."""
+    problems = []
+    if template.packing or template.padding_free:
+        remedy = f"leave it out, and set training.packing: true in the file of {SETTING}"
+        problem = "would pack rows before there are rollouts"
+        problems.append(ConfigProblem("--packing", None, problem, remedy))
+    if args.world_size > 1 or args.deepspeed or args.fsdp:
+        remedy = "start one process, or run the same config with `ranks` from Nightlane's own queue"
+        problem = f"is shared out ({args.world_size} processes), and learnt by one alone"
+        problems.append(ConfigProblem("--model", None, problem, remedy))
+    if problems:
+        raise ConfigError(problems)
+
+
 def _said_twice(raw: Mapping[str, Any]) -> Iterator[ConfigProblem]:
     remedy = "remove it here, and give it to swift sft"
     for name in raw:

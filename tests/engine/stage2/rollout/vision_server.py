@@ -21,13 +21,16 @@ from tests.engine.sampling.vllm.weight_server import WeightServer
 
 
 class VisionServer(WeightServer):
-    """`asked` holds the bodies of its chat route; `stale_tower` leaves out what pictures pass."""
+    """`asked` holds the bodies of its chat route; `stale_tower` leaves out what pictures pass;
+    `tells`: whether ms-swift's route has log-probabilities.
+    """
 
     window = 400
 
     def __init__(self, base: Path, port: int) -> None:
         self.asked: list[dict[str, Any]] = []
         self.stale_tower = False
+        self.tells = True
         super().__init__(base, port)
 
     def load(self) -> None:
@@ -98,7 +101,7 @@ class VisionServer(WeightServer):
             app.post(f"/{verb}/")(lambda: {"message": "True"})
 
     def _inferred(self, asked: dict[str, Any], body: dict[str, Any]) -> dict[str, Any]:
-        """By ms-swift's route: pictures beside the conversation, no log-probabilities."""
+        """By ms-swift's route: pictures beside the conversation, nothing forbidden."""
         pictures = iter(asked["images"])
         turns = [
             turn | {"content": [_url(part, pictures) for part in turn["content"]]}
@@ -108,7 +111,8 @@ class VisionServer(WeightServer):
         config = body["request_config"]
         ends = self.vlm.tokenizer.convert_tokens_to_ids(config["stop"])
         drawn = self._drawn({**config, "stop_token_ids": ends}, ids, seen)
-        del drawn["logprobs"]
+        if not self.tells:
+            del drawn["logprobs"]
         return {"response": {"prompt_token_ids": ids, "choices": [drawn]}}
 
     def _prompt(self, messages: list[dict[str, Any]]) -> tuple[list[int], dict[str, Any]]:
