@@ -40,10 +40,23 @@ class Heard(TrainerCallback):
         self.logs: list[dict[str, Any]] = []
         self.saved: list[int] = []
 
-    def on_log(self, *_: Any, logs: Any = None, **__: Any) -> None:
+    def on_log(
+        self,
+        args: Any,  # noqa: ARG002 - its contract, and the next two
+        state: Any,  # noqa: ARG002
+        control: Any,  # noqa: ARG002
+        logs: Any = None,
+        **_: Any,
+    ) -> None:
         self.logs.append(dict(logs))
 
-    def on_save(self, _: Any, state: Any, *__: Any, **___: Any) -> None:
+    def on_save(
+        self,
+        args: Any,  # noqa: ARG002 - its contract
+        state: Any,
+        control: Any,  # noqa: ARG002
+        **_: Any,
+    ) -> None:
         self.saved.append(state.global_step)
 
 

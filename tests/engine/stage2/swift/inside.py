@@ -27,7 +27,14 @@ class Spy(TrainerCallback):
     def __init__(self, _: Any, trainer: Any) -> None:
         self.trainer = trainer
 
-    def on_train_begin(self, *_: Any, model: Any, **__: Any) -> None:
+    def on_train_begin(
+        self,
+        args: Any,  # noqa: ARG002 - its contract, and the next two
+        state: Any,  # noqa: ARG002
+        control: Any,  # noqa: ARG002
+        model: Any = None,
+        **_: Any,
+    ) -> None:
         """Behind ms-swift's own hook on the model: what it sees is what the model gets."""
         model.register_forward_pre_hook(_look, with_kwargs=True)
         SEEN.update(_of_trainer(self.trainer))

@@ -90,6 +90,6 @@ def test_the_file_is_named_in_the_environment(
 
     monkeypatch.setenv(SETTING, str(tmp_path / "none.yaml"))
     with pytest.raises(
-        ConfigError, match="NIGHTLANE_STAGE2: cannot be read: No such file .*none.yaml"
+        ConfigError, match=r"NIGHTLANE_STAGE2: cannot be read: No such file .*none.yaml"
     ):
         named_config(said())

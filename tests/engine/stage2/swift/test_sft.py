@@ -85,6 +85,24 @@ def test_rollout_matching_trains_on_the_answer_alone_and_picks_by_rollouts(
     assert state["best_metric"] == max(logged(output, "eval_rollout_f1"))
 
 
+@pytest.mark.requirement("AB-02")
+def test_an_adapter_of_ms_swifts_learns_in_packs(
+    sft: Child, swift_rows: Path, tmp_path: Path
+) -> None:
+    """`--tuner_type lora`; packs are made of rollouts, in the file's own words."""
+    config = {**AB, "training": {"packing": True}, "global_max_length": 400}
+    one = {"per_device_train_batch_size": 1, "gradient_accumulation_steps": 3}
+
+    done = sft(config, swift_rows, tuner_type="lora", max_steps=2, **one)
+
+    assert done.returncode == 0, done.stdout[-3000:]
+    output = tmp_path / "out"
+    assert logged(output, "packing/post_rollout_segments") == [3, 3]
+    assert logged(output, "packing/post_rollout_packs") == [1, 1]
+    assert (output / "checkpoint-2/adapter_model.safetensors").is_file()
+    assert not (output / "checkpoint-2/model.safetensors").exists()
+
+
 @pytest.fixture(scope="module")
 def seen(
     model: Path,
