@@ -71,7 +71,8 @@ def _reader(model: Any, template: Any) -> TemplateReader:
 
 
 def _records(dataset: Any, where: str) -> Iterator[Record]:
-    """The rows as they were loaded: ms-swift encodes one when it is asked for, which is never.
+    """The rows as they were loaded: ms-swift encodes one when it is asked for, and asks for the
+    first alone, to print it.
 
     Pictures' paths are relative to ROOT_IMAGE_DIR, as ms-swift has it, or to the current directory.
     """

@@ -49,7 +49,7 @@ def harness_config(raw: Mapping[str, Any], args: Any) -> Stage2Config:
     given = {name: getattr(args, name) for name in _ARGUMENTS}
     best_by = str(args.metric_for_best_model or "").removeprefix("eval_")
     given |= {"metric_for_best_model": best_by} if best_by in BEST_BY else {}
-    config = read_config({**raw, "training": {**(raw.get("training") or {}), **given}})
+    config = read_config({**raw, "training": {**_training(raw), **given}})
     if config.serves:
         field = "custom.extra.rollout_matching.rollout_backend"
         remedy = "set hf, or run the same config from Nightlane's own queue"
@@ -73,11 +73,20 @@ def require_plain(args: Any, template: Any) -> None:
         raise ConfigError(problems)
 
 
+def _training(raw: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Raises ConfigError."""
+    given = raw.get("training") or {}
+    if not isinstance(given, Mapping):
+        remedy = "write packing: true below it, or leave it out"
+        raise ConfigError([ConfigProblem("training", given, "is no section", remedy)])
+    return given
+
+
 def _said_twice(raw: Mapping[str, Any]) -> Iterator[ConfigProblem]:
     remedy = "remove it here, and give it to swift sft"
     for name in raw:
         if name not in _OWN:
             yield ConfigProblem(name, None, "is not read inside ms-swift", remedy)
-    for name, value in (raw.get("training") or {}).items():
+    for name, value in _training(raw).items():
         if name not in _OWN_TRAINING:
             yield ConfigProblem(f"training.{name}", value, "is an argument of ms-swift's", remedy)

@@ -55,6 +55,7 @@ def test_batches_and_seed_are_ms_swifts_own() -> None:
             {"custom__extra__rollout_matching__rollout_backend": "vllm"},
             "rollout_backend: is not run inside ms-swift.*; set hf",
         ),
+        ({"training": "packed"}, "training: is no section .*; write packing: true"),
         ({"stage2_ab__schedule__b_rato": 1}, "did you mean b_ratio"),
         ({"training__packing": True}, r"training\.per_device_train_batch_size: is 1 with"),
     ],

@@ -157,7 +157,7 @@ def test_ms_swifts_harness_constructs_the_trainer_on_its_own(seen: dict[str, Any
 
 @pytest.mark.requirement("AB-02")
 def test_a_prompt_by_ms_swifts_template_is_the_chat_templates(seen: dict[str, Any]) -> None:
-    """Token for token and patch for patch, where both say the same: rollouts compare."""
+    """Token for token, and patch for patch of a picture that is not resized: rollouts compare."""
     assert (seen["same_prompt"], seen["same_patches"]) == (True, True)
 
 
