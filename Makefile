@@ -84,7 +84,7 @@ test-real-model: $(VENV)/.installed ## examples/smollm2.yaml on SmolLM2-135M (93
 test-looks: $(VENV)/.installed system ## every page and view in all four looks, empty and full: axe-core, width, headings (minutes)
 	NIGHTLANE_LONG=1 $(BIN)/pytest tests/browser/test_every_page.py $(PYTEST_ARGS)
 
-VLLM_TESTS := tests/engine/sampling tests/engine/eval_rerun/test_served.py tests/acceptance/vllm
+VLLM_TESTS := tests/engine/sampling tests/engine/eval_rerun/test_served.py tests/acceptance/vllm tests/worker/attempt/test_three_and_one.py
 test-vllm: $(VENV)/.installed .venv-vllm/.installed ## runs and servers with the real vLLM on the CPU (minutes; NIGHTLANE_LONG=1: all of them)
 	NIGHTLANE_TEST_VLLM=$(CURDIR)/.venv-vllm/bin/python $(BIN)/pytest $(VLLM_TESTS) -m vllm -n $(JOBS) --dist loadfile --timeout 1800 $(PYTEST_ARGS)
 
