@@ -20,6 +20,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 _PR_SET_CHILD_SUBREAPER = 36
@@ -29,7 +30,7 @@ GRACE_S = 5.0
 STOP_S = 60.0
 """Seconds a stop command may take."""
 TRACKER_S = 3.0
-"""Seconds that Python's resource trackers have after everybody else was killed."""
+"""Seconds that Python's resource trackers have after everybody else is gone."""
 CANNOT_RUN = 127
 _TRACKER = b"multiprocessing.resource_tracker"
 
@@ -72,7 +73,7 @@ def _end(child: subprocess.Popen[bytes], stop: str, *, gently: bool) -> None:
     if stop:
         _run(stop)
     if gently:
-        _signal_all(signal.SIGTERM)
+        _signal(_descendants(), signal.SIGTERM)
         deadline = time.monotonic() + GRACE_S
         while _descendants() and time.monotonic() < deadline:
             child.poll()
@@ -92,24 +93,24 @@ def _kill_all(child: subprocess.Popen[bytes]) -> None:
     """Again and again until nobody is left: what is being killed may still fork.
 
     Resource trackers end by themselves once their processes are gone, and take away the shared
-    memory and semaphores that those left; a tracker that does not is killed as well.
+    memory and semaphores that those left; a tracker that does not is killed as well. A process of
+    some GB takes seconds to be gone on a busy machine, and its trackers wait for that.
     """
-    deadline = time.monotonic() + TRACKER_S
-    while _signal_all(signal.SIGKILL, but_trackers=time.monotonic() < deadline):
+    deadline = 0.0
+    while found := _descendants():
+        others = [pid for pid in found if not _is_tracker(pid)]
+        if others:
+            deadline = time.monotonic() + TRACKER_S
+        _signal(others if time.monotonic() < deadline else found, signal.SIGKILL)
         child.poll()
         _reap(child)
         time.sleep(0.01)
 
 
-def _signal_all(number: int, *, but_trackers: bool = False) -> bool:
-    """To everything below this process; whether there was anything."""
-    found = _descendants()
-    for pid in found:
-        if but_trackers and _is_tracker(pid):
-            continue
+def _signal(pids: Sequence[int], number: int) -> None:
+    for pid in pids:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(pid, number)
-    return bool(found)
 
 
 def _is_tracker(pid: int) -> bool:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from engine.sampling.vllm import supervisor
 from engine.sampling.vllm.process import ServerProcess
 from engine.sampling.vllm.sync.adapter import MEMORY
 from tests.deadline import eventually
@@ -115,6 +116,46 @@ def test_a_killed_engine_leaves_no_shared_memory_and_no_folder(tmp_path: Path, p
         assert not memory.exists()
     finally:
         engine.kill()
+
+
+class SlowDeath:
+    """A tree of a core that is gone five seconds after its SIGKILL, and a tracker that ends a
+    second later; seconds pass where the guardian sleeps.
+    """
+
+    CORE, TRACKER = 2_000_000_001, 2_000_000_002
+
+    def __init__(self) -> None:
+        self.now = 100.0
+        self.killed: list[int] = []
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+    def left(self) -> list[int]:
+        core = [self.CORE] if self.now < 105 else []
+        return core + ([self.TRACKER] if self.now < 106 else [])
+
+
+def test_a_tracker_is_not_killed_while_what_it_cleans_up_after_is_still_dying(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A process of some GB takes seconds to be gone; killed before that, its tracker would leave
+    the shared memory. No real process dies slowly at a test's wish.
+    """
+    tree = SlowDeath()
+    monkeypatch.setattr(supervisor, "time", tree)
+    monkeypatch.setattr(supervisor, "_descendants", tree.left)
+    monkeypatch.setattr(supervisor, "_is_tracker", lambda pid: pid == tree.TRACKER)
+    monkeypatch.setattr(os, "kill", lambda pid, _: tree.killed.append(pid))
+
+    with subprocess.Popen(["true"]) as child:
+        supervisor._kill_all(child)
+
+    assert set(tree.killed) == {tree.CORE}
 
 
 def engine_with(
