@@ -273,6 +273,7 @@ def _print_job(job: JobView, headline: Headline, beside: _Beside, lease_s: float
         ("silent", _no_event(headline)),
         ("phase", headline.phase if not job.state.final else None),
         ("step", headline.progress),
+        ("of it", headline.part if not job.state.final else None),
         ("held-out", _heldout(headline)),
         ("verdict", "; ".join(filter(None, (headline.verdict, headline.reason)))),
         ("held-out is", headline.average_of),

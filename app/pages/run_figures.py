@@ -130,7 +130,8 @@ class Figures:
         if headline.steps is not None:
             yield Figure("steps", str(headline.steps))
         elif headline.step is not None:
-            yield Figure("steps", f"{headline.step} of {headline.max_steps or wording.UNKNOWN}")
+            steps = f"{headline.step} of {headline.max_steps or wording.UNKNOWN}"
+            yield Figure("steps", steps, headline.part or "")
         else:
             yield Figure("steps", wording.UNKNOWN)
         if self.job.state is not State.RUNNING:

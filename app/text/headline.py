@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from app.text.benches import average_of
+from app.text.wording import duration
 from engine.contract.events import PHASES
 from engine.contract.known import pair, real, whole
 from worker.attempt.ingest import SILENT_SINCE
@@ -47,6 +48,8 @@ class Headline:
     eta_s: float | None = None
     """What the engine expected to need yet, at `eta_at` (Unix seconds)."""
     eta_at: float | None = None
+    part: str | None = None
+    """How far a long phase within the step is: `decode 12 of 64, 3 min left`."""
     silent_since: float | None = None
     """Unix seconds of its last event, while it runs and has said nothing for too long."""
     before: float | None = None
@@ -85,6 +88,7 @@ class Headline:
             heldout=real(result.get("last_heldout")),
             eta_s=real(result.get("eta_s")),
             eta_at=real(result.get("eta_at")),
+            part=_part(result.get("part")),
             silent_since=real(result.get(SILENT_SINCE)),
             before=real(result.get("heldout_before")),
             after=real(result.get("heldout_after")),
@@ -154,6 +158,17 @@ def _verdict(result: Mapping[str, Any]) -> str | None:
     """A gain of unknown size is none."""
     verdict = _text(result.get("verdict"))
     return None if verdict == GAIN and real(result.get("lift")) is None else verdict
+
+
+def _part(value: Any) -> str | None:
+    """`decode 12 of 64, 3 min left`, as far as the engine knows it."""
+    told = value if isinstance(value, Mapping) else {}
+    doing, left = _text(told.get("doing")), real(told.get("left_s"))
+    done, of = whole(told.get("done")), whole(told.get("of"))
+    if doing is None or done is None:
+        return doing
+    counted = f"{doing} {done} of {of}" if of is not None else f"{doing} {done or ''}".rstrip()
+    return counted if left is None else f"{counted}, {duration(left)} left"
 
 
 def _text(value: Any) -> str | None:

@@ -82,6 +82,8 @@ class Progress(TypedDict, total=False):
     alerts: list[dict[str, Any]]
     """What a person should know about the run so far: [{code, step, text}], oldest first."""
     mem: dict[str, float]
+    part: dict[str, Any] | None
+    """A long phase within a step: {doing, done, of, left_s}; null once it is over."""
     stage2: dict[str, Any]
     """The last step of a stage-2 run: channel, losses, drops, precision, recall, F1, pack fill."""
 
@@ -201,6 +203,7 @@ _SHAPES: Mapping[str, Mapping[str, tuple[type, ...]]] = {
         "alerts": (list,),
         "mem": (dict,),
         "stage2": (dict,),
+        "part": (dict,),
     },
     "metric": {"step": (int,), "values": (dict,)},
     "gate": {

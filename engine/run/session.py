@@ -33,6 +33,7 @@ from engine.contract.run_dir import (
 )
 from engine.run.checkpoint import Checkpoint
 from engine.run.memory import PeakMeter, available_gb, rss_gb
+from engine.run.pace import current_part
 
 
 @dataclass(frozen=True)
@@ -58,9 +59,12 @@ class Attempt:
         self.events.write("progress", **fields)
 
     def still_works(self) -> None:
-        """Called wherever work goes on; what has written nothing for long says that it lives."""
-        if self.events.idle_s >= SIGN_OF_LIFE_S:
-            self.progress()
+        """Called wherever work goes on; what has written nothing for long says that it lives, and
+        how far its phase is. Early: the next call may come late.
+        """
+        if self.events.idle_s >= SIGN_OF_LIFE_S / 2:
+            part = current_part()
+            self.progress(**({} if part is None else {"part": part.as_dict()}))
 
     def progress_with_memory(self, fields: Mapping[str, Any]) -> None:
         """The same, with how much memory the process has and the machine still could give."""

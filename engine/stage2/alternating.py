@@ -15,6 +15,8 @@ from engine.stage2.learn.layout import ModelInputs
 from engine.stage2.learn.learner import BackwardStats, Learner
 from engine.stage2.learn.objective import Terms
 from engine.stage2.preflight import require_length
+from engine.stage2.rollout.prompts import Prompt
+from engine.stage2.rollout.reading import THREADS, ahead
 from engine.stage2.rollout_step import RolledOut, RolloutStep, TrainingSequence
 from engine.stage2.schedule import Channel, channel_of
 from engine.stage2.window import Drawn, Learnt, pack_values
@@ -59,7 +61,9 @@ class Alternating:
         """
         seeds = self.drawn.seed_base(step)
         if channel == "a":
-            yield [self._taught(record) for record in records]
+            prompts = [self.rollouts.reader(record) for record in records]
+            read = (prompt for some in ahead(prompts, THREADS) for prompt in some)
+            yield [self._taught(*one) for one in zip(records, read, strict=True)]
         elif self.pipelined:
             with closing(self.rollouts.stream(records, seeds)) as coming:
                 yield _kept(coming, parts)
@@ -67,9 +71,8 @@ class Alternating:
             parts.append(self.rollouts(records, seeds))
             yield parts[0].sequences
 
-    def _taught(self, record: Record) -> TrainingSequence:
+    def _taught(self, record: Record, prompt: Prompt) -> TrainingSequence:
         """Channel-A's sequence of one sample."""
-        prompt = self.rollouts.reader(record)
         segment = build_segment(prompt.ids, record.objects, self.desc_weight, self.rollouts.pieces)
         require_length(record, len(segment), self.max_length)
         return TrainingSequence(segment, ModelInputs(segment.ids, prompt.pictures))

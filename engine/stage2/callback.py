@@ -244,6 +244,7 @@ class RunCallback(StepCallback):
                 "pool_score": self.f1_of_rollouts.get(log.step, self._live.get("f1")),
                 "eta_s": round((time.monotonic() - self._began) / done * left, 1),
                 "stage2": dict(self._live),
+                "part": None,
             }
         )
 

@@ -14,6 +14,7 @@ from engine.contract.stage2.detection import BestBy, BoxScore
 from engine.contract.stage2.rollout_matching import RolloutMatchingConfig
 from engine.evaluate.detection import Answered, Detection, Said, ap_lift_ci95, measure
 from engine.evaluate.pooled_f1 import Counts, by_picture, f1, f1_interval, lift_interval
+from engine.run.pace import counted
 from engine.run.ranks import Ranks
 from engine.stage2.parse.pieces import TokenPieces
 from engine.stage2.rollout.base import Response, Sampler
@@ -113,12 +114,15 @@ class RolloutEval:
         size = -(-len(records) // self.ranks.size)
         mine = list(records[self.ranks.rank * size : (self.ranks.rank + 1) * size])
         prompts = Unread(self.reader, mine)
-        responses = self.sampler(prompts, _SEED)
-        answered = [
-            (response.ids, record.objects) for response, record in zip(responses, mine, strict=True)
-        ]
-        own = judge(answered, self.pieces, self.config, self.gate)
-        scores = self.ranks.gather(self._scores(prompts, responses, own))
+        with counted("evaluate", len(mine)):
+            responses = self.sampler(prompts, _SEED)
+            answered = [
+                (response.ids, record.objects)
+                for response, record in zip(responses, mine, strict=True)
+            ]
+            own = judge(answered, self.pieces, self.config, self.gate)
+            sure = self._scores(prompts, responses, own)
+        scores = self.ranks.gather(sure)
         judged = self.ranks.gather(own)
         texts = self.ranks.gather([self._text(response.ids) for response in responses])
         return summarise(judged, texts, records, scores, by=self.by)

@@ -18,6 +18,7 @@ from engine.contract.stage2.precision import UPDATES_ROUNDED, rounded_updates
 from engine.models import lora
 from engine.models.qwen3_vl import ModelError, VisionModel, add_coord_tokens_command, load
 from engine.run.checkpoint import Checkpoint, CheckpointStore, refused, weights_of
+from engine.run.pace import busy
 from engine.run.ranks import Ranks
 from engine.run.recorder import Recorder
 from engine.run.session import Attempt
@@ -184,13 +185,14 @@ def token_pieces(vlm: VisionModel, config: Stage2Config) -> TokenPieces:
 
 def load_folder(config: Stage2Config, path: str) -> VisionModel:
     """A model folder as the config wants it read. Raises ModelError."""
-    found = load(
-        path,
-        dtype=config.model.dtype,
-        attn_implementation=config.model.attn_implementation,
-        pixels=(config.model.min_pixels, config.model.max_pixels),
-    )
-    found.model.to("cuda" if torch.cuda.is_available() else "cpu")
+    with busy("load the model"):
+        found = load(
+            path,
+            dtype=config.model.dtype,
+            attn_implementation=config.model.attn_implementation,
+            pixels=(config.model.min_pixels, config.model.max_pixels),
+        )
+        found.model.to("cuda" if torch.cuda.is_available() else "cpu")
     return found
 
 

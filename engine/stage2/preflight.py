@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from engine.contract.errors import ConfigProblem
 from engine.contract.sources.ground_truth import GroundTruthError
 from engine.contract.sources.records import Record
-from engine.run.stop import sign_of_life, stop_asked
+from engine.run.pace import advance, counted
+from engine.run.stop import stop_asked
 from engine.stage2.channel_a import answer_length
 from engine.stage2.parse.pieces import TokenizerError
 from engine.stage2.rollout.pictures import UNREADABLE, Seen, look_at
@@ -69,13 +70,14 @@ def look(
     Pictures are decoded by as many threads as there are cores. Ends early when the run is asked to
     stop, which then stops where it always does; the next attempt looks again.
     """
-    with ThreadPoolExecutor(len(os.sched_getaffinity(0)), "preflight") as pool:
+    pool = ThreadPoolExecutor(len(os.sched_getaffinity(0)), "preflight")
+    with pool, counted("look at records", len(records)):
         for first in range(0, len(records), BATCH):
             if stop_asked():
                 return
             batch = records[first : first + BATCH]
             for record, seen in zip(batch, pool.map(_seen, batch), strict=True):
-                sign_of_life()
+                advance()
                 yield from _findings(record, seen, reader, longest, taught=taught, rollout=rollout)
 
 

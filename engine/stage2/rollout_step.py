@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from engine.contract.sources.records import Record
 from engine.contract.stage2.rollout_matching import RolloutMatchingConfig
+from engine.run.pace import counting
 from engine.stage2.learn.layout import ModelInputs
 from engine.stage2.parse.pieces import TokenPieces
 from engine.stage2.rollout.base import Response, Sampler
@@ -122,7 +123,7 @@ class RolloutStep:
         judged = judge(answered, self.pieces, self.config, self.gate or no_gate())
         parsed = time.perf_counter()
         sequences: list[TrainingSequence] = []
-        for prompt, one in zip(prompts, judged, strict=True):
+        for prompt, one in counting("encode", list(zip(prompts, judged, strict=True))):
             sequences += [
                 TrainingSequence(segment, ModelInputs(segment.ids, prompt.pictures))
                 for segment in self.targets(prompt.ids, one, self.pieces)

@@ -38,6 +38,7 @@ from engine.stage2.corpus import Corpus
 from engine.stage2.learn.layout import Layout, ModelInputs, padded
 from engine.stage2.parts import build_evaluation
 from engine.stage2.rollout.prompts import PromptReader
+from engine.stage2.rollout.reading import begin
 from engine.stage2.target.segments import Segment
 
 _WEIGHTS = "weights.safetensors"
@@ -104,8 +105,9 @@ class Warmup:
 
     def _batch(self, records: Sequence[Record]) -> tuple[list[Segment], Layout]:
         segments, shown = [], []
-        for record in records:
-            prompt = self._reader(record)
+        prompts = [self._reader(record) for record in records]
+        begin(prompts)
+        for record, prompt in zip(records, prompts, strict=True):
             segment = build_segment(prompt.ids, record.objects, 1.0, self._reader.pieces)
             segments.append(segment)
             shown.append(ModelInputs(segment.ids, prompt.pictures))

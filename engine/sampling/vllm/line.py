@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 import httpx
 
+from engine.run.pace import advance
 from engine.run.stop import check_abort, sign_of_life
 from engine.sampling.vllm.endpoint import (
     Alive,
@@ -154,6 +155,7 @@ class Line:
                 if not error.again:
                     raise
                 self.answers[number] = await self._again(requests, error)
+            advance(len(requests))
 
     async def _again(self, requests: Sequence[Request], error: ServerError) -> list[list[Drawn]]:
         """The one retry; what fails then is halved."""

@@ -6,13 +6,14 @@ backward, and their gradients add up. Knows no optimizer and no rollout.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Sized
 from dataclasses import dataclass, field
 
 from torch import Tensor
 
 from engine.contract.stage2.config import TrainingConfig
 from engine.models.qwen3_vl import VisionModel, forward
+from engine.run.pace import advance, counted
 from engine.run.stop import check_abort
 from engine.stage2 import channel_a
 from engine.stage2.channel_a import SoftContext
@@ -96,6 +97,14 @@ class Layouts:
         self, sequences: Iterable[TrainingSequence], fills: list[float]
     ) -> Iterator[tuple[Sequence[TrainingSequence], Layout]]:
         """Each with what stands in it; how full packs are is added to `fills`."""
+        with counted("learn", len(sequences) if isinstance(sequences, Sized) else None):
+            for part, layout in self._parts(sequences, fills):
+                yield part, layout
+                advance(len(part))
+
+    def _parts(
+        self, sequences: Iterable[TrainingSequence], fills: list[float]
+    ) -> Iterator[tuple[Sequence[TrainingSequence], Layout]]:
         if self.plan is not None:
             for pack in self.plan.packs(sequences):
                 fills.append(pack.fill)

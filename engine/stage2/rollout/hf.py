@@ -18,10 +18,12 @@ from transformers import GenerationConfig, StoppingCriteria, StoppingCriteriaLis
 
 from engine.contract.stage2.rollout_matching import RolloutMatchingConfig
 from engine.models.qwen3_vl import VisionModel
+from engine.run.pace import advance, counted
 from engine.run.stop import check_abort
 from engine.stage2.parse.pieces import TokenPieces
 from engine.stage2.rollout.base import Response, call_seed
 from engine.stage2.rollout.prompts import Prompt, join
+from engine.stage2.rollout.reading import ahead
 from engine.stage2.rollout.repeat_guard import RepeatGuard
 
 
@@ -45,9 +47,10 @@ class HFSampler:
         """One answer for each prompt, in order."""
         size = self.config.decode_batch_size
         answers: list[Response] = []
-        with _evaluating(self.vlm), torch.inference_mode():
-            for start in range(0, len(prompts), size):
-                answers += self._decode(prompts[start : start + size], call_seed(seed_base, start))
+        with _evaluating(self.vlm), torch.inference_mode(), counted("decode", len(prompts)):
+            for some in ahead(prompts, size):
+                answers += self._decode(some, call_seed(seed_base, len(answers)))
+                advance(len(some))
         return answers
 
     def decoding(self) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, overload
 
@@ -25,7 +25,8 @@ from engine.models.qwen3_vl import VisionModel
 from engine.models.text import ControlTokenError, Hide, TextCodec
 from engine.run.stop import sign_of_life
 from engine.stage2.parse.pieces import TokenPieces
-from engine.stage2.rollout.pictures import UNREADABLE, picture, remedy
+from engine.stage2.rollout.pictures import UNREADABLE, picture, remedy, size_of
+from engine.stage2.rollout.reading import Reading
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +55,13 @@ class Prompt:
     """All that stands before the answer."""
 
     ids: tuple[int, ...]
-    pictures: Pictures
+    reading: Reading[Pictures]
     asked: Conversation = Conversation()
+
+    @property
+    def pictures(self) -> Pictures:
+        """Read by now, or waited for. Raises GroundTruthError for one that cannot be read."""
+        return self.reading.result()
 
 
 @dataclass(frozen=True)
@@ -89,13 +95,17 @@ class PromptReader:
         return torch.tensor(self.pieces.coord_ids, device=self.vlm.device)
 
     def __call__(self, record: Record) -> Prompt:
-        """Raises GroundTruthError for a picture that cannot be read, or one too many or too few."""
-        sign_of_life()  # a large picture takes seconds
-        pictures = self._pictures(record)
-        patches = pictures.image_grid_thw.prod(-1).tolist()
+        """Its pictures are read when they are asked for, or ahead of that.
+
+        Raises GroundTruthError for one that is no picture, or one too many or too few.
+        """
+        sign_of_life()
+        sizes = [_size(record, i) for i in range(len(record.images))]
+        patches = [self._patches(record, i, *size) for i, size in enumerate(sizes)]
         turns = tuple(self._turns(record, _as_it_is))
         asked = Conversation(turns, tuple(record.images), record.where)
-        return Prompt(tuple(self._expanded(record, patches)), pictures, asked)
+        reading = Reading(partial(self._pictures, record), sum(patches) * self._patch_bytes)
+        return Prompt(tuple(self._expanded(record, patches)), reading, asked)
 
     def length(self, record: Record, sizes: Sequence[tuple[int, int]]) -> int:
         """Tokens of the prompt, from its pictures' widths and heights in pixels.
@@ -171,10 +181,14 @@ class PromptReader:
         asked = {"type": "text", "text": hide(self.question)}
         return [{"role": "user", "content": [*({"type": "image"} for _ in record.images), asked]}]
 
+    @property
+    def _patch_bytes(self) -> int:
+        """In fp32, three colours, of as many frames as the processor makes of one."""
+        images = self.vlm.image_processor
+        return int(images.patch_size) ** 2 * 3 * int(images.temporal_patch_size) * 4
+
     def _pictures(self, record: Record) -> Pictures:
         images = [_open(record, i) for i in range(len(record.images))]
-        for i, image in enumerate(images):
-            self._patches(record, i, *image.size)
         made = self.vlm.image_processor(images=images, return_tensors="pt")
         return Pictures(made["pixel_values"], made["image_grid_thw"])
 
@@ -214,6 +228,13 @@ class Unread(Sequence[Prompt]):
         if isinstance(place, slice):
             return [self.reader(record) for record in self.records[place]]
         return self.reader(self.records[place])
+
+
+def _size(record: Record, index: int) -> tuple[int, int]:
+    try:
+        return size_of(record.images[index])
+    except UNREADABLE as error:
+        raise unreadable(record, index, error) from error
 
 
 def _open(record: Record, index: int) -> Image.Image:

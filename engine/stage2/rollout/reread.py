@@ -24,6 +24,7 @@ from transformers import (
 )
 
 from engine.contract.stage2.rollout_matching import RolloutMatchingConfig
+from engine.run.pace import counting
 from engine.run.stop import check_abort
 from engine.sampling.base import Rollout
 from engine.sampling.contradiction import Evidence
@@ -54,7 +55,8 @@ class Reread:
         """
         exact = self.config.decoding.temperature == 0 or all(one.logprobs for one in answers)
         evidence = Evidence(self.limit if exact else UNTOLD_LIMIT, _WHY)
-        for prompt, drawn in zip(prompts, answers, strict=True):
+        asked = list(zip(prompts, answers, strict=True))
+        for prompt, drawn in counting("read again", asked):
             check_abort()
             if drawn.ids:
                 evidence.add(self._rollout(prompt, drawn), self._apart(prompt, drawn))

@@ -15,12 +15,14 @@ from typing import Any, NamedTuple, Protocol
 
 from engine.contract.stage2.rollout_matching import DecodingConfig, RolloutMatchingConfig
 from engine.run.beside import Beside
+from engine.run.pace import counted
 from engine.sampling.vllm.endpoint import Drawn, Request
 from engine.sampling.vllm.infer_lane import Witness
 from engine.stage2.parse.pieces import TokenPieces
 from engine.stage2.rollout.base import Response, call_seed
 from engine.stage2.rollout.pictures import DataURLs
 from engine.stage2.rollout.prompts import Prompt, PromptReader
+from engine.stage2.rollout.reading import begin
 from engine.stage2.rollout.repeat_guard import RepeatGuard
 from engine.stage2.rollout.reread import Reread
 
@@ -95,9 +97,13 @@ class VLLMSampler:
     def __call__(self, prompts: Sequence[Prompt], seed_base: int) -> list[Response]:
         """One answer for each prompt, in order."""
         self.lane.bring()
-        # Read one at a time: patches are large, and a request holds none.
-        asked = [prompts[place] for place in range(len(prompts))] if self.reads is None else prompts
-        return self._believed(asked, self.lane.complete(self._requests(asked, seed_base)))
+        asked = prompts
+        if self.reads is None:  # all of them are learnt, and read while servers draw
+            asked = prompts[:]
+            begin(asked)
+        with counted("decode", len(asked)):
+            drawn = self.lane.complete(self._requests(asked, seed_base))
+        return self._believed(asked, drawn)
 
     def stream(self, prompts: Sequence[Prompt], seed_base: int) -> Generator[Streamed]:
         """The same answers, a decode call at a time: while one is worked on, the next is drawn, and
@@ -111,6 +117,7 @@ class VLLMSampler:
                 requests = self._requests(asked, call_seed(seed_base, first))
                 ready = coming and coming.waited_for()
                 coming = _Coming(asked, Beside(partial(self.lane.complete, requests), "rollouts"))
+                begin(asked)
                 if ready:
                     yield self._streamed(ready)
             if coming:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from engine.contract.sources.ground_truth import GTObject
 from engine.contract.stage2.rollout_matching import RolloutMatchingConfig
+from engine.run.pace import counting
 from engine.stage2.parse.parser import ParsedRollout, parse, rollout_metrics, strict_drop_metrics
 from engine.stage2.parse.pieces import TokenPieces
 from engine.stage2.target.desc_gate import DescGate
@@ -34,7 +35,7 @@ def judge(
     gate: DescGate,
 ) -> list[JudgedRollout]:
     """Each (response token ids, ground truth) of a step; the gate embeds all texts at once."""
-    parsed = [parse(ids, pieces) for ids, _ in rollouts]
+    parsed = [parse(ids, pieces) for ids, _ in counting("parse", rollouts)]
     matches = [
         match(
             [p.box for p in one.predictions],
@@ -44,7 +45,7 @@ def judge(
             fp_cost=config.fp_cost,
             fn_cost=config.fn_cost,
         )
-        for one, (_, gt) in zip(parsed, rollouts, strict=True)
+        for one, (_, gt) in counting("match", list(zip(parsed, rollouts, strict=True)))
     ]
     judged = []
     answers = iter(gate.accepts(_descriptions(parsed, matches, [gt for _, gt in rollouts])))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,6 @@ from engine.models.qwen3_vl import VisionModel
 from engine.stage2.embedded import shapes, tiny_vl
 from engine.stage2.learn.layout import Layout
 from engine.stage2.rollout import hf
-from engine.stage2.rollout.prompts import Prompt
 from engine.stage2.trainer import Stage2Trainer
 from tests.engine.conftest import add_attempt
 from tests.engine.stage2.conftest import changed, folder_of
@@ -220,7 +220,7 @@ def test_rollouts_that_are_not_what_is_learnt_on_end_the_run(
         generate = hf.HFSampler._generate
 
         def another(sampler: hf.HFSampler, prompts: Any, seed: int, **more: Any) -> Any:
-            read = [Prompt((*p.ids[:-1], p.ids[0]), p.pictures) for p in prompts]
+            read = [replace(p, ids=(*p.ids[:-1], p.ids[0])) for p in prompts]
             return generate(sampler, read, seed, **more)
 
         monkeypatch.setattr(hf.HFSampler, "_generate", another)

@@ -32,7 +32,7 @@ from engine.models.lora import attach_zero, without_deprecations
 from engine.models.qwen3_vl import ModelError, forward, load
 from engine.run import report
 from engine.run.session import Attempt
-from engine.run.stop import Aborted, rl_hooks
+from engine.run.stop import Aborted, rl_hooks, telling_of_life
 from engine.run.warmup import SFTSchedule
 from engine.stage2 import opening
 from engine.stage2.callback import RunCallback
@@ -1319,3 +1319,21 @@ def test_a_model_folder_is_named_by_its_whole_path(
     assert isinstance(hub, Stage2Config)
     assert relative.model.path == str(vl_folder)
     assert hub.model.path == "org/model"
+
+
+def test_every_long_phase_says_how_far_it_is(
+    ab_recipe: Recipe, new_run: NewRun, events: Events, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where a sign of life is due at once: what it says, n of N, in the run's own events."""
+    monkeypatch.setattr("engine.run.session.SIGN_OF_LIFE_S", 0.0)
+    run = new_run(changed(ab_recipe, training__max_steps=2))
+
+    with opened(run) as attempt, telling_of_life(attempt.still_works):
+        stage2_run(attempt)
+
+    parts = [one["part"] for one in events(run, "progress") if one.get("part")]
+    assert {"decode", "parse", "match", "encode", "learn", "evaluate: decode"} <= {
+        part["doing"] for part in parts
+    }
+    assert all(0 <= part["done"] <= part["of"] for part in parts if part["of"] is not None)
+    assert any(part["left_s"] is not None for part in parts)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -145,7 +146,7 @@ def test_prompts_of_unequal_length_answer_as_they_do_alone(
     new_sampler: NewSampler, prompts: list[Prompt]
 ) -> None:
     """Padding on the left is neither seen nor counted."""
-    shorter = Prompt(prompts[1].ids[:-2], prompts[1].pictures)
+    shorter = replace(prompts[1], ids=prompts[1].ids[:-2])
     sampler = new_sampler(decode_batch_size=2)
 
     together = sampler([prompts[0], shorter], 0)
