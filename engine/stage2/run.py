@@ -13,6 +13,7 @@ from typing import Any
 
 from engine.contract.errors import NightlaneError
 from engine.contract.stage2.config import Stage2Config
+from engine.contract.stage2.envelope import with_decode_batch
 from engine.contract.trace import TraceWriter
 from engine.run.checkpoint import CheckpointStore
 from engine.run.ranks import Ranks
@@ -60,7 +61,8 @@ class _Run:
             attempt.run, attempt.warn, "checkpoint-{}", needs=TRAINER_STATE
         )
         self.resumed = opening.find_checkpoint(self.store, ranks)
-        self.config = config = with_batch_of(self.resumed, config, ranks.size)
+        config = with_batch_of(self.resumed, config, ranks.size)
+        self.config = config = with_decode_batch(config)
         domain = Path(str(config.data.train_jsonl)).name
         attempt.begin(self.resumed, writes=ranks.is_first, base=config.model.path, domain=domain)
         self.alerts: list[dict[str, Any]] = []

@@ -178,7 +178,7 @@ def _infer_lane(given: _Given, _: Checkpoint | None, trace: TraceWriter) -> Infe
 
 
 def _infer_api(given: _Given, address: str) -> InferApi:
-    limits, size = given.limits or Limits(), given.rollouts.decode_batch_size
+    limits, size = given.limits or Limits(), given.rollouts.answers_a_call
     tokenizer = given.reader.vlm.tokenizer
     check = ReplyCheck(len(tokenizer), tokenizer)
     return InferApi(address, batch_size=size, limits=limits, check=check)

@@ -12,6 +12,8 @@ import pytest
 from engine.contract.envelope import Envelope, ModelShape
 from engine.contract.kinds.rl_run import GRPOConfig
 from engine.contract.registry import get_kind, validate
+from engine.contract.stage2.config import Stage2Config
+from engine.contract.stage2.envelope import stage2_envelope, with_decode_batch
 
 QWEN_7B: dict[str, Any] = {
     "hidden_size": 3584,
@@ -323,7 +325,7 @@ STAGE2: dict[str, Any] = {
         (
             {
                 "data": {"val_jsonl": "embedded:shapes"},
-                "training": {"per_device_eval_batch_size": 64},
+                "training": {"per_device_eval_batch_size": 128},
             },
             "kv_cache",
         ),
@@ -346,6 +348,31 @@ def test_a_stage_2_run_sees_its_knobs_too(
     assert after is not None
     assert before.weights == pytest.approx(16.0)
     assert getattr(after, part) > getattr(before, part)
+
+
+def test_a_decode_call_holds_as_many_answers_as_have_room_where_learning_has_its_own(
+    tmp_path: Path,
+) -> None:
+    """Unless somebody says how many; never fewer than two, and longer answers are fewer."""
+    config = {"model_type": "qwen3_vl", "dtype": "bfloat16", "text_config": QWEN_7B}
+    folder = model_folder(tmp_path / "m", config, {"all": [8_000_000_000]})
+
+    def resolved(**rollouts: Any) -> Stage2Config:
+        hf = {"rollout_backend": "hf"} | rollouts
+        more = {"model": {"path": str(folder)}, "custom": {"extra": {"rollout_matching": hf}}}
+        return with_decode_batch(Stage2Config.model_validate(_merged(STAGE2, more)))
+
+    found = resolved(max_new_tokens=16_000)
+    size = found.custom.extra.rollout_matching.answers_a_call
+    envelope = stage2_envelope(found)
+
+    assert envelope is not None
+    room = (envelope.gradients + envelope.logits + envelope.activations) / 2
+    assert envelope.kv_cache <= room < envelope.kv_cache * (size + 1) / size
+    longer = resolved(max_new_tokens=1_000_000)
+    assert longer.custom.extra.rollout_matching.answers_a_call == 2
+    told = resolved(max_new_tokens=16_000, decode_batch_size=3)
+    assert told.custom.extra.rollout_matching.answers_a_call == 3
 
 
 @pytest.mark.requirement("LN-04")

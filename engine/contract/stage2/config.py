@@ -398,7 +398,7 @@ class Stage2Config(StrictSection):
     def eval_decode_batch_size(self) -> int:
         """Answers of one decode call of an evaluation, of which no gradient is asked."""
         given = self.training.passed_on.get("per_device_eval_batch_size", 1)
-        return max(self.custom.extra.rollout_matching.decode_batch_size, int(given))
+        return max(self.custom.extra.rollout_matching.answers_a_call, int(given))
 
     def answers_at_once(self, world_size: int) -> int:
         """Answers that a server is asked for at once: a step's, or an evaluation's."""

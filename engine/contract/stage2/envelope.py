@@ -18,6 +18,7 @@ from engine.contract.envelope import (
 )
 from engine.contract.stage2.config import EMBEDDED_MODELS, Stage2Config
 from engine.contract.stage2.precision import dtype_of
+from engine.contract.stage2.rollout_matching import FEWEST_AT_ONCE, MOST_AT_ONCE
 
 BF16 = 2
 SEQUENCE_TOKENS = 4096
@@ -42,6 +43,34 @@ _EMBEDDED_TOKENS = 256
 
 def stage2_envelope(config: Stage2Config) -> Envelope | None:
     """What the run needs at most; None for a model that is not on this machine yet."""
+    return _envelope(with_decode_batch(config))
+
+
+def with_decode_batch(config: Stage2Config) -> Stage2Config:
+    """The config with how many answers one decode call draws, where it leaves that open: as many
+    as their keys and values have room in half of what learning takes beyond the weights, for
+    rollouts and learning take turns; the other half is for reading the prompts. Of config and
+    model alone: a resumed run draws in the same calls.
+    """
+    rollouts = config.custom.extra.rollout_matching
+    if rollouts.decode_batch_size is not None or rollouts.rollout_backend != "hf":
+        return config
+    one = _with_batch(config, 1)
+    found = _envelope(one)
+    if found is None:
+        return config
+    room = (found.gradients + found.logits + found.activations) / 2
+    each = found.kv_cache / _answers_at_once(one)
+    return _with_batch(config, max(FEWEST_AT_ONCE, min(MOST_AT_ONCE, int(room / each))))
+
+
+def _with_batch(config: Stage2Config, size: int) -> Stage2Config:
+    rollouts = config.custom.extra.rollout_matching.model_copy(update={"decode_batch_size": size})
+    extra = config.custom.extra.model_copy(update={"rollout_matching": rollouts})
+    return config.model_copy(update={"custom": config.custom.model_copy(update={"extra": extra})})
+
+
+def _envelope(config: Stage2Config) -> Envelope | None:
     path = config.model.path
     if path is None:
         return None
@@ -119,7 +148,7 @@ def _answers_at_once(config: Stage2Config) -> int:
     """Answers of the largest decode call: an evaluation may have larger ones than training."""
     data = config.data
     if data.val_jsonl is None and data.report_jsonl is None:
-        return config.custom.extra.rollout_matching.decode_batch_size
+        return config.custom.extra.rollout_matching.answers_a_call
     return config.eval_decode_batch_size
 
 

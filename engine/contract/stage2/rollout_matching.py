@@ -15,6 +15,10 @@ _MOVED = (
     "instead of custom.extra.rollout_matching.{0}"
 )
 
+FEWEST_AT_ONCE = 2
+MOST_AT_ONCE = 64
+"""Answers of one decode call where memory chooses how many."""
+
 
 class DecodingConfig(StrictSection):
     """How the next token is chosen."""
@@ -59,8 +63,9 @@ class RolloutMatchingConfig(StrictSection):
     """The vLLM engine."""
     decoding: DecodingConfig = DecodingConfig()
     """How the next token is chosen."""
-    decode_batch_size: int = Field(2, ge=1)
-    """Samples generated in one call; the learner's micro-batch is its own."""
+    decode_batch_size: int | None = Field(None, ge=1)
+    """Samples generated in one call; the learner's micro-batch is its own. By default as many as
+    have room in the memory that learning takes: 2 to 64, the same in every attempt."""
     max_new_tokens: int = Field(3084, ge=1)
     """Longest rollout, in tokens."""
     repetition_penalty: float = Field(1.0, gt=0)
@@ -95,6 +100,11 @@ class RolloutMatchingConfig(StrictSection):
         SkipJsonSchema[None],
         legacy("is no longer a setting; remove rollout_buffer, every step rolls out afresh"),
     ] = Field(None, exclude=True)
+
+    @property
+    def answers_a_call(self) -> int:
+        """`decode_batch_size`, or few where nobody has said it."""
+        return self.decode_batch_size or FEWEST_AT_ONCE
 
     @property
     def evaluated(self) -> Self:

@@ -45,7 +45,7 @@ class HFSampler:
 
     def __call__(self, prompts: Sequence[Prompt], seed_base: int) -> list[Response]:
         """One answer for each prompt, in order."""
-        size = self.config.decode_batch_size
+        size = self.config.answers_a_call
         answers: list[Response] = []
         with _evaluating(self.vlm), torch.inference_mode(), counted("decode", len(prompts)):
             for some in ahead(prompts, size):
@@ -61,7 +61,7 @@ class HFSampler:
             **decoding.model_dump(),
             "repetition_penalty": self.config.repetition_penalty,
             "max_new_tokens": self.config.max_new_tokens,
-            "decode_batch_size": self.config.decode_batch_size,
+            "decode_batch_size": self.config.answers_a_call,
         }
 
     def traced(self, prompts: Sequence[Prompt], seed: int) -> list[Traced]:

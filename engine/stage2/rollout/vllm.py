@@ -112,8 +112,8 @@ class VLLMSampler:
         self.lane.bring()
         coming: _Coming | None = None
         try:
-            for first in range(0, len(prompts), self.config.decode_batch_size):
-                asked = prompts[first : first + self.config.decode_batch_size]
+            for first in range(0, len(prompts), self.config.answers_a_call):
+                asked = prompts[first : first + self.config.answers_a_call]
                 requests = self._requests(asked, call_seed(seed_base, first))
                 ready = coming and coming.waited_for()
                 coming = _Coming(asked, Beside(partial(self.lane.complete, requests), "rollouts"))

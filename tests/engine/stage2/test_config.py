@@ -97,7 +97,7 @@ DEFAULTS = [
     (f"{GATE}.threshold", 0.5),
     (f"{GATE}.model_name_or_path", "sentence-transformers/all-MiniLM-L6-v2"),
     (f"{ROLLOUTS}.rollout_backend", "vllm"),
-    (f"{ROLLOUTS}.decode_batch_size", 2),
+    (f"{ROLLOUTS}.decode_batch_size", None),
     (f"{ROLLOUTS}.candidate_top_k", 5),
     (f"{ROLLOUTS}.iou_gate", 0.3),
     (f"{ROLLOUTS}.fp_cost", 0.5),
