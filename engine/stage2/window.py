@@ -53,14 +53,15 @@ class Drawn:
         return call_seed(seed_base(self.seed, step), sum(shares))
 
     def __call__(self, window: Sequence[Record], step: int) -> tuple[Record, ...]:
-        """This rank's: the window's, then drawn by seed and step."""
-        wanted = self.ranks.share(self.rollouts_per_step)
-        own = list(window[:wanted])
-        missing = wanted - len(own)
-        if missing > 0:
-            rng = random.Random(f"{self.seed}:{step}:{self.ranks.rank}")
-            own += rng.choices(list(self.train), k=missing)
-        return tuple(own)
+        """This rank's: the window's, then its share of what is drawn by seed and step: the same
+        samples over all ranks, however many there are.
+        """
+        size, rank = self.ranks.size, self.ranks.rank
+        shares = [share(self.rollouts_per_step, one, size) for one in range(size)]
+        missing = [max(0, wanted - len(window)) for wanted in shares]
+        drawn = random.Random(f"{self.seed}:{step}").choices(self.train, k=sum(missing))
+        first = sum(missing[:rank])
+        return (*window[: shares[rank]], *drawn[first : first + missing[rank]])
 
 
 class Packed(Protocol):
