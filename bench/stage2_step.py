@@ -1,4 +1,4 @@
-"""One Channel-B step split into decode, parse, match, encode and learn: on one process, on two, over
+"""One Channel-B step split into decode, parse, match, encode, learn: on one process, on two, over
 a vLLM server, and pipelined.
 
 `python -m bench.stage2_step [--vllm PYTHON] [--json FILE]`: whole runs of the embedded model after

@@ -27,6 +27,7 @@ from engine.evaluate.recorder import EvalRecorder
 from engine.models import lora
 from engine.models.qwen3_vl import ModelError, VisionModel, load
 from engine.run.checkpoint import CheckpointStore
+from engine.run.pace import busy
 from engine.run.ranks import Ranks
 from engine.run.recorder import Recorder
 from engine.run.report import ended, result_fields
@@ -162,12 +163,13 @@ class _Run:
 
 def _model(one: EvalCheckpoint, bench: DetectionBench) -> VisionModel:
     """The weights to score, an adapter merged into its base. Raises ModelError."""
-    vlm = load(
-        one.base,
-        dtype="auto",
-        attn_implementation="sdpa",
-        pixels=(bench.min_pixels, bench.max_pixels),
-    )
+    with busy("load the model"):
+        vlm = load(
+            one.base,
+            dtype="auto",
+            attn_implementation="sdpa",
+            pixels=(bench.min_pixels, bench.max_pixels),
+        )
     if one.adapter_init is not None:
         try:
             vlm = replace(vlm, model=lora.merged(vlm.model, Path(one.adapter_init)))

@@ -24,6 +24,7 @@ from transformers.trainer import TRAINER_STATE_NAME
 
 from engine.contract.sources.records import Record
 from engine.models.qwen3_vl import VisionModel
+from engine.run.pace import busy
 from engine.run.ranks import Ranks
 from engine.run.stop import Collapsed, Diagnosis
 from engine.stage2.evaluation import Evaluation, RolloutEval
@@ -137,6 +138,11 @@ class Stage2Trainer(Trainer):
     def floating_point_ops(self, inputs: Any) -> int:  # noqa: ARG002 - its contract
         """Raw samples have no tokens to count yet."""
         return 0
+
+    def _save_checkpoint(self, model: Any, trial: Any) -> None:
+        """A large model takes a while to be written."""
+        with busy("save a checkpoint"):
+            super()._save_checkpoint(model, trial)
 
     def load_weights(self, folder: Path) -> None:
         """A checkpoint's weights alone, to score them."""

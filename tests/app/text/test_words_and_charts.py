@@ -75,6 +75,26 @@ def test_a_result_of_another_version_reads_as_not_known(db: Database) -> None:
     assert title(job, headline) == f"queued · job {job_id}"
 
 
+@pytest.mark.parametrize(
+    ("part", "said"),
+    [
+        (
+            {"doing": "evaluate: decode", "done": 32, "of": 1000, "left_s": 725.0},
+            "evaluate: decode 32 of 1000, 12 min 5 s left",
+        ),
+        ({"doing": "decode", "done": 0, "of": 64, "left_s": None}, "decode 0 of 64"),
+        ({"doing": "load the model", "done": 0, "of": None, "left_s": None}, "load the model"),
+        ({"doing": 7, "done": "many"}, None),
+        (None, None),
+    ],
+)
+def test_a_long_phase_is_told_as_far_as_it_is(db: Database, part: Any, said: str | None) -> None:
+    """Of an engine of another version as much as it says."""
+    job = jobs.get_job(db, queue(db)).model_copy(update={"result": {"part": part}})
+
+    assert Headline.of(job).part == said
+
+
 def test_the_title_says_progress_while_a_job_runs_and_the_verdict_after(db: Database) -> None:
     """What a tab's label can hold: the one thing that changes."""
     queue(db, name="tonight")
