@@ -15,10 +15,10 @@ import json
 import math
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -28,7 +28,9 @@ from torch import Tensor
 from engine.contract.sources.records import Record
 from engine.contract.stage2 import coords
 from engine.contract.stage2.config import Stage2Config, WarmupConfig
+from engine.contract.stage2.envelope import SEQUENCE_TOKENS, tokens_at_once
 from engine.models.chat import ChatTemplate
+from engine.models.precision import Precision, computing
 from engine.models.qwen3_vl import VisionModel, forward
 from engine.run.ranks import Ranks
 from engine.run.session import Attempt
@@ -39,6 +41,7 @@ from engine.stage2.learn.layout import Layout, ModelInputs, padded
 from engine.stage2.parts import build_evaluation
 from engine.stage2.rollout.prompts import PromptReader
 from engine.stage2.rollout.reading import begin
+from engine.stage2.rollout_step import TrainingSequence
 from engine.stage2.target.segments import Segment
 
 _WEIGHTS = "weights.safetensors"
@@ -73,8 +76,17 @@ class Warmup:
     """
 
     def __init__(
-        self, reader: PromptReader, config: WarmupConfig, records: Sequence[Record], seed: int
+        self,
+        reader: PromptReader,
+        config: WarmupConfig,
+        records: Sequence[Record],
+        seed: int,
+        *,
+        most_tokens: int = SEQUENCE_TOKENS,
+        precision: Precision = "fp32",
     ) -> None:
+        """`most_tokens`: of one forward pass, unless a record alone has more."""
+        self._most_tokens, self._precision = most_tokens, precision
         self._vlm = reader.vlm
         self._reader = reader
         self._config = config
@@ -89,31 +101,50 @@ class Warmup:
         return self._update(self._order.choices(self._records, k=self._config.batch_size))
 
     def _update(self, records: Sequence[Record]) -> float:
-        segments, layout = self._batch(records)
+        sequences = self._sequences(records)
+        taught = Taught.of([one.segment for one in sequences])
         self._vlm.model.train()
-        logits_BTV = forward(self._vlm.model, layout.inputs() | {"input_ids": layout.ids_BT})
-        loss = self._loss(logits_BTV, segments, layout)
         self._optimizer.zero_grad(set_to_none=True)
-        loss.backward()  # type: ignore[no-untyped-call]
+        found = sum(self._learn(part, taught) for part in self._parts(sequences))
         norm = torch.nn.utils.clip_grad_norm_(self._vlm.model.parameters(), 1.0)
-        found = float(loss.detach())
         for what, value in (("loss", found), ("gradient's norm", float(norm))):
             if not math.isfinite(value):
                 raise WarmupError(f"the warm-up's {what} is {value}; lower warmup.lr")
         self._optimizer.step()
         return found
 
-    def _batch(self, records: Sequence[Record]) -> tuple[list[Segment], Layout]:
-        segments, shown = [], []
+    def _sequences(self, records: Sequence[Record]) -> list[TrainingSequence]:
+        found = []
         prompts = [self._reader(record) for record in records]
         begin(prompts)
         for record, prompt in zip(records, prompts, strict=True):
             segment = build_segment(prompt.ids, record.objects, 1.0, self._reader.pieces)
-            segments.append(segment)
-            shown.append(ModelInputs(segment.ids, prompt.pictures))
-        return segments, padded(shown, self._vlm, self._reader.pad_id)
+            found.append(TrainingSequence(segment, ModelInputs(segment.ids, prompt.pictures)))
+        return found
 
-    def _loss(self, logits_BTV: Tensor, segments: Sequence[Segment], layout: Layout) -> Tensor:
+    def _parts(self, sequences: Sequence[TrainingSequence]) -> Iterator[list[TrainingSequence]]:
+        """In their order, each as long as its padded rows stay within `most_tokens`."""
+        part: list[TrainingSequence] = []
+        for one in sequences:
+            longest = max(len(other.segment) for other in (*part, one))
+            if part and longest * (len(part) + 1) > self._most_tokens:
+                yield part
+                part = []
+            part.append(one)
+        yield part
+
+    def _learn(self, part: Sequence[TrainingSequence], taught: Taught) -> float:
+        """Add a part's gradients; its share of the batch's loss."""
+        layout = padded([one.shown for one in part], self._vlm, self._reader.pad_id)
+        with computing(self._precision, self._vlm.device):
+            logits_BTV = forward(self._vlm.model, layout.inputs() | {"input_ids": layout.ids_BT})
+        loss = self._loss(logits_BTV, [one.segment for one in part], layout, taught)
+        loss.backward()  # type: ignore[no-untyped-call]
+        return float(loss.detach())
+
+    def _loss(
+        self, logits_BTV: Tensor, segments: Sequence[Segment], layout: Layout, taught: Taught
+    ) -> Tensor:
         text = _text_ce(logits_BTV, segments, layout)
         slots_S2 = slot_places(layout, segments)
         bins_S = torch.tensor(
@@ -125,9 +156,25 @@ class Warmup:
         soft_SK = softened(bins_S, self._config.coord_sigma)
         coord_ce = -(soft_SK * log_p_SK).sum(-1)
         expected_S = log_p_SK.softmax(-1) @ _bins(log_p_SK)
-        distance = F.smooth_l1_loss(expected_S, coords.decode_tensor(bins_S).to(expected_S))
-        token_ce = torch.cat([text, coord_ce]).mean()
+        target_S = coords.decode_tensor(bins_S).to(expected_S)
+        distance = F.smooth_l1_loss(expected_S, target_S, reduction="sum") / max(taught.slots, 1)
+        token_ce = torch.cat([text, coord_ce]).sum() / taught.tokens
         return token_ce + self._config.bbox_smoothl1_weight * distance
+
+
+class Taught(NamedTuple):
+    """What a batch's two means are over."""
+
+    tokens: int
+    slots: int
+    """Coord tokens among them."""
+
+    @classmethod
+    def of(cls, segments: Sequence[Segment]) -> Taught:
+        """Of all sequences of a batch. What stands first in one is predicted by nothing."""
+        text = sum(weight != 0 for one in segments for weight in one.ce_weights[1:])
+        slots = sum(len(slot.box) for one in segments for slot in one.slots)
+        return cls(text + slots, slots)
 
 
 def softened(bins_S: Tensor, sigma: float) -> Tensor:
@@ -169,8 +216,14 @@ def recipe_hash(
         "seed": config.training.seed,
         "scored": rollouts.evaluated.model_dump(include=_SCORED),
         "records": [_content(train), _content(val)],
+        **({"bf16": True} if _precision(config) == "bf16" else {}),
     }
     return hashlib.sha256(json.dumps(recipe, sort_keys=True).encode()).hexdigest()[:20]
+
+
+def _precision(config: Stage2Config) -> Precision:
+    """As the run computes."""
+    return "bf16" if config.training.passed_on.get("bf16") else "fp32"
 
 
 def _content(records: Sequence[Record]) -> str:
@@ -207,7 +260,14 @@ def warm_up(
                 max_steps=settings.max_steps,
                 eval_every=settings.eval_every,
             ),
-            Warmup(reader, settings, corpus.train, config.training.seed),
+            Warmup(
+                reader,
+                settings,
+                corpus.train,
+                config.training.seed,
+                most_tokens=tokens_at_once(config),
+                precision=_precision(config),
+            ),
             evaluate=lambda: evaluation(corpus.val).f1,
             listen=lambda step, series, value: attempt.metric(step, {series: value}),
         )

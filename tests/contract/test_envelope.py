@@ -350,6 +350,26 @@ def test_a_stage_2_run_sees_its_knobs_too(
     assert getattr(after, part) > getattr(before, part)
 
 
+def test_a_warm_up_of_an_adapters_run_is_counted_as_the_training_of_a_whole_model(
+    tmp_path: Path,
+) -> None:
+    """Gradients and moments of all weights, before there is an adapter."""
+    config = {"model_type": "qwen3_vl", "dtype": "bfloat16", "text_config": QWEN_7B}
+    folder = model_folder(tmp_path / "m", config, {"all": [8_000_000_000]})
+    val = {"data": {"val_jsonl": "embedded:shapes"}}
+    plain = _merged(STAGE2, {"model": {"path": str(folder), "tuning": "lora"}} | val)
+
+    before, after = (
+        stage2_envelope(Stage2Config.model_validate(_merged(plain, more)))
+        for more in ({}, {"warmup": {"target_f1": 0.3}})
+    )
+
+    assert before is not None
+    assert after is not None
+    assert after.proof >= 3 * after.weights > before.proof
+    assert after.total > before.total
+
+
 def test_a_decode_call_holds_as_many_answers_as_have_room_where_learning_has_its_own(
     tmp_path: Path,
 ) -> None:

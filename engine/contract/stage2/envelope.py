@@ -82,7 +82,7 @@ def _envelope(config: Stage2Config) -> Envelope | None:
     full = config.model.tuning == "full"
     trained = shape.parameters if full else shape.lora_parameters(config.model.lora_rank)
     trained_width = width if full else FP32
-    tokens, passes = _tokens_at_once(config, embedded=embedded), _passes(config)
+    tokens, passes = tokens_at_once(config), _passes(config)
     rollouts = config.custom.extra.rollout_matching
     prompt = _EMBEDDED_TOKENS if embedded else SEQUENCE_TOKENS
     decoded = _answers_at_once(config) * (rollouts.max_new_tokens + prompt)
@@ -90,8 +90,7 @@ def _envelope(config: Stage2Config) -> Envelope | None:
         weights=gigabytes(shape.parameters * width),
         gradients=gigabytes(trained * trained_width),
         optimizer=gigabytes(trained * trained_width * ADAM_MOMENTS),
-        # An adapter is read again on the base that is there, or on the one that its run keeps.
-        proof=gigabytes((shape.parameters if full or config.warmup else trained) * width),
+        proof=gigabytes(_before_training(config, shape, trained, width)),
         kv_cache=0.0 if config.serves else gigabytes(shape.kv_bytes(decoded, width)),
         serving=_serving_gb(config, shape, prompt, width) if config.serves else 0.0,
         logits=gigabytes(tokens * shape.vocabulary * FP32 * _LOGIT_COPIES * passes),
@@ -102,6 +101,20 @@ def _envelope(config: Stage2Config) -> Envelope | None:
             )
         ),
     ).of_ranks(config.ranks)
+
+
+def _before_training(config: Stage2Config, shape: ModelShape, trained: int, width: int) -> int:
+    """Bytes beside the weights: the first checkpoint read again, an adapter's on the base that is
+    there or on the one that its run keeps; or a warm-up, which trains the whole model.
+    """
+    if config.model.tuning == "full":
+        return shape.parameters * width  # a warm-up needs what training needs
+    if config.warmup is None:
+        return trained * width
+    tokens = tokens_at_once(config)
+    logits = tokens * shape.vocabulary * FP32 * _LOGIT_COPIES
+    activations = shape.activation_bytes(tokens, checkpointing=False, width=width)
+    return shape.parameters * width * (1 + ADAM_MOMENTS) + logits + activations
 
 
 def stage2_checkpoints(config: Stage2Config) -> Checkpoints | None:
@@ -135,9 +148,9 @@ def _serving_gb(config: Stage2Config, shape: ModelShape, prompt: int, width: int
     return servers * shape.served_gb(config.answers_at_once(config.ranks) * window, width)
 
 
-def _tokens_at_once(config: Stage2Config, *, embedded: bool) -> int:
-    """Tokens of one forward and backward pass."""
-    default = _EMBEDDED_TOKENS if embedded else SEQUENCE_TOKENS
+def tokens_at_once(config: Stage2Config) -> int:
+    """Most tokens of one forward and backward pass."""
+    default = _EMBEDDED_TOKENS if config.model.path in EMBEDDED_MODELS else SEQUENCE_TOKENS
     longest = config.global_max_length or default
     if config.training.packing:
         return longest

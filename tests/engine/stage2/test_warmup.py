@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable
 from dataclasses import replace
@@ -59,6 +60,26 @@ def test_it_ends_at_its_target_and_lowers_its_loss(
 
     assert reached == (4, 0.6)
     assert losses[-1] < losses[0]
+
+
+def test_a_batch_in_several_passes_teaches_what_it_teaches_in_one(
+    reader: PromptReader, records: list[Record]
+) -> None:
+    """To rounding: both means are over the whole batch, however few tokens a pass may have."""
+    config = WarmupConfig(batch_size=6)
+    begun = copy.deepcopy(reader.vlm.model.state_dict())
+    found = []
+    for most in (100_000, 150, 1):
+        reader.vlm.model.load_state_dict(begun)
+        loss = Warmup(reader, config, records, seed=1, most_tokens=most)(20)
+        grads = [p.grad.clone() for p in reader.vlm.model.parameters() if p.grad is not None]
+        found.append((loss, grads))
+
+    (whole, ours), *others = found
+    for loss, theirs in others:
+        assert loss == pytest.approx(whole, rel=1e-5)
+        for one, other in zip(ours, theirs, strict=True):
+            torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-6)
 
 
 def test_a_target_that_is_not_reached_fails_with_what_to_do(
