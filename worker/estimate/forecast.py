@@ -7,7 +7,8 @@
     guess      nobody can tell, none of them finished: NIGHTLANE_ESTIMATE_HOURS is counted
 
 A job that was begun is expected to need the share of its steps that is left. Beyond LONGEST_S
-nobody can tell: that much is counted. Knows no price.
+nobody can tell: that much is counted. From LEAST_RUNS finished runs on, the shortest and the
+longest of them are told beside the median. Knows no price.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ from worker.settings import WorkerSettings
 
 Basis = Literal["same", "kind", "tried", "guess"]
 
+LEAST_RUNS = 3
+"""Runs from which on their shortest and longest say something of the next one."""
 MORE_THAN_TRIED = 1.1
 """What a run needs at least that got to no checkpoint, in shares of what it was given."""
 
@@ -38,6 +41,20 @@ class Expected(NamedTuple):
     basis: Basis
     runs: int
     """Finished jobs behind the number."""
+    shortest_s: float | None = None
+    longest_s: float | None = None
+    """What the fastest and the slowest of those runs would need; None for less than LEAST_RUNS."""
+
+    def left(self, share: float) -> Expected:
+        """Of a run of which this share, 0 to 1, is yet to come."""
+
+        def part(seconds: float) -> float:
+            return min(seconds * share, LONGEST_S)
+
+        if self.shortest_s is None or self.longest_s is None:
+            return self._replace(seconds=part(self.seconds))
+        shortest, longest = part(self.shortest_s), part(self.longest_s)
+        return Expected(part(self.seconds), self.basis, self.runs, shortest, longest)
 
 
 def expected(history: History, settings: WorkerSettings, candidate: RowMapping) -> Expected:
@@ -47,11 +64,11 @@ def expected(history: History, settings: WorkerSettings, candidate: RowMapping) 
         or _of_kind(history, candidate)
         or Expected(settings.estimate_hours * SECONDS_PER_HOUR, "guess", 0)
     )
-    left_s = min(found.seconds * share_left(candidate["result"]), LONGEST_S)
+    left = found.left(share_left(candidate["result"]))
     given_s = history.fruitless_s([candidate["id"], candidate["clone_of"]])
-    if given_s is not None and given_s * MORE_THAN_TRIED > left_s:
+    if given_s is not None and given_s * MORE_THAN_TRIED > left.seconds:
         return Expected(given_s * MORE_THAN_TRIED, "tried", 0)
-    return found._replace(seconds=left_s)
+    return left
 
 
 def share_left(result: Mapping[str, Any]) -> float:
@@ -82,8 +99,9 @@ def _of_kind(history: History, candidate: RowMapping) -> Expected | None:
         and (steps := _steps(counted, one.config, one.result))
     ]
     if wanted and ran:
-        paces = [seconds / steps for steps, seconds in _about_as_long(ran, wanted)]
-        return Expected(statistics.median(paces) * wanted, "kind", len(paces))
+        return _median(
+            [seconds / steps * wanted for steps, seconds in _about_as_long(ran, wanted)], "kind"
+        )
     return _median(_known(done), "kind")
 
 
@@ -117,7 +135,10 @@ def _known(done: Sequence[Done]) -> list[float]:
 
 
 def _median(taken: Sequence[float], basis: Basis) -> Expected | None:
-    return Expected(statistics.median(taken), basis, len(taken)) if taken else None
+    if not taken:
+        return None
+    ends = (min(taken), max(taken)) if len(taken) >= LEAST_RUNS else (None, None)
+    return Expected(statistics.median(taken), basis, len(taken), *ends)
 
 
 def _steps(setting: str | None, config: Mapping[str, Any], result: Mapping[str, Any]) -> int | None:

@@ -10,6 +10,8 @@ from __future__ import annotations
 import datetime
 import math
 from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
+from typing import NamedTuple
 
 from pydantic import BaseModel, ConfigDict
 from sqlalchemy import Connection, RowMapping, select, text
@@ -20,11 +22,11 @@ from worker.db.tables import job
 from worker.queue.deferral import Deferral, Reason
 from worker.queue.dependencies import awaited
 from worker.queue.pausing import pause_of
-from worker.read.holder import holder_of
+from worker.read.holder import Holder, holder_of
 from worker.schedule import governor, policy
 from worker.schedule.governor import Memory, Ruling, Terms
 from worker.schedule.looks import looks_of
-from worker.schedule.policy import Standing
+from worker.schedule.policy import Policy, Standing
 
 MOST_JOBS = 200
 
@@ -41,9 +43,15 @@ class Step(BaseModel):
     finishes_at: float | None
     stops_at: float | None
     """When the window, or the day's cap, ends it before it is done; it goes on later."""
+    ends_from: float | None
+    ends_to: float | None
+    """Between these it ends, if it starts then and takes what the fastest and the slowest of the
+    runs behind the estimate did; None where too few of them are known."""
     expected_s: float
     expected_by: str
-    """same · kind · guess: what the seconds are known from."""
+    """same · kind · tried · guess: what the seconds are known from."""
+    expected_runs: int
+    """Finished runs that they are known from."""
     cost_usd: float
     need_gb: float | None
     need_by: str | None
@@ -53,6 +61,13 @@ class Step(BaseModel):
     """Why it does not run tonight, in one word."""
     detail: str | None
     next_eligible_at: float | None
+
+
+class Spending(NamedTuple):
+    """What a night has cost at one moment of it, in US dollars; between two of them a line."""
+
+    at: float
+    usd: float
 
 
 class Preview(BaseModel):
@@ -72,7 +87,19 @@ class Preview(BaseModel):
     floor_gb: float
     spent_usd: float
     expected_usd: float
+    cap_usd: float | None
+    """Most for this night; None where no cap is asked."""
+    capped_at: float | None
+    """When what runs and what starts tonight has spent all of that; None = it does not."""
+    money: list[Spending]
+    """From its beginning to the end of its last job."""
     steps: list[Step]
+
+    @property
+    def tonight(self) -> list[Step]:
+        """The jobs that start before it closes."""
+        closes = math.inf if self.closes_at is None else self.closes_at
+        return [one for one in self.steps if one.starts_at is not None and one.starts_at < closes]
 
 
 def preview(
@@ -81,16 +108,20 @@ def preview(
     memory: Callable[[], Memory],
     *,
     by_hand: bool = False,
+    proposed: Policy | None = None,
     limit: int = MOST_JOBS,
 ) -> Preview:
     """Tonight, from the queue and the policy as they are; of the first `limit` queued jobs.
 
     Behind a job that runs now it begins when that one is expected to leave the lane. `by_hand`:
     what a person's drain would do, which asks no policy; one that is at work is taken as it is.
+    `proposed`: as if the lane were armed with these terms now.
     """
     room = memory()
     with db.read() as conn:
         found = policy.standing_in(conn, db.settings.lane)
+        if proposed is not None:
+            found = policy.as_if_armed(conn, db.settings.lane, proposed, now)
         holder = holder_of(conn, db.settings, now)
         ordered = holder is not None and not holder.scheduled
         obeyed = None if by_hand or ordered else found
@@ -109,6 +140,8 @@ def preview(
         if holder and holder.job_id is not None and holder.free_at is not None:
             night.ends[holder.job_id] = holder.free_at
         steps = night.steps(rows)
+        money = night.money(steps, holder, now)
+        cap_usd = obeyed.cap_usd if obeyed is not None else None
     return Preview(
         made_at=now,
         starts_at=starts,
@@ -120,6 +153,9 @@ def preview(
         floor_gb=room.floor_gb,
         spent_usd=today.usd,
         expected_usd=sum(step.cost_usd for step in steps if step.starts_at is not None),
+        cap_usd=cap_usd,
+        capped_at=None if cap_usd is None else _reached(money, cap_usd),
+        money=money,
         steps=steps,
     )
 
@@ -131,6 +167,19 @@ def _withheld(
     if pause_of(conn) is not None:
         return Deferral(Reason.PAUSED, "the queue is paused; run: cockpit resume")
     return None if by_hand else policy.withheld_in(conn, obeyed, begins)
+
+
+def _reached(money: Sequence[Spending], cap_usd: float) -> float | None:
+    """When so much is spent; None = it never is, or what is spent costs nothing.
+
+    >>> _reached([Spending(0.0, 1.0), Spending(10.0, 3.0)], 2.5)
+    7.5
+    """
+    for before, after in pairwise(money):
+        if before.usd < cap_usd <= after.usd:
+            share = (cap_usd - before.usd) / (after.usd - before.usd)
+            return before.at + share * (after.at - before.at)
+    return None
 
 
 class _Night:
@@ -150,7 +199,7 @@ class _Night:
         self._look = governor.Look(conn, terms.settings.lane)
         self._terms = terms
         self._memory = memory
-        self._at = starts
+        self._at = self._begins = starts
         self._parents = parents
         self._asks_again = asks_again
         self._planned: dict[datetime.date, Spent] = {}
@@ -174,6 +223,22 @@ class _Night:
             waiting.remove(row)
             found.append(self._step(row))
         return found + [self._step(row) for row in waiting]
+
+    def money(self, steps: Sequence[Step], holder: Holder | None, now: float) -> list[Spending]:
+        """What its day costs, from now on or from its beginning, job by job."""
+        begins = now if self._begins is None else self._begins
+        day, price_s = self._day(begins), self._terms.settings.price_usd_h / SECONDS_PER_HOUR
+        usd = self._look.spent(day).usd
+        found = [Spending(begins, usd)]
+        if holder is not None and holder.job_id is not None and self._day(now) == day:
+            usd += max(0.0, begins - now) * price_s
+            found = [Spending(now, found[0].usd), Spending(begins, usd)]
+        for step in steps:
+            ends = step.stops_at or step.finishes_at
+            if step.starts_at is not None and ends is not None and self._day(step.starts_at) == day:
+                found += [Spending(step.starts_at, usd), Spending(ends, usd + step.cost_usd)]
+                usd += step.cost_usd
+        return found
 
     def _next(self, waiting: Sequence[RowMapping]) -> RowMapping | None:
         """The job that is claimed next, the clock put forward to it; None when time frees none."""
@@ -222,10 +287,16 @@ class _Night:
         terms = self._terms._replace(now=moment)
         planned = self._planned.get(self._day(moment), NOTHING)
         ruling = governor.judge(self._look, terms, row, lambda: self._memory, planned)
-        deferral = self._own(row, moment) or ruling.deferral
+        deferral = self._own(row, moment) or ruling.deferral or self._over()
         if deferral is not None or self._at is None:
             return self._put_off(row, ruling, deferral)
         return self._run(row, ruling, moment)
+
+    def _over(self) -> Deferral | None:
+        """What a job is told whose turn comes when the policy has run out."""
+        if self._at is not None or self._begins is None:
+            return None
+        return Deferral(Reason.NOT_ARMED, "what is armed ends before its turn comes")
 
     def _own(self, row: RowMapping, moment: float) -> Deferral | None:
         """What the job waits for by itself."""
@@ -289,7 +360,8 @@ def _shown(
     stops: float | None = None,
     deferral: Deferral | None = None,
 ) -> Step:
-    need = ruling.need
+    need, took = ruling.need, ruling.expected
+    least, most = took.shortest_s, took.longest_s
     return Step(
         job_id=row["id"],
         name=row["name"],
@@ -297,8 +369,11 @@ def _shown(
         starts_at=starts,
         finishes_at=ends,
         stops_at=stops,
-        expected_s=ruling.expected.seconds,
-        expected_by=ruling.expected.basis,
+        ends_from=None if starts is None or least is None else starts + least,
+        ends_to=None if starts is None or most is None else starts + most,
+        expected_s=took.seconds,
+        expected_by=took.basis,
+        expected_runs=took.runs,
         cost_usd=cost,
         need_gb=need.gb if need else None,
         need_by=need.basis if need else None,

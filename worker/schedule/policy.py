@@ -193,6 +193,18 @@ def arm(
     )
 
 
+def as_if_armed(conn: Connection, lane_name: str, terms: Policy, now: float) -> Standing:
+    """How these terms would stand if they were armed at this moment; writes nothing."""
+    return Standing(
+        **terms.model_dump(),
+        lane=lane_name,
+        armed=True,
+        changed_at=now,
+        changed_by="",
+        armed_at_fence=_fence(conn, lane_name),
+    )
+
+
 def disarm(db: Database, *, actor: str, now: float, why: str = "switched off") -> Standing | None:
     """Switch autonomy off; its terms stay to be seen. None when none was ever set."""
     before = standing(db)
@@ -330,13 +342,17 @@ def _failed_too_often(conn: Connection, found: Standing) -> bool:
     return len(ends) == found.max_failures and State.SUCCEEDED not in ends
 
 
+def _fence(conn: Connection, lane_name: str) -> int:
+    """That of the lane's newest attempt."""
+    begun = conn.execute(select(lane.c.fence).where(lane.c.name == lane_name))
+    return begun.scalar_one_or_none() or 0
+
+
 def _write(db: Database, found: Standing, what: str, detail: str) -> Standing:
     with db.write_tx() as conn:
         before = days_of(conn, found.lane)
         if what == ARMED:
-            fence = select(lane.c.fence).where(lane.c.name == found.lane)
-            begun = conn.execute(fence).scalar_one_or_none() or 0
-            found = found.model_copy(update={"armed_at_fence": begun})
+            found = found.model_copy(update={"armed_at_fence": _fence(conn, found.lane)})
         conn.execute(delete(policy).where(policy.c.lane == found.lane))
         conn.execute(insert(policy).values(**found.model_dump()))
         ledger.move_today(

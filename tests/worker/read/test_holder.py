@@ -18,6 +18,7 @@ from worker.read.tonight import Preview, preview
 from worker.schedule import policy
 from worker.schedule.governor import Memory
 from worker.schedule.policy import Standing
+from worker.settings import WorkerSettings
 
 Armed = Callable[..., Standing]
 Tally = Callable[..., int]
@@ -131,3 +132,18 @@ def test_an_engine_that_names_no_time_leaves_it_unknown(
 
     with running(db, scheduled=True, eta_s=eta_s):
         assert told(db, waiting) is None
+
+
+def test_a_running_job_that_spends_the_cap_shows_when(
+    db: Database, armed: Armed, tally: Tally, priced: Callable[..., WorkerSettings]
+) -> None:
+    """It needs ten minutes yet at 6 $/h, and the cap is half a dollar: half of them."""
+    priced(price_usd_h=6.0)
+    armed(cap_usd=0.5)
+    tally()
+
+    with running(db, scheduled=True):
+        found = look(db)
+
+    assert found.money == [(NOON, 0.0), (NOON + ETA_S, pytest.approx(1.0))]
+    assert found.capped_at == pytest.approx(NOON + ETA_S / 2)

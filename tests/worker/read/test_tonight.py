@@ -15,7 +15,9 @@ from worker.queue import pausing
 from worker.queue.deferral import Deferral, Reason, columns_of
 from worker.queue.submit import enqueue
 from worker.read.tonight import Preview, preview
+from worker.schedule import policy
 from worker.schedule.governor import Memory
+from worker.schedule.one_night import one_night
 from worker.schedule.policy import Standing
 from worker.settings import WorkerSettings
 
@@ -248,3 +250,79 @@ def test_what_the_cap_still_forbids_is_planned_for_the_next_day(
 
     assert step.cost_usd == 2.0
     assert step.starts_at == berlin("2026-06-02T00:00")
+
+
+@pytest.mark.requirement("UI-04")
+def test_a_night_is_foreseen_under_terms_that_nobody_armed_yet(
+    db: Database, priced: Callable[..., WorkerSettings], queue: list[int]
+) -> None:
+    """One night of three hours and 1.60 $: two jobs fit, the third is over the cap; nothing is
+    written by looking.
+    """
+    priced(price_usd_h=1.0)
+    asked = one_night(
+        {"opens": "22:00", "closes": "01:00", "cap_usd": 1.6, "zone": "Europe/Berlin"}, NOON
+    )
+
+    found = preview(db, NOON, lambda: ROOMY, proposed=asked)
+
+    begin = berlin("2026-06-01T22:00")
+    assert (found.starts_at, found.closes_at) == (begin, begin + 3 * HOUR)
+    assert [step.job_id for step in found.tonight] == queue[:2]
+    assert found.steps[2].reason == "OVER_DAILY_CAP"
+    assert found.cap_usd == 1.6
+    assert policy.standing(db) is None
+
+
+@pytest.mark.requirement("UI-04")
+def test_the_money_of_a_night_grows_with_its_jobs(
+    db: Database, armed: Armed, priced: Callable[..., WorkerSettings], queue: list[int]
+) -> None:
+    """At 1 $/h: one dollar after an hour, half a dollar more after another half; never the cap."""
+    priced(price_usd_h=1.0)
+    armed(window="22:00-07:00", cap_usd=2)
+
+    found = look(db)
+
+    begin = berlin("2026-06-01T22:00")
+    assert [(at - begin) / HOUR for at, _ in found.money] == [0.0, 0.0, 1.0, 1.0, 1.5]
+    assert [usd for _, usd in found.money] == pytest.approx([0.0, 0.0, 1.0, 1.0, 1.5])
+    assert found.capped_at is None
+
+
+@pytest.mark.requirement("UI-04")
+def test_the_range_of_an_end_comes_from_the_fastest_and_the_slowest_run_like_it(
+    db: Database, armed: Armed, tally: Tally
+) -> None:
+    """Three runs took 8, 10 and 14 minutes a step; two alone would say nothing of a range."""
+    for n, minutes in enumerate((8, 10)):
+        done = tally(steps=2, seed=n)
+        ended(db, done, at=NOON - 86_400, seconds=120.0 * minutes)
+        succeeded(db, done)
+    waits = tally(steps=6)
+    armed()
+    (step,) = look(db).steps
+    assert (step.ends_from, step.ends_to, step.expected_runs) == (None, None, 2)
+
+    done = tally(steps=2, seed=2)
+    ended(db, done, at=NOON - 86_400, seconds=120.0 * 14)
+    succeeded(db, done)
+    (step,) = look(db).steps
+
+    assert step.job_id == waits
+    assert step.finishes_at == NOON + HOUR
+    assert step.ends_from == pytest.approx(NOON + 48 * 60)
+    assert step.ends_to == pytest.approx(NOON + 84 * 60)
+    assert step.expected_runs == 3
+
+
+def test_what_comes_behind_the_end_of_the_policy_says_so(
+    db: Database, armed: Armed, queue: list[int]
+) -> None:
+    """Its turn does not come any more under these terms."""
+    armed(expires_at=NOON + HOUR / 2)
+
+    _, second, third = look(db).steps
+
+    assert {second.reason, third.reason} == {"NOT_ARMED"}
+    assert second.detail == "what is armed ends before its turn comes"

@@ -417,7 +417,7 @@ def test_without_any_history_a_run_takes_the_configured_guess(
     """One hour by default."""
     priced(estimate_hours=0.5)
 
-    assert ask(db, tally()).expected == (1800.0, "guess", 0)
+    assert ask(db, tally()).expected[:3] == (1800.0, "guess", 0)
 
 
 def test_runs_of_the_kind_tell_seconds_a_step(db: Database, tally: Tally) -> None:
@@ -427,7 +427,7 @@ def test_runs_of_the_kind_tell_seconds_a_step(db: Database, tally: Tally) -> Non
         ended(db, number, at=NOON, seconds=2.0 * steps)
         succeeded(db, number)
 
-    assert ask(db, tally(steps=30)).expected == (60.0, "kind", 2)
+    assert ask(db, tally(steps=30)).expected[:3] == (60.0, "kind", 2)
 
 
 def test_a_run_that_was_begun_needs_what_is_left_of_it(db: Database, tally: Tally) -> None:
