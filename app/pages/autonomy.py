@@ -1,4 +1,4 @@
-"""Arming and disarming from the queue's page, as plain POST forms.
+"""Arming and disarming from the queue's page, as plain POST forms: one night, or every night.
 
 Each leads back to that page; what is refused stands beside its field.
 """
@@ -15,14 +15,18 @@ from starlette.responses import RedirectResponse, Response
 
 from app.forms.requests import BROWSER, form_fields, with_numbers
 from app.pages import queue
+from app.web.arming import Form, typed_terms
 from app.web.dependencies import DatabaseDep, DrainsDep, SettingsDep
 from engine.contract.errors import ConfigError, ConfigProblem
 from engine.contract.problems import text_problems
 from worker.db.connection import Database
 from worker.schedule import autonomy, policy
 from worker.schedule.cron import CrontabError
+from worker.schedule.one_night import one_night
 
 router = APIRouter(include_in_schema=False)
+ARMED = "/queue#stand-h"
+"""Where the page says that it is armed."""
 
 
 @router.post("/queue/disarm")
@@ -32,40 +36,68 @@ def disarm(database: DatabaseDep) -> RedirectResponse:
     return _to("/queue")
 
 
+@router.post("/queue/arm/tonight")
+async def arm_tonight(
+    request: Request, database: DatabaseDep, settings: SettingsDep, drains: DrainsDep
+) -> Response:
+    """Arm the lane for one night; or the card again, each problem at its field."""
+    typed = await form_fields(request)
+
+    def answered() -> Response:
+        problems = _arm_tonight(database, typed)
+        if not problems:
+            return _to(ARMED)
+        form = Form(typed, problems)
+        return queue.answer(request, database, settings, drains, tonight=form)
+
+    return await anyio.to_thread.run_sync(answered)
+
+
 @router.post("/queue/arm")
 async def arm(
     request: Request, database: DatabaseDep, settings: SettingsDep, drains: DrainsDep
 ) -> Response:
-    """Arm the lane, confirmed by its typed name; or the form again, each problem at its field."""
+    """Arm the lane for every night up to an end; or the form again, each problem at its field."""
     typed = await form_fields(request)
 
     def answered() -> Response:
         problems = _arm(database, typed)
         if not problems:
-            return _to("/queue#stand-h")  # the heading says that it is armed
-        return queue.answer(request, database, settings, drains, typed=typed, problems=problems)
+            return _to(ARMED)
+        form = Form(typed, problems)
+        return queue.answer(request, database, settings, drains, every=form)
 
     return await anyio.to_thread.run_sync(answered)
 
 
+def _arm_tonight(database: Database, typed: Mapping[str, str]) -> list[ConfigProblem]:
+    """What stands in the way; with nothing found the lane is armed."""
+    if problems := list(text_problems(dict(typed))):
+        return problems
+    now = time.time()
+    try:
+        terms = one_night(typed_terms(typed, autonomy.status(database, now)), now)
+        given = terms.model_dump(exclude_none=True)
+        autonomy.switch_on(database, given, actor=BROWSER, now=now)
+    except ConfigError as error:
+        return list(error.problems)
+    except CrontabError as error:
+        what, _, remedy = str(error).partition("; ")
+        return [ConfigProblem("opens", None, what, remedy)]
+    return []
+
+
 def _arm(database: Database, typed: Mapping[str, str]) -> list[ConfigProblem]:
     """What stands in the way; with nothing found the lane is armed."""
-    lane = database.settings.lane
-    problems: list[ConfigProblem] = list(text_problems(dict(typed)))
-    if problems:
+    if problems := list(text_problems(dict(typed))):
         return problems
-    if typed.get("lane", "").strip() != lane:
-        remedy = f"type {lane} to confirm that this lane may start jobs by itself"
-        shown = typed.get("lane", "")[:40] or None
-        problems.append(ConfigProblem("lane", shown, "is not the lane's name", remedy))
     if not typed.get("expires", "").strip():
         remedy = "write +12h, +7d, or 2030-12-01 07:00"
         problems.append(ConfigProblem("expires", None, "says no end", remedy))
     raw = with_numbers(typed, policy.NUMBERS)
-    for name in ("lane", "install_cron"):
-        raw.pop(name, None)
+    raw.pop("install_cron", None)
     try:
-        # A name that was not confirmed still gets its other mistakes told at once.
+        # Without an end the other mistakes are still told at once.
         if problems:
             policy.parse(raw, time.time())
             return problems

@@ -1,4 +1,4 @@
-"""Queue and autonomy: what runs tonight, in which order, why the rest waits, and who decided.
+"""Queue and autonomy: tonight on one axis, why what does not run waits, and who decided.
 
 Shows what the worker's preview, policy and audit say. Its buttons are plain POST forms; each leads
 back to a page, and what is refused comes as the error page that says why.
@@ -9,33 +9,37 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from http import HTTPStatus
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Form, Query, Request
 from starlette.responses import HTMLResponse, RedirectResponse
 
-from app.forms.requests import BROWSER
-from app.forms.schema import Setting, flattened, schema_of
-from app.text.autonomy_words import hours_in_words, now_in_words, numbers_in_words
-from app.text.headline import Headline, label
-from app.web.dependencies import DatabaseDep, DrainsDep, JobId, SettingsDep
+from app.forms.requests import BROWSER, form_numbers
+from app.text import wording
+from app.text.autonomy_words import numbers_in_words
+from app.web.arming import FIELDS, Card, asked_for
+from app.web.arming import Form as Typed
+from app.web.dependencies import SETTLED, DatabaseDep, DrainsDep, JobId, SettingsDep
+from app.web.night_view import NightView, Told, night_view
 from app.web.templating import page
 from app.web.ticker import Drains
 from app.web.tonight import FORESEEN, tonight
-from engine.contract.errors import ConfigError, ConfigProblem
+from engine.contract.errors import ConfigError
 from engine.contract.problems import text_problems
-from worker.amounts import exact
+from worker.budget.price import take_price
 from worker.clock.window import zone_named
 from worker.db import decisions
 from worker.db.connection import Database
 from worker.db.decisions import DecisionView
-from worker.queue import order, pausing
+from worker.queue import control, order, pausing
+from worker.queue.lookup import JobNotFoundError
+from worker.queue.pausing import Pause
 from worker.queue.states import State
 from worker.read import feed, jobs
-from worker.read.jobs import JobView, SweepView
+from worker.read.jobs import JobView
 from worker.read.lane import lane_status
-from worker.read.tonight import Step
 from worker.schedule import autonomy
 from worker.schedule.policy import Policy
 from worker.settings import WorkerSettings
@@ -46,52 +50,47 @@ SHOWN = 50
 """Jobs of one page; `?show=` asks for more."""
 MOST = 200
 DECIDED = 15
-LONGEST = "+7d"
-"""How long the form arms the lane for, unless it is told another time."""
 Back = Annotated[Literal["/", "/queue"], Form()]
 """The page whose button was pressed."""
+NOTHING = Typed({})
 
 
 @dataclass(frozen=True)
-class Place:
-    """One queued job in its place, with what tonight holds for it."""
+class Toast:
+    """What was just done, and the way back."""
 
-    job: JobView
-    number: int
-    why: str
-    word: str
-    until: float | None
-    step: Step | None
-    above: int | None
-    """The job before it in turn: what `Up` moves it before."""
-    below: int | None
+    words: str
+    undo: str | None
+    jobs: Sequence[int]
 
 
 @dataclass(frozen=True)
-class Batch:
-    """Neighbours in the queue: one job, or several of the same sweep."""
+class Queue:
+    """The queue's rows at one moment."""
 
-    sweep: SweepView | None
-    places: Sequence[Place]
+    running: Sequence[JobView]
+    turn: Sequence[JobView]
+    """Those that only wait for their turn."""
+    aside: Sequence[JobView]
+    """Those with a reason of their own."""
+    waiting: int
+    pause: Pause | None
+
+    @classmethod
+    def read(cls, database: Database, show: int) -> Queue:
+        """The first `show` of each."""
+        running = jobs.running(database)
+        waiting = jobs.counts(database)[State.QUEUED]
+        aside = jobs.put_off(database, limit=show)
+        asides = {job.id for job in aside}
+        in_turn = jobs.in_turn(database, limit=show)
+        # One without a reason was claimed while this page was read.
+        turn = [job for job in in_turn if job.id not in asides and job.waits_for]
+        return cls(running, turn, aside, waiting, jobs.paused(database))
 
     @property
-    def ends_at(self) -> float | None:
-        """When the last of them is expected to be done."""
-        ends = [place.step.finishes_at for place in self.places if place.step]
-        return None if None in ends else max((end for end in ends if end), default=None)
-
-    @property
-    def cost_usd(self) -> float:
-        return sum(place.step.cost_usd for place in self.places if place.step)
-
-
-@dataclass(frozen=True)
-class Field:
-    """One answer of the arming form."""
-
-    setting: Setting
-    typed: str
-    problems: Sequence[ConfigProblem]
+    def shown(self) -> int:
+        return len(self.turn) + len(self.aside)
 
 
 @router.get("/queue")
@@ -102,8 +101,16 @@ def queue(
     drains: DrainsDep,
     show: Annotated[int, Query(ge=1, le=MOST)] = SHOWN,
 ) -> HTMLResponse:
-    """The page, or with `?part=live` what changes on it."""
-    return answer(request, database, settings, drains, show=show)
+    """The page, or with `?part=live` what changes on it. `?opens=`, `?closes=`, `?cap_usd=` and
+    `?max_failures=` show a night that is not armed under other terms.
+    """
+    asked = request.query_params
+    typed = {name: asked[name][:40] for name in FIELDS if name in asked}
+    toast = _toast(database, asked.getlist("cancelled"))
+    context = {"toast": toast}
+    return answer(
+        request, database, settings, drains, show=show, tonight=Typed(typed), context=context
+    )
 
 
 def answer(
@@ -113,66 +120,90 @@ def answer(
     drains: Drains,
     *,
     show: int = SHOWN,
-    typed: Mapping[str, str] | None = None,
-    problems: Sequence[ConfigProblem] = (),
+    tonight: Typed = NOTHING,
+    every: Typed = NOTHING,
+    context: Mapping[str, Any] | None = None,
 ) -> HTMLResponse:
-    """The page; `typed` and `problems` are of an arming form that was refused."""
+    """The page; `tonight` and `every`: what was typed into the forms, and what is wrong with it."""
     # Read before the rest: what changes in between comes once more by the stream, never less.
     position = feed.last_change_id(database)
     now = time.time()
+    take_price(database)  # the command line may have set it
+    found = Queue.read(database, show)
+    card = _card(database, tonight, every, now)
+    refused = bool(tonight.problems or every.problems)
+    with wording.times_in(zone_named(card.drawn.zone)):
+        known = {
+            "position": position,
+            "title": f"{found.waiting} queued · {'armed' if card.stand.armed else 'off'}",
+            "queue": found,
+            "card": card,
+            "night": _night(database, found, card, show),
+            "lane_busy": _is_busy(database, settings),
+            "lease_s": settings.lease_s,
+            "trouble": drains.trouble(),
+            "show": show,
+            "most": MOST,
+            "default_show": SHOWN,
+            "decided": [
+                (entry, numbers_in_words(_worth_telling(entry)))
+                for entry in decisions.newest(database, settings.lane, DECIDED)
+            ],
+            "toast": None,
+            **(context or {}),
+        }
+        status = HTTPStatus.UNPROCESSABLE_ENTITY if refused else HTTPStatus.OK
+        return page(request, "queue.html", known, status=status)
+
+
+def _card(database: Database, typed: Typed, every: Typed, now: float) -> Card:
     stand = autonomy.status(database, now)
-    running = jobs.running(database)
-    waiting = jobs.counts(database)[State.QUEUED]
-    aside = jobs.put_off(database, limit=show)
-    asides = {job.id for job in aside}
-    turn = [job for job in jobs.in_turn(database, limit=show) if job.id not in asides]
+    asked, problems = asked_for(typed.typed, stand, now)
+    if typed.typed and not typed.problems:
+        typed = Typed(typed.typed, problems)
+    terms = Policy.model_validate(stand.terms) if stand.terms else None
+    return Card(stand, asked, terms, typed, every, now)
+
+
+def _night(database: Database, found: Queue, card: Card, show: int) -> NightView:
     plan, by_hand = tonight(
         database,
-        stand=stand,
-        queue=[*turn, *aside],
-        running=running,
-        now=now,
+        stand=card.stand,
+        queue=[*found.turn, *found.aside],
+        running=found.running,
+        now=card.now,
+        proposed=None if card.stand.armed else card.asked,
+        resumed=True,
         limit=FORESEEN if show == SHOWN else show,
     )
-    steps = {step.job_id: step for step in plan.steps}
+    told = Told(
+        plan=plan,
+        terms=None if by_hand else card.drawn,
+        now=card.now,
+        price_usd_h=card.stand.price_usd_h,
+        armed=card.stand.armed,
+        paused=found.pause is not None,
+    )
+    sweep = partial(jobs.get_sweep, database)
+    return night_view(told, found.running, found.turn, found.aside, sweep)
+
+
+def _is_busy(database: Database, settings: WorkerSettings) -> bool:
     lane = lane_status(database, settings.lane)
-    terms = Policy.model_validate(stand.terms) if stand.terms else None
-    context = {
-        "position": position,
-        "title": f"{waiting} queued · {'armed' if stand.armed else 'off'}",
-        "stand": stand,
-        "terms": terms,
-        "hours": hours_in_words(terms) if terms else None,
-        "hours_now": now_in_words(terms, now) if terms and stand.armed else None,
-        "until": terms.changes_at(now) if terms and stand.armed else None,
-        "plan": plan,
-        "by_hand": by_hand,
-        "running": [(job, Headline.of(job)) for job in running],
-        "lane": lane,
-        "lane_busy": lane.held and (lane.heartbeat_age_s or 0) <= settings.lease_s,
-        "lease_s": settings.lease_s,
-        "pause": jobs.paused(database),
-        "trouble": drains.trouble(),
-        "batches": _batches(database, _turn(turn, steps)),
-        "aside": [_place(job, number, steps) for number, job in enumerate(aside, 1)],
-        "in_turn": len(turn),
-        "looked_ahead": len(plan.steps),
-        "waiting": waiting,
-        "show": show,
-        "most": MOST,
-        "default_show": SHOWN,
-        "decided": [
-            (entry, numbers_in_words(_worth_telling(entry)))
-            for entry in decisions.newest(database, settings.lane, DECIDED)
-        ],
-        "fields": _fields(stand, typed, problems),
-        "machine_zone": zone_named(None).key,
-        "typed": typed or {},
-        "problems": problems,
-        "by_field": _by_field(problems),
-    }
-    status = HTTPStatus.UNPROCESSABLE_ENTITY if problems else HTTPStatus.OK
-    return page(request, "queue.html", context, status=status)
+    return lane.held and (lane.heartbeat_age_s or 0) <= settings.lease_s
+
+
+def _toast(database: Database, asked: Sequence[str]) -> Toast | None:
+    """What was cancelled, as long as it still is."""
+    numbers = [int(text) for text in asked[:MOST] if text.isdecimal() and len(text) < 16]
+    gone = [number for number in numbers if _state(database, number) is State.CANCELLED]
+    if not gone:
+        return None
+    named = f"job {gone[0]} was cancelled"
+    if others := len(gone) - 1:
+        behind = "the job" if others == 1 else f"{others} jobs"
+        named = f"job {gone[0]} and {behind} behind it were cancelled"
+    return Toast(wording.sentence(named), "/queue/restore", gone)
 
 
 @router.post("/queue/jobs/{job_id}/move")
@@ -188,6 +219,25 @@ def reorder(
     wanted = {name: value for name, value in given.items() if value is not None}
     order.move(database, job_id, wanted, actor=BROWSER)
     return _to(f"/queue#q-{job_id}")
+
+
+@router.post("/queue/jobs/{job_id}/cancel", dependencies=SETTLED)
+def cancel(job_id: JobId, database: DatabaseDep) -> RedirectResponse:
+    """Cancel a job, then the queue, which offers to take it back: with those behind it."""
+    gone = [job_id]
+    for number in gone:  # those behind them too, each behind what it waits for
+        gone += [one for one in control.followers_of(database, number) if one not in gone]
+    control.cancel(database, job_id, actor=BROWSER)
+    numbers = "&".join(f"cancelled={number}" for number in gone[:MOST])
+    return _to(f"/queue?{numbers}")
+
+
+@router.post("/queue/restore", dependencies=SETTLED)
+async def restore(request: Request, database: DatabaseDep) -> RedirectResponse:
+    """Take a cancel back: the jobs wait again, each in its place of before."""
+    for number in await form_numbers(request, "job"):
+        control.retry(database, number, actor=BROWSER)
+    return _to("/queue")
 
 
 @router.post("/queue/pause")
@@ -212,93 +262,13 @@ def _to(address: str) -> RedirectResponse:
     return RedirectResponse(address, HTTPStatus.SEE_OTHER)
 
 
-def _turn(waiting: Sequence[JobView], steps: Mapping[int, Step]) -> list[Place]:
-    """Jobs that only wait for their turn: the first says for what, the others behind whom."""
-    found = []
-    for index, job in enumerate(waiting):
-        if job.waits_for is None:  # it was claimed while this page was read
-            continue
-        above = waiting[index - 1] if index else None
-        below = waiting[index + 1] if index + 1 < len(waiting) else None
-        why = job.waits_for.detail if above is None else f"behind {label(above)}"
-        found.append(
-            Place(
-                job=job,
-                number=index + 1,
-                why=why,
-                word=job.waits_for.reason,
-                until=None,
-                step=steps.get(job.id),
-                above=above.id if above else None,
-                below=below.id if below else None,
-            )
-        )
-    return found
-
-
-def _place(job: JobView, number: int, steps: Mapping[int, Step]) -> Place:
-    """A job that waits for something of its own."""
-    waits = job.waits_for
-    return Place(
-        job=job,
-        number=number,
-        why=waits.detail if waits else "",
-        word=waits.reason if waits else "",
-        until=waits.next_eligible_at if waits else None,
-        step=steps.get(job.id),
-        above=None,
-        below=None,
-    )
-
-
-def _batches(database: Database, places: Sequence[Place]) -> list[Batch]:
-    """Neighbours of one sweep stand together; what stands alone is a batch of its own."""
-    found: list[list[Place]] = []
-    for place in places:
-        same = found and place.job.sweep_id is not None
-        if same and found[-1][-1].job.sweep_id == place.job.sweep_id:
-            found[-1].append(place)
-        else:
-            found.append([place])
-    return [
-        Batch(
-            jobs.get_sweep(database, group[0].job.sweep_id)
-            if len(group) > 1 and group[0].job.sweep_id is not None
-            else None,
-            group,
-        )
-        for group in found
-    ]
+def _state(database: Database, number: int) -> State | None:
+    try:
+        return jobs.get_job(database, number).state
+    except JobNotFoundError:
+        return None
 
 
 def _worth_telling(entry: DecisionView) -> Mapping[str, Any]:
     """The numbers that its sentence does not say."""
     return {} if entry.what in {"armed", "disarmed"} else entry.numbers
-
-
-def _fields(
-    stand: autonomy.Status, typed: Mapping[str, str] | None, problems: Sequence[ConfigProblem]
-) -> list[Field]:
-    """The form: what was typed, else the terms as they were set last."""
-    by_field = _by_field(problems)
-    found = []
-    for setting in flattened(schema_of(Policy)):
-        if setting.name == "expires_at":
-            continue
-        known = (stand.terms or {}).get(setting.name, setting.default)
-        text = "" if known is None else exact(known) if isinstance(known, float) else str(known)
-        found.append(
-            Field(
-                setting,
-                text if typed is None else typed.get(setting.name, ""),
-                by_field.get(setting.name, ()),
-            )
-        )
-    return found
-
-
-def _by_field(problems: Sequence[ConfigProblem]) -> dict[str, list[ConfigProblem]]:
-    found: dict[str, list[ConfigProblem]] = {}
-    for problem in problems:
-        found.setdefault(problem.field, []).append(problem)
-    return found

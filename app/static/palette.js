@@ -89,7 +89,7 @@
   // What was just done is said once: a reload or a link to the same view says it no more.
   if (document.querySelector("[data-toast]")) {
     const address = new URL(location.href);
-    for (const name of ["did", "job"]) address.searchParams.delete(name);
+    for (const name of ["did", "job", "cancelled"]) address.searchParams.delete(name);
     history.replaceState(null, "", address);
     setTimeout(() => document.querySelector("[data-toast]:not(:focus-within, :hover)")?.remove(), 12000);
   }

@@ -1,5 +1,6 @@
-// Reordering the queue: drag a row by its grip, focus the grip and use the arrow keys, or press the
-// buttons beside it, which do the same without this file. The server decides; the page asks it again.
+// Reordering the queue: drag a row by its grip, use Alt and the arrow keys on a row or the arrow keys
+// alone on its grip, or press the buttons beside it, which do the same without this file. t runs a job
+// next, e edits it, Del cancels it. The server decides; the page asks it again.
 "use strict";
 
 (() => {
@@ -79,9 +80,10 @@
     const row = keep && document.getElementById(`q-${keep.job}`);
     const focused = document.activeElement;
     if (!row || (focused !== document.body && !row.contains(focused))) return;
-    const buttons = [...row.querySelectorAll(".acts button")];
-    const wanted = buttons.find((button) => button.textContent === keep.words) ?? row.querySelector(".grip");
-    if (wanted !== focused) wanted.focus();
+    const buttons = [...row.querySelectorAll(".does button")];
+    const wanted = buttons.find((button) => button.textContent === keep.words);
+    if (wanted) wanted.focus();
+    else if (!row.contains(focused) || keep.words) row.querySelector(".grip").focus();
   });
   document.addEventListener("focusout", (event) => {
     if (event.relatedTarget) keep = null;
@@ -96,25 +98,43 @@
     move(row, Object.fromEntries(new FormData(event.target)), event.submitter?.textContent);
   });
 
-  // --- keys on the grip ---
+  // --- keys: on the grip alone, with Alt on the whole row ---
 
-  document.addEventListener("keydown", (event) => {
-    if (event.key === "Escape") return drop(false);
-    const row = event.target.closest(".grip")?.closest("[data-job]");
-    if (!row) return;
+  function placed(key, job) {
     const all = inTurn();
-    const at = all.indexOf(row.dataset.job);
-    const place = {
+    const at = all.indexOf(job);
+    return {
       ArrowUp: () => all[at - 1] && { before: all[at - 1] },
       ArrowDown: () => all[at + 1] && { after: all[at + 1] },
       Home: () => at > 0 && { to: "top" },
       End: () => at < all.length - 1 && { after: all.at(-1) },
-    }[event.key];
-    if (!place) return;
-    event.preventDefault();
-    const wanted = place();
+    }[key];
+  }
+
+  function moveBy(key, row) {
+    const wanted = placed(key, row.dataset.job)();
     if (wanted) move(row, wanted);
-    else say(`${row.dataset.name} is already ${at ? "last" : "first"}`);
+    else say(`${row.dataset.name} is already ${["ArrowUp", "Home"].includes(key) ? "first" : "last"}`);
+  }
+
+  function does(key, row) {
+    if (localStorage.getItem("nightlane.keys") === "off") return false; // single letters alone
+    if (key === "t" && row.dataset.job) moveBy("Home", row);
+    else if (key === "e") row.querySelector("[data-edit]").click();
+    else if (key === "Delete") row.querySelector("[data-cancel]").requestSubmit();
+    else return false;
+    return true;
+  }
+
+  document.addEventListener("keydown", (event) => {
+    if (event.key === "Escape") return drop(false);
+    if (event.defaultPrevented || event.ctrlKey || event.metaKey) return;
+    const row = event.target.closest(".night li[id]");
+    if (!row) return;
+    const moves = row.dataset.job && placed(event.key, row.dataset.job) && (event.altKey || event.target.closest(".grip"));
+    if (moves) moveBy(event.key, row);
+    else if (event.altKey || !does(event.key, row)) return;
+    event.preventDefault();
   });
 
   // --- dragging by the grip: mouse, pen and finger alike ---

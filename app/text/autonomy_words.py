@@ -43,9 +43,9 @@ def now_in_words(terms: Policy, now: float) -> str:
     """Whether the window is open, and when that changes."""
     opens = terms.opens_at(now)
     if opens > now:
-        return f"closed now, opens at {wording.clock(opens)}"
+        return f"closed now, opens at {wording.when(opens)}"
     closes = terms.closes_at(now)
-    return "open now" if closes is None else f"open now, closes at {wording.clock(closes)}"
+    return "open now" if closes is None else f"open now, closes at {wording.when(closes)}"
 
 
 def numbers_in_words(numbers: Mapping[str, Any]) -> str:

@@ -170,6 +170,16 @@ def clock(moment: float | None) -> str:
     return _told(moment, lambda at: "%H:%M:%S" if at.date() == today() else "%Y-%m-%d %H:%M")
 
 
+def hour(moment: float | None) -> str:
+    """Local time of day to the minute, whatever the day: inside of one night."""
+    return _told(moment, "%H:%M")
+
+
+def weekday(moment: float | None) -> str:
+    """The day in a word: `Fri 27`."""
+    return _told(moment, "%a %-d")
+
+
 def minute(moment: float | None) -> str:
     """Local day and minute, whatever today is: for the two ends of a stretch of time."""
     return _told(moment, "%Y-%m-%d %H:%M")
@@ -311,6 +321,7 @@ FILTERS: Mapping[str, Callable[..., str]] = {
         duration,
         time_left,
         clock,
+        hour,
         minute,
         when,
         zone,

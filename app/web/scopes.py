@@ -53,6 +53,9 @@ SCOPES: Mapping[tuple[str, str], Scope] = {
     ("POST", "/api/v1/queue/pause"): Scope.OPERATE,
     ("POST", "/api/v1/queue/resume"): Scope.OPERATE,
     ("POST", "/queue/jobs/{job_id}/move"): Scope.OPERATE,
+    ("POST", "/queue/jobs/{job_id}/cancel"): Scope.OPERATE,
+    ("POST", "/queue/jobs/{job_id}/edit"): Scope.OPERATE,
+    ("POST", "/queue/restore"): Scope.OPERATE,
     ("POST", "/queue/pause"): Scope.OPERATE,
     ("POST", "/queue/resume"): Scope.OPERATE,
     ("POST", "/drains"): Scope.OPERATE,
@@ -63,6 +66,7 @@ SCOPES: Mapping[tuple[str, str], Scope] = {
     # what the lane may do by itself, and what it costs
     ("PUT", "/api/v1/autonomy"): Scope.ADMIN,
     ("POST", "/queue/arm"): Scope.ADMIN,
+    ("POST", "/queue/arm/tonight"): Scope.ADMIN,
     ("POST", "/api/v1/budget"): Scope.ADMIN,
     ("POST", "/budget/external"): Scope.ADMIN,
     ("POST", "/budget/price"): Scope.ADMIN,

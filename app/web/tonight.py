@@ -10,6 +10,7 @@ import threading
 import time
 import weakref
 from collections.abc import Sequence
+from functools import cache
 from typing import Any, NamedTuple
 
 from worker.db.connection import Database
@@ -18,7 +19,7 @@ from worker.read.jobs import JobView
 from worker.read.tonight import Preview, preview
 from worker.schedule.admission import memory_of
 from worker.schedule.autonomy import Status
-from worker.schedule.governor import Memory
+from worker.schedule.policy import Policy
 
 KEPT_S = 5.0
 """Seconds that a look ahead is shown to others: memory and the clock move on."""
@@ -50,14 +51,19 @@ def tonight(
     queue: Sequence[JobView],
     running: Sequence[JobView],
     now: float,
+    proposed: Policy | None = None,
+    resumed: bool = False,
     limit: int = FORESEEN,
 ) -> Tonight:
     """Of the first `limit` queued jobs, behind what runs now.
 
     `stand`, `queue`, `running`: what the page shows beside it, the jobs in their order. When any
-    of it changes the look is made anew, so the two never contradict each other.
+    of it changes the look is made anew, so the two never contradict each other. `proposed` and
+    `resumed`: as if these terms were armed, as if the queue were not paused.
     """
     of = (
+        proposed,
+        resumed,
         stand.armed,
         stand.changed_at,
         stand.reason,
@@ -72,20 +78,24 @@ def tonight(
         known = mine.get(limit)
         if known is not None and known.of == of and time.monotonic() - known.made < KEPT_S:
             return known.found
-        found = _look(database, now, armed=stand.armed, limit=limit)
+        found = _look(database, now, stand.armed, proposed, resumed=resumed, limit=limit)
         mine[limit] = _Kept(time.monotonic(), of, found)
         return found
 
 
-def _look(database: Database, now: float, *, armed: bool, limit: int) -> Tonight:
-    room: list[Memory] = []
-
-    def memory() -> Memory:
-        room[:] = room or [memory_of(database)]
-        return room[0]
-
-    if armed:
-        found = preview(database, now, memory, limit=limit)
-        if found.starts_at is not None or found.reason == Reason.PAUSED:
+def _look(
+    database: Database,
+    now: float,
+    armed: bool,
+    proposed: Policy | None,
+    *,
+    resumed: bool,
+    limit: int,
+) -> Tonight:
+    memory = cache(lambda: memory_of(database))
+    if armed or proposed is not None:
+        found = preview(database, now, memory, proposed=proposed, resumed=resumed, limit=limit)
+        if proposed is not None or found.starts_at is not None or found.reason == Reason.PAUSED:
             return Tonight(found, by_hand=found.ordered)
-    return Tonight(preview(database, now, memory, by_hand=True, limit=limit), by_hand=True)
+    by_hand = preview(database, now, memory, by_hand=True, resumed=resumed, limit=limit)
+    return Tonight(by_hand, by_hand=True)

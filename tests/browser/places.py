@@ -45,6 +45,7 @@ PLACES = (
     Place("stop", "/stop"),
     Place("lost", "/nothing-is-here"),
     Place("queue", "/queue"),
+    _rare("queue-edit", "/queue/jobs/{too_large}/edit"),
     Place("report", "/report"),
     Place("compare", "/compare"),
     Place("compare-two", "/compare?job={gain}&job={loss}", empty=False),

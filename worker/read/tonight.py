@@ -109,13 +109,15 @@ def preview(
     *,
     by_hand: bool = False,
     proposed: Policy | None = None,
+    resumed: bool = False,
     limit: int = MOST_JOBS,
 ) -> Preview:
     """Tonight, from the queue and the policy as they are; of the first `limit` queued jobs.
 
     Behind a job that runs now it begins when that one is expected to leave the lane. `by_hand`:
     what a person's drain would do, which asks no policy; one that is at work is taken as it is.
-    `proposed`: as if the lane were armed with these terms now.
+    `proposed`: as if the lane were armed with these terms now; `resumed`: as if nobody had paused
+    the queue.
     """
     room = memory()
     with db.read() as conn:
@@ -131,7 +133,8 @@ def preview(
         elif obeyed is not None and obeyed.armed:
             # An idle lane begins when somebody looks at its queue.
             begins = max(now, looks_of(db.settings, obeyed.cron_line, now).next_at or now)
-        held = _withheld(conn, obeyed, begins, by_hand=by_hand or ordered)
+        paused = not resumed and pause_of(conn) is not None
+        held = _withheld(conn, obeyed, begins, paused=paused, by_hand=by_hand or ordered)
         starts = begins if held is None else held.until
         today = governor.spent_today(conn, Terms(db.settings, found, now))
         rows = _rows(conn, limit)
@@ -161,10 +164,10 @@ def preview(
 
 
 def _withheld(
-    conn: Connection, obeyed: Standing | None, begins: float, *, by_hand: bool
+    conn: Connection, obeyed: Standing | None, begins: float, *, paused: bool, by_hand: bool
 ) -> Deferral | None:
     """Why nothing is started at `begins`; None = the first job may be."""
-    if pause_of(conn) is not None:
+    if paused:
         return Deferral(Reason.PAUSED, "the queue is paused; run: cockpit resume")
     return None if by_hand else policy.withheld_in(conn, obeyed, begins)
 

@@ -139,9 +139,9 @@ def test_tonight_is_looked_at_anew_when_money_was_spent_or_a_job_came(
     assert "$1.25" not in seen
     assert "$1.25" in spent
     if address == "/queue":
-        assert "with $1.25 spent today" in spent
+        assert "$1.25 is spent today" in spent
         assert "not looked at" not in both
-        assert both.count("counted as 1 h") == 2
+        assert both.count("no estimate, counted as 1 h") == 2
     else:
         assert "1 of 1 queued jobs looked at" in spent
         assert "2 of 2 queued jobs looked at" in both

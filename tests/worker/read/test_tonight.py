@@ -196,6 +196,20 @@ def test_a_night_without_permission_starts_nothing(
     assert found.expected_usd == 0.0
 
 
+def test_a_paused_queue_shows_how_it_would_go_on(
+    db: Database, armed: Armed, queue: list[int]
+) -> None:
+    """As if it were resumed now; it stays paused."""
+    armed()
+    pausing.pause(db, actor="test")
+
+    found = preview(db, NOON, lambda: ROOMY, resumed=True)
+
+    assert (found.starts_at, found.reason) == (NOON, None)
+    assert [step.job_id for step in found.tonight] == queue
+    assert look(db).starts_at is None
+
+
 def test_looking_ahead_writes_nothing(db: Database, armed: Armed, queue: list[int]) -> None:
     """The same twice, and no job is put off by it."""
     armed(cap_usd=0)
