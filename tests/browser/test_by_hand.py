@@ -169,7 +169,7 @@ def test_what_is_pressed_is_large_enough_for_a_finger(
     made = filled_house.filled
     page = visit(filled_house.house, viewport=PHONE).page
     for address, selector in (
-        ("/queue", "#arm-install_cron"),
+        ("/queue", ".arm :is(button, input:not([type=hidden]), summary)"),
         (f"/compare?sweep={made.sweep_id}", ".sweep-table :is(thead a, input)"),
         (f"/jobs/{made.ids['gain']}", "figcaption a"),
     ):
@@ -431,13 +431,12 @@ def test_what_was_opened_in_the_forecast_stays_open_and_its_verdict_alone_is_tol
 
 @pytest.mark.requirement("UI-04")
 def test_arming_ends_at_the_words_that_the_lane_is_armed(visit: Visits, house: House) -> None:
-    """Not before the same form, emptied."""
+    """Not before the same form, filled anew."""
     page: Page = visit(house).open("/queue")
-    page.get_by_label("name of the lane").fill("test")
-    page.get_by_role("button", name="Arm the lane").click()
+    page.get_by_role("button", name="Arm tonight").click()
 
     page.wait_for_url("**/queue#stand-h")
     expect(page.get_by_role("heading", name="Armed")).to_be_focused()
     expect(page.get_by_role("heading", name="Armed")).to_be_in_viewport()
     page.get_by_role("button", name="Disarm now").click()
-    expect(page.get_by_role("heading", name="Autonomy is off")).to_be_visible()
+    expect(page.get_by_role("button", name="Arm tonight")).to_be_visible()

@@ -1,4 +1,4 @@
-"""Queue, arming and report in a browser: by hand, by key, by typed name, without a net."""
+"""Queue, arming and report in a browser: by hand, by key, by finger, without a net."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from playwright.sync_api import Browser, Page, expect
 from tests.app.night import CONFIG, night, queue
 from tests.browser.conftest import House, Visit
 from tests.deadline import eventually
+from tests.zones import zone_where_it_is
 from worker.clock.window import zone_named
 from worker.queue.submit import enqueue
 from worker.read import jobs
@@ -21,6 +22,8 @@ from worker.schedule.policy import Policy
 
 pytestmark = pytest.mark.browser
 Visits = Callable[..., Visit]
+A_MINUTE_S = 60
+"""What a new user may need for a task."""
 NEXT_ANSWER_MS = 30_000
 """A page that lost the cockpit tries again every 4 s or so, and asks with each beat, every 5 s."""
 
@@ -140,30 +143,174 @@ def test_without_script_the_buttons_do_the_same(visit: Visits, house: House) -> 
 
 
 @pytest.mark.requirement("UI-04")
-def test_the_lane_is_armed_by_typing_its_name_and_disarmed_by_one_button(
+def test_a_new_user_arms_tonight_with_one_click_and_disarms_it_with_one(
     visit: Visits, house: House
 ) -> None:
-    """A wrong name comes back with its reason; the right one arms, until it expires."""
-    page = visit(house).open("/queue")
-    page.get_by_label("cap usd").fill("5")
-    page.get_by_label("name of the lane").fill("gpu7")
-    page.get_by_role("button", name="Arm the lane").click()
-    expect(page.locator(".field.wrong .problem")).to_contain_text("type test to confirm")
-    assert policy.standing(house.db) is None
+    """Without reading anything: safe terms stand there, and it is over in the morning."""
+    queue(house.db, name="tonight")
+    seen = visit(house)
+    page = seen.open("/queue")
+    begun = time.monotonic()
+    expect(page.locator("#fits")).to_contain_text("1 job fits, about")
 
-    page.get_by_label("name of the lane").fill("test")
-    page.get_by_role("button", name="Arm the lane").click()
-    expect(page.get_by_role("heading", name="Armed")).to_be_visible()
+    page.get_by_role("button", name="Arm tonight").click()
+
+    armed = page.get_by_role("heading", name="Armed: tonight from 22:00 to 07:00")
+    expect(armed).to_be_visible()
+    assert time.monotonic() - begun < A_MINUTE_S
     found = policy.standing(house.db)
     assert found is not None
-    assert (found.armed, found.cap_usd, found.changed_by) == (True, 5.0, "browser")
+    assert (found.armed, found.cap_usd, found.max_failures) == (True, 5.0, 3)
     assert found.expires_at is not None
-
+    assert found.expires_at - time.time() < 34 * 3600
     page.get_by_role("button", name="Disarm now").click()
-    expect(page.get_by_role("heading", name="Autonomy is off")).to_be_visible()
+    expect(page.get_by_role("button", name="Arm tonight")).to_be_visible()
     after = policy.standing(house.db)
     assert after is not None
     assert not after.armed
+    assert seen.complaints == []
+    empty(house)
+
+
+@pytest.mark.requirement("UI-04")
+def test_refused_terms_stand_at_their_field(visit: Visits, house: House) -> None:
+    """With what was typed; corrected, they are taken."""
+    page = visit(house).open("/queue")
+    page.get_by_label("to", exact=True).fill("25:00")
+    page.get_by_role("button", name="Arm tonight").click()
+
+    field = page.get_by_label("to", exact=True)
+    expect(field).to_have_attribute("aria-invalid", "true")
+    expect(field).to_have_value("25:00")
+    expect(page.locator("#arm-closes-help")).to_contain_text("is no time of the day")
+    field.fill("06:30")
+    page.get_by_role("button", name="Arm tonight").click()
+    expect(page.get_by_role("heading", name="to 06:30")).to_be_visible()
+    page.get_by_role("button", name="Disarm now").click()
+
+
+@pytest.mark.requirement("UI-04")
+def test_the_night_is_drawn_again_while_its_terms_are_typed(
+    visit: Visits, new_house: Callable[..., House]
+) -> None:
+    """Two jobs of an hour at 1.80 $/h: five dollars hold both, two hold one. Nothing is armed."""
+    house = new_house(price_usd_h=1.8)
+    first, second = queue(house.db), queue(house.db)
+    seen = visit(house)
+    page = seen.open(f"/queue?zone={zone_where_it_is(12)}")
+    expect(page.locator("#fits")).to_contain_text("2 jobs fit, about $3.60")
+
+    page.get_by_label("spend at most").fill("2")
+
+    expect(page.locator("#fits")).to_contain_text("1 job fits, about $1.80")
+    expect(page.locator(f"#q-{second}")).to_contain_text("waits: cap")
+    expect(page.locator(f"#q-{first} svg .guess")).to_have_count(1)
+    expect(page.get_by_label("spend at most")).to_be_focused()
+    assert policy.standing(house.db) is None
+    assert seen.never_reloaded()
+    assert seen.complaints == []
+
+
+@pytest.mark.requirement("UI-04")
+def test_everything_is_stopped_from_the_queue_page(visit: Visits, house: House) -> None:
+    """Two clicks: the queue is paused, the lane disarmed, what runs asked to stop."""
+    policy.arm(house.db, Policy(zone="UTC"), actor="t", now=time.time())
+    queue(house.db)
+    with night(house.db) as lane:
+        attempt = lane.start()
+        page = visit(house).open("/queue")
+        page.get_by_role("link", name="Stop all").click()
+        page.locator("main").get_by_role("button", name="Stop").first.click()
+
+        page.goto(house.server.url + "/queue")
+        expect(page.locator(f"#runs-{attempt.job_id}")).to_contain_text("asked to stop")
+        expect(page.get_by_role("button", name="Resume the queue")).to_be_visible()
+        expect(page.get_by_role("button", name="Arm tonight")).to_be_visible()
+        attempt.finish()
+    page.get_by_role("button", name="Resume the queue").click()
+    expect(page.get_by_role("button", name="Resume the queue")).to_have_count(0)
+
+
+@pytest.mark.requirement("UI-04")
+def test_a_row_is_moved_edited_and_cancelled_by_keys_with_a_way_back(
+    visit: Visits, house: House
+) -> None:
+    """j k choose, Alt and an arrow moves, t runs next, e edits, Del cancels; Undo takes it back."""
+    one, two, three = (queue(house.db, name=name) for name in ("one", "two", "three"))
+    page = visit(house).open("/queue")
+    shows(page, one, two, three)
+
+    page.keyboard.press("j")
+    page.keyboard.press("j")
+    page.keyboard.press("Alt+ArrowDown")
+    shows(page, one, three, two)
+    expect(page.locator(f"#q-{two} a").first).to_be_focused()
+    page.keyboard.press("t")
+    shows(page, two, one, three)
+    page.keyboard.press("Alt+ArrowDown")
+    shows(page, one, two, three)
+
+    page.keyboard.press("Delete")
+    toast = page.locator("[data-toast]")
+    expect(toast).to_contain_text(f"Job {two} was cancelled.")
+    shows(page, one, three)
+    toast.get_by_role("button", name="Undo").click()
+    shows(page, one, two, three)
+
+    page.keyboard.press("j")
+    page.keyboard.press("e")
+    page.wait_for_url(f"**/queue/jobs/{one}/edit")
+    page.get_by_label("name", exact=True).fill("first of all")
+    page.get_by_role("button", name="Save").click()
+    page.wait_for_url(f"**/queue#q-{one}")
+    expect(page.locator(f"#q-{one}")).to_contain_text("first of all")
+    empty(house)
+
+
+@pytest.mark.requirement("UI-04")
+def test_a_job_is_moved_by_a_finger(visit: Visits, house: House) -> None:
+    """The grip takes the touch, the page does not scroll away under it."""
+    one, two = queue(house.db, name="one"), queue(house.db, name="two")
+    page = visit(house, viewport={"width": 390, "height": 844}, has_touch=True).open("/queue")
+    shows(page, one, two)
+    page.locator(f"#q-{two}").scroll_into_view_if_needed()
+    boxes = [page.locator(at).bounding_box() for at in (f"#grip-{two}", f"#q-{one}")]
+    assert boxes[0]
+    assert boxes[1]
+    finger = page.context.new_cdp_session(page)
+
+    def touch(kind: str, *points: tuple[float, float]) -> None:
+        touched = [{"x": x, "y": y} for x, y in points]
+        finger.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": touched})
+
+    touch("touchStart", (boxes[0]["x"] + 8, boxes[0]["y"] + 8))
+    touch("touchMove", (boxes[1]["x"] + 60, boxes[1]["y"] + 30))
+    touch("touchMove", (boxes[1]["x"] + 60, boxes[1]["y"] + 6))
+    touch("touchEnd")
+
+    shows(page, two, one)
+    empty(house)
+
+
+@pytest.mark.requirement("UI-04")
+def test_two_people_who_move_jobs_at_once_lose_none(visit: Visits, house: House) -> None:
+    """Each move is by the neighbour that its person saw; both pages end with one order."""
+    numbers = [queue(house.db, name=name) for name in ("one", "two", "three", "four")]
+    pages = [visit(house).open("/queue") for _ in range(2)]
+    for page in pages:
+        shows(page, *numbers)
+        page.evaluate("document.getElementById('live').removeAttribute('data-live')")
+
+    pages[0].locator(f"#grip-{numbers[3]}").press("Home")
+    shows(pages[0], numbers[3], *numbers[:3])
+    pages[1].locator(f"#grip-{numbers[2]}").press("ArrowUp")
+
+    after = [numbers[3], numbers[0], numbers[2], numbers[1]]
+    shows(pages[1], *after)
+    assert [job.id for job in jobs.next_jobs(house.db)] == after
+    pages[0].reload()
+    shows(pages[0], *after)
+    empty(house)
 
 
 @pytest.mark.requirement("UI-04")
@@ -174,42 +321,51 @@ def test_an_armed_lane_that_runs_out_says_so_on_a_page_that_nobody_touches(
     ends = time.time() + 6
     policy.arm(house.db, Policy(zone="UTC", expires_at=ends), actor="t", now=time.time())
     page = visit(house).open("/queue")
-    expect(page.get_by_role("heading", name="Armed lane")).to_be_visible()
+    expect(page.get_by_role("heading", name="Armed: ")).to_be_visible()
 
     expect(page.get_by_role("heading", name="No longer armed")).to_be_visible(timeout=30_000)
 
     assert time.time() >= ends
+    policy.disarm(house.db, actor="t", now=time.time())
 
 
 @pytest.mark.requirement("UI-04")
 def test_whoever_arms_a_lane_in_another_zone_is_told_whose_hours_are_meant(
-    visit: Visits, house: House
+    visit: Visits, new_house: Callable[..., House]
 ) -> None:
     """The window of a box in UTC would end in the middle of its operator's morning."""
+    house = new_house()
     page = visit(house, timezone_id="Australia/Eucla").open("/queue")
-    zone, hint = page.get_by_label("zone", exact=True), page.locator("#arm-zone-here")
-    zone.fill("")
+    hint = page.locator("#arm-zone-here")
 
     told = f"Hours of {zone_named(None).key} are meant; this browser's clock is in Australia/Eucla."
     expect(hint).to_contain_text(told)
-    zone.fill("Europe/Berlin")
-    expect(hint).to_contain_text("Hours of Europe/Berlin are meant")
     hint.get_by_role("button", name="Use Australia/Eucla").click()
-    expect(zone).to_have_value("Australia/Eucla")
-    expect(zone).to_be_focused()
     expect(hint).to_be_hidden()
-    zone.fill("Mars/Base")
-    expect(hint).to_be_hidden()
+    expect(page.locator(".night .axis")).to_contain_text("Australia/Eucla")
+    expect(page.get_by_label("from", exact=True)).to_be_focused()
+    page.get_by_role("button", name="Arm tonight").click()
+    expect(page.get_by_role("heading", name="(Australia/Eucla)")).to_be_visible()
+    found = policy.standing(house.db)
+    assert found is not None
+    assert found.zone == "Australia/Eucla"
 
 
 @pytest.mark.requirement("UI-04")
-def test_who_sits_in_the_lanes_zone_is_told_nothing_of_zones(visit: Visits, house: House) -> None:
-    """Also under another name of the same clock."""
-    page = visit(house, timezone_id="Europe/Vienna").open("/queue")
+def test_who_sits_in_the_lanes_zone_is_told_nothing_of_zones(
+    visit: Visits, new_house: Callable[..., House]
+) -> None:
+    """Also under another name of the same clock; of one that nobody knows neither."""
+    page = visit(new_house(), timezone_id="Europe/Vienna").open("/queue")
+    page.get_by_text("Every night…").click()
+    zone, hint = page.get_by_label("zone", exact=True), page.locator("#arm-zone-here")
 
-    page.get_by_label("zone", exact=True).fill("Europe/Berlin")
-
-    expect(page.locator("#arm-zone-here")).to_be_hidden()
+    zone.fill("UTC")
+    expect(hint).to_contain_text("Hours of UTC are meant")
+    zone.fill("Europe/Berlin")
+    expect(hint).to_be_hidden()
+    zone.fill("Mars/Base")
+    expect(hint).to_be_hidden()
 
 
 @pytest.mark.requirement("UI-05")
