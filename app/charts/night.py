@@ -22,10 +22,11 @@ LONGEST_S = 7 * DAY
 _SHORTEST_S = HOUR
 _STEPS = (300, 900, 1800, 3600, 7200, 10_800, 21_600, 43_200, 86_400)
 """Seconds between two ticks."""
-_MOST_TICKS = 12
+_MOST_TICKS = 14
 _APART = 4.5
 """Percent that two labels keep between their middles."""
-_BAR_Y, _BAR_H = 7, 22
+_BAR_Y, _BAR_H = -11, 22
+"""Of a bar, from the middle of its row."""
 _MONEY_H = 92
 _ROOM = 1.35
 """The height of the money's drawing, in shares of the most that it shows."""
@@ -105,7 +106,8 @@ class Night:
         """The bars of one job; `words` say the same."""
         drawn = "".join(self._bar(bar) for bar in bars)
         said = f'role="img" aria-label="{escape(words)}"' if bars else 'aria-hidden="true"'
-        return _svg("t", said, f'<use href="#{_GROUND}"/>{drawn}')
+        middle = f'<svg y="50%" width="100%" height="1">{drawn}</svg>' if drawn else ""
+        return _svg("t", said, f'<use href="#{_GROUND}"/>{middle}')
 
     def money(self, points: Sequence[tuple[float, float]], cap: float | None, words: str) -> Markup:
         """What is spent by when, under the cap."""
@@ -165,13 +167,13 @@ class Night:
         )
         if bar.likely is not None and bar.likely[0] < self.ends:
             low, high = (self.x(moment) for moment in bar.likely)
-            drawn += f'<line class="maybe" x1="{low}%" x2="{high}%" y1="18" y2="18"/>' + "".join(
-                f'<line class="maybe" x1="{end}%" x2="{end}%" y1="14" y2="22"/>'
+            drawn += f'<line class="maybe" x1="{low}%" x2="{high}%" y1="0" y2="0"/>' + "".join(
+                f'<line class="maybe" x1="{end}%" x2="{end}%" y1="-4" y2="4"/>'
                 for end in (low, high)
             )
         if bar.words and width > 6:
             name = "in" if width > 16 else "in minor"
-            drawn += f'<text class="{name}" x="{left}%" dx="7" y="22">{escape(bar.words)}</text>'
+            drawn += f'<text class="{name}" x="{left}%" dx="7" y="4">{escape(bar.words)}</text>'
         return drawn
 
     @cached_property
