@@ -48,7 +48,7 @@ async def arm_tonight(
         if not problems:
             return _to(ARMED)
         form = Form(typed, problems)
-        return queue.answer(request, database, settings, drains, tonight=form)
+        return queue.answer(request, database, settings, drains, one_night=form)
 
     return await anyio.to_thread.run_sync(answered)
 
@@ -65,7 +65,7 @@ async def arm(
         if not problems:
             return _to(ARMED)
         form = Form(typed, problems)
-        return queue.answer(request, database, settings, drains, every=form)
+        return queue.answer(request, database, settings, drains, every_night=form)
 
     return await anyio.to_thread.run_sync(answered)
 

@@ -159,16 +159,24 @@ def night_view(
         money=night.money(told.plan.money, told.plan.cap_usd, _spent(told)),
         spent=_spent(told),
         spent_then=_spent_then(told, night, waits=bool(turn or aside)),
-        fits=fits_in_words(told.plan, waits=len(turn) + len(aside)),
+        fits=_fits(told, waits=bool(turn or aside)),
         free=_free(told.plan),
     )
 
 
-def fits_in_words(plan: Preview, *, waits: int) -> str:
-    """How much of the queue fits, and what is counted for what nobody knows."""
-    found = plan.tonight
+def _fits(told: Told, *, waits: bool) -> str:
+    """Of a window: how much of the queue it holds. A person's drain has none."""
     if not waits:
         return "Nothing waits."
+    if told.plan.ordered:
+        return "A person's drain takes the queue now; it asks no window and no cap."
+    said = _how_much(told.plan)
+    return f"The queue is paused; if it were resumed now: {said}" if told.paused else said
+
+
+def _how_much(plan: Preview) -> str:
+    """And what is counted for what nobody knows."""
+    found = plan.tonight
     if not found:
         why = next((one.detail for one in plan.steps if one.detail), None)
         return f"No job fits: {_short(why)}." if why else "No job fits."

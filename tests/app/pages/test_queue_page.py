@@ -329,6 +329,7 @@ def test_a_paused_queue_shows_how_it_would_go_on(client: TestClient, db: Databas
 
     assert "Tonight, if the queue were resumed" in page
     assert "Paused by test" in words(page)
+    assert "if it were resumed now: 1 job fits" in words(page)
     assert 'class="no"' in row_of(page, number)
     assert "Resume the queue" in page
 
@@ -372,7 +373,7 @@ def test_queue_and_run_page_and_command_line_name_one_moment(
     assert max(moments) - min(moments) <= 2  # read one after the other
     assert told["next_eligible_at"] == pytest.approx(moments[0], abs=3)
     assert "Now, as the drain goes on" in pages[0]
-    assert "asks no window and no cap" in pages[0]
+    assert "A person's drain takes the queue now; it asks no window and no cap" in words(pages[0])
 
 
 # --- arming ---
