@@ -128,6 +128,15 @@ class Card:
         return self.tonight.typed.get(name, text)
 
     @property
+    def refused(self) -> list[tuple[str, str]]:
+        """(field, what is wrong with it) of the sentence, each called as the sentence calls it."""
+        labels = {name: label.partition(",")[0] for name, _, label in SENTENCE}
+        return [
+            (problem.field, f"{labels.get(problem.field, problem.field)}: {_told(problem)}")
+            for problem in self.tonight.problems
+        ]
+
+    @property
     def zone(self) -> str:
         """Whose hours are meant."""
         return self.tonight.typed.get("zone") or self.asked.zone
@@ -158,6 +167,11 @@ class Card:
     @property
     def expires(self) -> str:
         return self.every.typed.get("expires", LASTS)
+
+
+def _told(problem: ConfigProblem) -> str:
+    got = "" if problem.value is None else f" (got {problem.value})"
+    return f"{problem.problem}{got}; {problem.remedy}"
 
 
 def terms_in_words(terms: Policy, now: float) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
@@ -197,7 +198,7 @@ def test_the_night_is_drawn_again_while_its_terms_are_typed(
     house = new_house(price_usd_h=1.8)
     first, second = queue(house.db), queue(house.db)
     seen = visit(house)
-    page = seen.open(f"/queue?zone={zone_where_it_is(12)}")
+    page = seen.open(f"/queue?zone={quote(zone_where_it_is(12))}")
     expect(page.locator("#fits")).to_contain_text("2 jobs fit, about $3.60")
 
     page.get_by_label("spend at most").fill("2")
@@ -206,6 +207,8 @@ def test_the_night_is_drawn_again_while_its_terms_are_typed(
     expect(page.locator(f"#q-{second}")).to_contain_text("waits: cap")
     expect(page.locator(f"#q-{first} svg .guess")).to_have_count(1)
     expect(page.get_by_label("spend at most")).to_be_focused()
+    page.get_by_label("to", exact=True).fill("7 o'clock")
+    expect(page.locator("#fits")).to_contain_text("Not yet: to: is no time of the day")
     assert policy.standing(house.db) is None
     assert seen.never_reloaded()
     assert seen.complaints == []
