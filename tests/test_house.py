@@ -11,7 +11,7 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 ROOMS = ("engine", "worker", "app")
 LONG_LINE = 160
-MOST_LONG_LINES = 140
+MOST_LONG_LINES = 107
 """Of templates; the number may only fall."""
 
 
