@@ -35,7 +35,8 @@ SHORT = {
     Reason.PAUSED: "pause",
 }
 """What a job waits for, in a word or two; another reason is told by its code alone."""
-KNOWN_FROM = {"same": "it did before", "kind": "its kind did"}
+ESTIMATED = frozenset({"same", "kind"})
+"""How a length is known from runs that were finished."""
 
 
 @dataclass(frozen=True)
@@ -156,7 +157,9 @@ def night_view(
         running=[_running(job, night, told.now) for job in running],
         groups=_groups([rows.line(job, own=False) for job in turn], sweep),
         aside=[rows.line(job, own=True) for job in sorted(aside, key=rows.starts)],
-        money=night.money(told.plan.money, told.plan.cap_usd, _spent(told)),
+        money=night.money(
+            [(one.at, one.usd) for one in told.plan.money], told.plan.cap_usd, _spent(told)
+        ),
         spent=_spent(told),
         spent_then=_spent_then(told, night, waits=bool(turn or aside)),
         fits=_fits(told, waits=bool(turn or aside)),
@@ -223,7 +226,7 @@ class _Rows:
     def _runs(self, job: JobView, step: Step) -> Line:
         night, begins = self._night, step.starts_at or 0.0
         ends = step.stops_at or step.finishes_at or begins
-        known = step.expected_by in KNOWN_FROM
+        known = step.expected_by in ESTIMATED
         kind = "no" if self._told.paused else "job" if known else "guess"
         words = _span(ends - begins) if known else "no estimate"
         bar = Bar(begins, ends, kind, words, _likely(step))

@@ -8,10 +8,12 @@ from pathlib import Path
 from urllib.parse import quote
 
 import pytest
+from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, expect
 
 from tests.app.night import CONFIG, night, queue
 from tests.browser.conftest import House, Visit
+from tests.browser.test_every_page import RULES, serious
 from tests.deadline import eventually
 from tests.zones import zone_where_it_is
 from worker.clock.window import zone_named
@@ -232,6 +234,38 @@ def test_everything_is_stopped_from_the_queue_page(visit: Visits, house: House) 
         attempt.finish()
     page.get_by_role("button", name="Resume the queue").click()
     expect(page.get_by_role("button", name="Resume the queue")).to_have_count(0)
+
+
+@pytest.mark.requirement("UI-10")
+@pytest.mark.parametrize("width", [390, 1280])
+def test_armed_paused_refused_and_open_the_page_is_accessible_and_fits(
+    visit: Visits, house: House, width: int
+) -> None:
+    """In the dark, where contrast is hardest; axe finds nothing serious, nothing sticks out."""
+    queue(house.db, name="waits")
+    viewport = {"width": width, "height": 844}
+    options = {"color_scheme": "dark", "viewport": viewport, "reduced_motion": "reduce"}
+    page = visit(house, **options).open("/queue")
+
+    def fine() -> None:
+        assert serious(Axe().run(page, options=RULES).response) == []
+        assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
+
+    page.get_by_label("to", exact=True).fill("25:00")
+    page.get_by_role("button", name="Arm tonight").click()
+    expect(page.locator("#arm-closes-help")).to_be_visible()
+    page.get_by_text("Every night…").click()
+    page.get_by_text("Pause…").click()
+    fine()
+    page.get_by_role("button", name="Pause the queue").click()
+    policy.arm(house.db, Policy(zone="UTC", cap_usd=5), actor="t", now=time.time())
+    expect(page.get_by_role("heading", name="Armed: ")).to_be_visible()
+    page.get_by_text("Change the terms…").click()
+    fine()
+    page.get_by_role("button", name="Resume the queue").click()
+    page.get_by_role("button", name="Disarm now").click()
+    expect(page.get_by_role("button", name="Arm tonight")).to_be_visible()
+    empty(house)
 
 
 @pytest.mark.requirement("UI-04")

@@ -11,7 +11,6 @@ import datetime
 import math
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
-from typing import NamedTuple
 
 from pydantic import BaseModel, ConfigDict
 from sqlalchemy import Connection, RowMapping, select, text
@@ -63,8 +62,10 @@ class Step(BaseModel):
     next_eligible_at: float | None
 
 
-class Spending(NamedTuple):
+class Spending(BaseModel):
     """What a night has cost at one moment of it, in US dollars; between two of them a line."""
+
+    model_config = ConfigDict(frozen=True)
 
     at: float
     usd: float
@@ -175,7 +176,7 @@ def _withheld(
 def _reached(money: Sequence[Spending], cap_usd: float) -> float | None:
     """When so much is spent; None = it never is, or what is spent costs nothing.
 
-    >>> _reached([Spending(0.0, 1.0), Spending(10.0, 3.0)], 2.5)
+    >>> _reached([Spending(at=0, usd=1), Spending(at=10, usd=3)], 2.5)
     7.5
     """
     for before, after in pairwise(money):
@@ -232,15 +233,16 @@ class _Night:
         begins = now if self._begins is None else self._begins
         day, price_s = self._day(begins), self._terms.settings.price_usd_h / SECONDS_PER_HOUR
         usd = self._look.spent(day).usd
-        found = [Spending(begins, usd)]
+        found = [Spending(at=begins, usd=usd)]
         if holder is not None and holder.job_id is not None and self._day(now) == day:
             usd += max(0.0, begins - now) * price_s
-            found = [Spending(now, found[0].usd), Spending(begins, usd)]
+            found = [Spending(at=now, usd=found[0].usd), Spending(at=begins, usd=usd)]
         for step in steps:
             ends = step.stops_at or step.finishes_at
             if step.starts_at is not None and ends is not None and self._day(step.starts_at) == day:
-                found += [Spending(step.starts_at, usd), Spending(ends, usd + step.cost_usd)]
+                found.append(Spending(at=step.starts_at, usd=usd))
                 usd += step.cost_usd
+                found.append(Spending(at=ends, usd=usd))
         return found
 
     def _next(self, waiting: Sequence[RowMapping]) -> RowMapping | None:

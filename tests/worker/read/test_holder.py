@@ -145,5 +145,6 @@ def test_a_running_job_that_spends_the_cap_shows_when(
     with running(db, scheduled=True):
         found = look(db)
 
-    assert found.money == [(NOON, 0.0), (NOON + ETA_S, pytest.approx(1.0))]
+    assert [one.at for one in found.money] == [NOON, NOON + ETA_S]
+    assert [one.usd for one in found.money] == pytest.approx([0.0, 1.0])
     assert found.capped_at == pytest.approx(NOON + ETA_S / 2)

@@ -299,8 +299,8 @@ def test_the_money_of_a_night_grows_with_its_jobs(
     found = look(db)
 
     begin = berlin("2026-06-01T22:00")
-    assert [(at - begin) / HOUR for at, _ in found.money] == [0.0, 0.0, 1.0, 1.0, 1.5]
-    assert [usd for _, usd in found.money] == pytest.approx([0.0, 0.0, 1.0, 1.0, 1.5])
+    assert [(one.at - begin) / HOUR for one in found.money] == [0.0, 0.0, 1.0, 1.0, 1.5]
+    assert [one.usd for one in found.money] == pytest.approx([0.0, 0.0, 1.0, 1.0, 1.5])
     assert found.capped_at is None
 
 
