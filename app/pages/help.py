@@ -34,6 +34,10 @@ KEYS: Mapping[str, str] = {
     "r": "the raw text of an answer",
     "d": "an answer beside another one to its prompt",
     "l": "copies the link to an answer",
+    "Alt ↑ ↓": "moves the job that has the focus up or down in the queue",
+    "t": "a job of the queue runs next",
+    "e": "edits a job that waits",
+    "Del": "cancels a job that waits, with a way back",
     "Ctrl K": "the command palette: pages, runs, things to do",
     "?": "this page",
 }

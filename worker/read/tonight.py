@@ -26,6 +26,7 @@ from worker.schedule import governor, policy
 from worker.schedule.governor import Memory, Ruling, Terms
 from worker.schedule.looks import looks_of
 from worker.schedule.policy import Policy, Standing
+from worker.settings import WorkerSettings
 
 MOST_JOBS = 200
 
@@ -128,12 +129,7 @@ def preview(
         holder = holder_of(conn, db.settings, now)
         ordered = holder is not None and not holder.scheduled
         obeyed = None if by_hand or ordered else found
-        begins = now
-        if holder is not None:
-            begins = now if holder.free_at is None else holder.free_at
-        elif obeyed is not None and obeyed.armed:
-            # An idle lane begins when somebody looks at its queue.
-            begins = max(now, looks_of(db.settings, obeyed.cron_line, now).next_at or now)
+        begins = _begins(db.settings, obeyed, holder, now)
         paused = not resumed and pause_of(conn) is not None
         held = _withheld(conn, obeyed, begins, paused=paused, by_hand=by_hand or ordered)
         starts = begins if held is None else held.until
@@ -162,6 +158,17 @@ def preview(
         money=money,
         steps=steps,
     )
+
+
+def _begins(
+    settings: WorkerSettings, obeyed: Standing | None, holder: Holder | None, now: float
+) -> float:
+    """When the lane is free; an idle one begins when somebody looks at its queue."""
+    if holder is not None:
+        return now if holder.free_at is None else holder.free_at
+    if obeyed is None or not obeyed.armed:
+        return now
+    return max(now, looks_of(settings, obeyed.cron_line, now).next_at or now)
 
 
 def _withheld(
