@@ -23,7 +23,7 @@ _SHORTEST_S = HOUR
 _STEPS = (300, 900, 1800, 3600, 7200, 10_800, 21_600, 43_200, 86_400)
 """Seconds between two ticks."""
 _MOST_TICKS = 14
-_APART = 4.5
+_APART = 6.0
 """Percent that two labels keep between their middles."""
 _BAR_Y, _BAR_H = -11, 22
 """Of a bar, from the middle of its row."""
