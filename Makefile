@@ -153,9 +153,10 @@ bench-queue: $(VENV)/.installed .venv-peers/.installed system ## ours beside hue
 bench-sources: $(VENV)/.installed .venv-peers/.installed ## 12,500 rows ready beside datasets; BENCH_ARGS='--large 5': a file of 5 GB
 	$(BIN)/python bench/sources.py $(BENCH_ARGS)
 
-bench-stage2: $(VENV)/.installed ## stage-2's data path, then its training steps
+bench-stage2: $(VENV)/.installed ## stage-2's data path, its training steps, a step by its parts (with vLLM where it is set up)
 	$(BIN)/python bench/stage2.py $(BENCH_ARGS)
 	$(BIN)/python bench/stage2_train.py $(BENCH_ARGS)
+	$(BIN)/python -m bench.stage2_step $(BENCH_ARGS) $(if $(wildcard .venv-vllm/bin/python),--vllm $(CURDIR)/.venv-vllm/bin/python)
 
 bench-%: $(VENV)/.installed ## run bench/NAME.py
 	$(BIN)/python bench/$*.py $(BENCH_ARGS)

@@ -40,10 +40,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--vllm", type=Path, help="the Python of an environment with vLLM")
     parser.add_argument("--json", type=Path, help="write the figures to FILE")
+    parser.add_argument("--rounds", type=int, default=ROUNDS, help="runs of each way")
     options = parser.parse_args(argv)
     print(f"{os.cpu_count()} cores, load average {os.getloadavg()[0]:.1f} before", flush=True)
     with tempfile.TemporaryDirectory() as folder:
-        figures = measure(Path(folder), options.vllm)
+        figures = measure(Path(folder), options.vllm, options.rounds)
     print(f"{'seconds of a step':20}" + "".join(f"{name:>22}" for name in figures))
     for part in PARTS:
         print(f"{part:20}" + "".join(f"{one[part]:22.4f}" for one in figures.values()))
@@ -53,13 +54,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def measure(folder: Path, vllm: Path | None) -> dict[str, dict[str, float]]:
+def measure(folder: Path, vllm: Path | None, rounds: int) -> dict[str, dict[str, float]]:
     """Way → part of a step → seconds."""
     ways: dict[str, Mapping[str, Any]] = {"1 process": {}, "2 processes": {"ranks": 2}}
     if vllm is not None:
         ways |= {"vLLM": {"vllm": _SERVER}, "vLLM, pipelined": {"vllm": _SERVER, "pipelined": True}}
     found: dict[str, list[dict[str, float]]] = {name: [] for name in ways}
-    for number in range(ROUNDS):
+    for number in range(rounds):
         for name, way in ways.items():
             began = time.monotonic()
             found[name] += _steps(_run(folder, f"{name}-{number}", _recipe(**way), vllm))
