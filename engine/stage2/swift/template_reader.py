@@ -7,6 +7,7 @@ from typing import Any
 
 from engine.contract.sources.records import Record
 from engine.stage2.rollout.prompts import Conversation, Pictures, Prompt, PromptReader
+from engine.stage2.rollout.reading import Reading
 
 
 @dataclass(frozen=True)
@@ -23,4 +24,6 @@ class TemplateReader(PromptReader):
         made = self.template.encode({"messages": turns, "images": images})
         pictures = Pictures(made["pixel_values"], made["image_grid_thw"])
         asked = Conversation(tuple(record.messages), record.images, record.where)
-        return Prompt(tuple(made["input_ids"]), pictures, asked)
+        # The template has read them already.
+        reading = Reading(lambda: pictures, pictures.pixel_values.nbytes)
+        return Prompt(tuple(made["input_ids"]), reading, asked)
