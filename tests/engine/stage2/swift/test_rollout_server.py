@@ -5,6 +5,7 @@ Its weight group is NCCL's, which a CPU has none of: the server keeps the weight
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -83,8 +84,16 @@ def server(
         assert process.poll() is None, log.read_text()[-3000:]
         yield found
     finally:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+        end(process)
+
+
+def end(process: subprocess.Popen[bytes]) -> None:
+    """With time for its resource trackers: killed with the others they leave shared memory."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, number)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(60)
 
 
 @pytest.fixture(scope="module")
