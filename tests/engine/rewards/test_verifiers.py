@@ -649,7 +649,8 @@ def test_a_verifiers_name_is_checked_without_importing_it(rewards: str) -> None:
     """The config says what is wrong before anything runs."""
     assert verifier_problem("math") is None
     assert verifier_problem(f"{rewards}:length") is None
-    assert "known: allenai_gsm8k" in str(verifier_problem("maths"))
+    assert "did you mean math?" in str(verifier_problem("maths"))
+    assert "known: allenai_gsm8k" in str(verifier_problem("bleurt-20"))
     assert "does not allow" in str(verifier_problem("subprocess:run"))
 
 

@@ -146,7 +146,7 @@ STAGE2_AB = [
     ("stage2_ab.n_softctx_iter", 0, "use a larger value"),
     ("stage2_ab.n_softctx_iter", 1.5, "whole number"),
     ("stage2_ab.n_softctx_iter", True, "whole number"),
-    ("stage2_ab.softctx_grad_mode", "detach", "use one of these"),
+    ("stage2_ab.softctx_grad_mode", "detach", "did you mean em_detach?"),
     ("stage2_ab.softctx_temperature", 0, "use a larger value"),
     ("stage2_ab.desc_ce_weight", -1, "use a larger value"),
     ("stage2_ab.bbox_smoothl1_weight", -1, "use a larger value"),
@@ -184,7 +184,7 @@ def test_stage2_ab_fails_fast(path: str, value: Any, guidance: str) -> None:
 
 
 CUSTOM = [
-    ("custom.trainer_variant", "stage2_ab", "use one of these"),
+    ("custom.trainer_variant", "stage2_ab", "did you mean stage2_ab_training?"),
     ("custom.trainer_varian", "x", "did you mean trainer_variant?"),
     ("custom.extra.rollout_matchin", {}, "did you mean rollout_matching?"),
     (f"{OTHER}.mod", "step", "did you mean mode?"),
@@ -212,7 +212,7 @@ ROLLOUT_MATCHING = [
     (f"{ROLLOUTS}.iou_gate", 1.5, "use a smaller value"),
     (f"{ROLLOUTS}.fp_cost", -1, "use a larger value"),
     (f"{ROLLOUTS}.fn_cost", 1e7, "use a smaller value"),
-    (f"{ROLLOUTS}.post_rollout_pack_scope", "macro", "use one of these"),
+    (f"{ROLLOUTS}.post_rollout_pack_scope", "macro", "did you mean micro?"),
     (f"{ROLLOUTS}.repeat_terminate.ngram_repeats", 1, "use a larger value"),
     (f"{VLLM}.mode", "remote", "use one of these"),
     (f"{VLLM}.gpu_memory_utilization", 0, "use a larger value"),
@@ -485,7 +485,7 @@ TRAINING = [
     ("training.packing_drop_last", False, "leave it out"),
     ("training.packing_min_fill_ratio", 1.5, "use a smaller value"),
     ("model.pat", "x", "did you mean path?"),
-    ("model.tuning", "qlora", "use one of these"),
+    ("model.tuning", "qlora", "did you mean lora?"),
     ("data.train_json", "x", "did you mean train_jsonl?"),
     ("global_max_lengt", 5, "did you mean global_max_length?"),
     ("global_max_length", 0, "use a larger value"),

@@ -214,6 +214,29 @@ def samples_at(path: Path, split: str, step: int, places: Sequence[int]) -> list
     return [index.as_sample(place, row) for place, row in index.rows(known)]
 
 
+def every_sample(run_dir: Path, last_step: int | None = None) -> Iterator[Sample]:
+    """Every completion that a run has stored, by split, step and place, a few of them held.
+
+    `last_step`: the step that the run stands at. What it once sampled behind that, an attempt that
+    was resumed from before has made void.
+    """
+    for split, files in rollout_files(run_dir).items():
+        for step, path in files.items():
+            if last_step is None or step <= last_step:
+                yield from _all_of(FileIndex(path, split, step))
+
+
+def _all_of(index: FileIndex) -> Iterator[Sample]:
+    while index.look(BYTES_A_LOOK):
+        pass
+    for first in range(0, len(index.facts), _AT_ONCE):
+        places = range(first, min(first + _AT_ONCE, len(index.facts)))
+        yield from (index.as_sample(place, row) for place, row in index.rows(list(places)))
+
+
+_AT_ONCE = 100
+
+
 def _begin(every: Sequence[int], wanted: Wanted) -> int:
     """Where in the matching rows a page begins."""
     if wanted.row is None:
