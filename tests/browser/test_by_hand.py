@@ -141,7 +141,6 @@ STYLE = "([selector, name]) => getComputedStyle(document.querySelector(selector)
     "address",
     [
         "/compare?sweep={sweep}",
-        "/compare?job={gain}&job={loss}",
         "/budget",
         "/jobs/{gain}/charts/learning",
     ],
@@ -328,7 +327,6 @@ def test_what_is_chosen_in_a_sweep_stays_chosen_in_another_order(
         "/report?date={bad_night}",
         "/budget",
         "/compare?sweep={sweep}",
-        "/compare?job={gain}&job={loss}",
         "/jobs/{gain}?tab=events",
     ],
 )
