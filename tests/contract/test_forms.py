@@ -179,9 +179,10 @@ def examples(**config: Any) -> Sequence[tuple[str, str, str]]:
     return [(one.name, one.text, one.note) for one in found]
 
 
-def test_one_prompt_of_each_source_is_shown_as_it_will_be_asked(tmp_path: Path) -> None:
+def test_prompts_of_each_source_are_shown_as_they_will_be_asked(tmp_path: Path) -> None:
+    """Of what trains the shortest and the longest, and one between where there is one."""
     path = tmp_path / "t.jsonl"
-    path.write_text('{"prompt": "Why?", "answer": "1"}\n{"prompt": "How?", "answer": "1"}', "utf-8")
+    path.write_text('{"prompt": "Why?", "answer": "1"}\n{"prompt": "And how?", "answer": "1"}', "utf-8")
     heldout = [{"name": "cot", "source": str(path), "template": "gsm8k_cot"}]
 
     found = examples(
@@ -190,6 +191,7 @@ def test_one_prompt_of_each_source_is_shown_as_it_will_be_asked(tmp_path: Path) 
 
     assert found == [
         ("data", "Be brief.\n\nWhy?", ""),
+        ("data", "Be brief.\n\nAnd how?", ""),
         ("cot", "Be brief.Q: Why?\nA:", ""),  # as lm-evaluation-harness joins them
     ]
 

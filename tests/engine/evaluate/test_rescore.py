@@ -294,7 +294,7 @@ def test_a_column_that_no_row_has_is_refused_with_those_there_are(file: Path) ->
 
 
 def test_a_verifier_that_cannot_run_here_is_refused_before_anything_is_judged(file: Path) -> None:
-    with pytest.raises(ValueError, match="is not a verifier; known"):
+    with pytest.raises(ValueError, match="is not a verifier; did you mean gsm8k"):
         judged_again(file, "gsm9k")
 
 
