@@ -182,7 +182,8 @@ def examples(**config: Any) -> Sequence[tuple[str, str, str]]:
 def test_prompts_of_each_source_are_shown_as_they_will_be_asked(tmp_path: Path) -> None:
     """Of what trains the shortest and the longest, and one between where there is one."""
     path = tmp_path / "t.jsonl"
-    path.write_text('{"prompt": "Why?", "answer": "1"}\n{"prompt": "And how?", "answer": "1"}', "utf-8")
+    rows = [{"prompt": asked, "answer": "1"} for asked in ("Why?", "And how?")]
+    path.write_text("\n".join(map(json.dumps, rows)), "utf-8")
     heldout = [{"name": "cot", "source": str(path), "template": "gsm8k_cot"}]
 
     found = examples(

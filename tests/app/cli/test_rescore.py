@@ -123,7 +123,7 @@ def test_two_files_of_a_run_are_compared_as_they_stand(cockpit: Cockpit, mixed: 
     [
         (("99", "-v", "exact"), "job 99 does not exist"),
         (("nowhere.jsonl", "-v", "exact"), "neither the number of a job nor a file"),
-        (("{job}", "-v", "exakt"), "is not a verifier; known: allenai_gsm8k"),
+        (("{job}", "-v", "exakt"), "is not a verifier; did you mean exact?"),
         (("{job}", "-v", ","), "names 0 verifiers"),
         (("{job}", "-v", "exact", "--split", "MATH"), "no held-out completions of 'MATH'"),
         (("{job}@7", "-v", "exact"), "it has: select at 0, 2, 4"),

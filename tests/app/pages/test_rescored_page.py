@@ -135,7 +135,7 @@ def test_a_file_that_cannot_be_judged_says_why(client: TestClient, run: RunDir) 
 @pytest.mark.parametrize(
     ("asked", "problem"),
     [
-        ({"verifier": "gsm9k", "split": "select"}, "is not a verifier; known: allenai_gsm8k"),
+        ({"verifier": "gsm9k", "split": "select"}, "is not a verifier; did you mean gsm8k?"),
         ({"verifier": "exact", "split": "MATH"}, "is no split of job 1"),
         ({"verifier": "exact", "split": "select", "step": 7}, "has: select at 20"),
         ({"verifier": "os:system", "split": "select"}, "module os, which the operator does not"),
