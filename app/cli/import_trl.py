@@ -17,22 +17,26 @@ def register(cli: typer.Typer) -> None:
 
 def import_trl(
     file: Annotated[
-        Path, typer.Argument(metavar="FILE", help="A Python script, a notebook or a YAML file.")
+        Path,
+        typer.Argument(
+            metavar="FILE", help="A Python script, a notebook, a YAML file, or verl's shell script."
+        ),
     ],
     out: Annotated[
         Path, typer.Option("--out", "-o", help="The YAML file to write; - is standard output.")
     ] = Path("-"),
 ) -> None:
-    """Translate the settings of a GRPO run of TRL (or Unsloth), and say what could not be carried.
+    """Translate the settings of a GRPO run of TRL, Unsloth or verl; say what could not be carried.
 
     Nothing of the file is run. Look at the notes, then: cockpit enqueue rl_run FILE.
     """
     from app.forms.trl_import import imported  # noqa: PLC0415 - keeps --help light
     from app.forms.trl_values import said_by  # noqa: PLC0415
+    from app.forms.verl_import import of_verl  # noqa: PLC0415
     from engine.contract.errors import ConfigError, ConfigProblem  # noqa: PLC0415
     from engine.contract.outputs import write_output  # noqa: PLC0415
 
-    found = imported(said_by(file))
+    found = of_verl(file) if file.suffix == ".sh" else imported(said_by(file))
     try:
         write_output(out, [found.text])
     except OSError as error:

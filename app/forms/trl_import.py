@@ -104,9 +104,9 @@ class Imported(NamedTuple):
     def text(self) -> str:
         """As a YAML file, the notes in front."""
         head = "".join(f"# - {note}\n" for note in self.notes)
-        return f"# Read from TRL's settings. Look at these:\n{head}\n" * bool(head) + dump_yaml(
-            self.config
-        )
+        return f"# Read from another trainer's settings. Look at these:\n{head}\n" * bool(
+            head
+        ) + dump_yaml(self.config)
 
 
 def imported(said: Said) -> Imported:
@@ -282,11 +282,15 @@ class _Translation:
         return float(value)
 
     def _put(self, dotted: str, value: Any) -> None:
-        *path, last = dotted.split(".")
-        part = self.config
-        for name in path:
-            part = part.setdefault(name, {})
-        part[last] = value
+        put(self.config, dotted, value)
+
+
+def put(config: dict[str, Any], dotted: str, value: Any) -> None:
+    """Into the sections that a dotted name goes through."""
+    *path, last = dotted.split(".")
+    for name in path:
+        config = config.setdefault(name, {})
+    config[last] = value
 
 
 def _wrong(name: str, value: Any, problem: str) -> ConfigError:

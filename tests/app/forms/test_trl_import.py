@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from app.forms.trl_import import imported
 from app.forms.trl_values import Said, said_by
+from app.forms.verl_import import of_verl
 from engine.contract.documents import parse_yaml
 from engine.contract.errors import ConfigError
 from engine.contract.registry import validate
@@ -191,7 +192,7 @@ def test_the_command_writes_yaml_with_its_notes_in_front(
 
     assert said.code == 0, said.err
     text = (tmp_path / "mine.yaml").read_text()
-    assert text.startswith("# Read from TRL's settings. Look at these:\n# - ")
+    assert text.startswith("# Read from another trainer's settings. Look at these:\n# - ")
     assert parse_yaml(text)["lora_rank"] == 8
     assert "data.source: the rows could not be read" in said.err
 
@@ -231,3 +232,54 @@ def test_no_text_breaks_the_reader(tmp_path_factory: pytest.TempPathFactory, tex
         imported(said_by(path))
     except ConfigError:
         return
+
+
+VERL = """\
+#!/bin/bash
+set -x
+python3 -m verl.trainer.main_ppo \\
+    algorithm.adv_estimator=grpo \\
+    data.train_files=$HOME/data/gsm8k/train.parquet \\
+    data.train_batch_size=256 \\
+    data.max_response_length=1024 \\
+    actor_rollout_ref.model.path=Qwen/Qwen2.5-3B-Instruct \\
+    actor_rollout_ref.model.lora_rank=64 \\
+    actor_rollout_ref.actor.optim.lr=3e-6 \\
+    actor_rollout_ref.actor.ppo_mini_batch_size=64 \\
+    actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=16 \\
+    actor_rollout_ref.actor.use_kl_loss=True \\
+    actor_rollout_ref.actor.kl_loss_coef=0.001 \\
+    actor_rollout_ref.actor.clip_ratio_high=0.28 \\
+    actor_rollout_ref.rollout.name=vllm \\
+    actor_rollout_ref.rollout.n=5 \\
+    actor_rollout_ref.rollout.load_format=safetensors \\
+    trainer.n_gpus_per_node=1 \\
+    trainer.total_epochs=15 $@
+"""
+
+
+def test_a_command_line_of_verl_becomes_a_config_too(tmp_path: Path) -> None:
+    """256 prompts in minibatches of 64; a variable of the shell is told, not taken."""
+    (tmp_path / "run.sh").write_text(VERL)
+
+    found = of_verl(tmp_path / "run.sh")
+    said = "\n".join(found.notes)
+    source = {"source": "embedded:word_problems"}
+    model: Any = validate("rl_run", {**found.config, "data": source, "verifier": "gsm8k"})
+
+    assert (model.tasks_per_step, model.group_k, model.objective.minibatches) == (256, 5, 4)
+    assert (model.lr, model.kl_coef, model.tuning, model.lora_rank) == (3e-6, 0.001, "lora", 64)
+    assert model.objective.clip_bounds == (0.8, 1.28)
+    assert (model.objective.aggregation, model.rollout_backend) == ("token_mean", "vllm")
+    assert "$HOME/data/gsm8k/train.parquet is a variable of the shell" in said
+    assert "max_steps: verl makes 15 epochs" in said
+    assert "not carried: actor_rollout_ref.rollout.load_format=safetensors" in said
+
+
+@pytest.mark.parametrize("text", ["ls -l\n", 'echo "open\n', "\x00"])
+def test_a_script_that_starts_no_verl_is_refused(tmp_path: Path, text: str) -> None:
+    """With what to name instead."""
+    (tmp_path / "run.sh").write_text(text)
+
+    with pytest.raises(ConfigError, match="shell script"):
+        of_verl(tmp_path / "run.sh")
