@@ -104,9 +104,8 @@ class Imported(NamedTuple):
     def text(self) -> str:
         """As a YAML file, the notes in front."""
         head = "".join(f"# - {note}\n" for note in self.notes)
-        return f"# Read from another trainer's settings. Look at these:\n{head}\n" * bool(
-            head
-        ) + dump_yaml(self.config)
+        said = f"# Read from another trainer's settings. Look at these:\n{head}\n" if head else ""
+        return said + dump_yaml(self.config)
 
 
 def imported(said: Said) -> Imported:
