@@ -6,7 +6,8 @@ Each leads back to that page; what is refused stands beside its field.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from http import HTTPStatus
 
 import anyio.to_thread
@@ -42,15 +43,9 @@ async def arm_tonight(
 ) -> Response:
     """Arm the lane for one night; or the card again, each problem at its field."""
     typed = await form_fields(request)
-
-    def answered() -> Response:
-        problems = _arm_tonight(database, typed)
-        if not problems:
-            return _to(ARMED)
-        form = Form(typed, problems)
-        return queue.answer(request, database, settings, drains, one_night=form)
-
-    return await anyio.to_thread.run_sync(answered)
+    problems = await anyio.to_thread.run_sync(_arm_tonight, database, typed)
+    again = partial(queue.answer, one_night=Form(typed, problems))
+    return await _armed(problems, partial(again, request, database, settings, drains))
 
 
 @router.post("/queue/arm")
@@ -59,15 +54,14 @@ async def arm(
 ) -> Response:
     """Arm the lane for every night up to an end; or the form again, each problem at its field."""
     typed = await form_fields(request)
+    problems = await anyio.to_thread.run_sync(_arm, database, typed)
+    again = partial(queue.answer, every_night=Form(typed, problems))
+    return await _armed(problems, partial(again, request, database, settings, drains))
 
-    def answered() -> Response:
-        problems = _arm(database, typed)
-        if not problems:
-            return _to(ARMED)
-        form = Form(typed, problems)
-        return queue.answer(request, database, settings, drains, every_night=form)
 
-    return await anyio.to_thread.run_sync(answered)
+async def _armed(problems: Sequence[ConfigProblem], again: Callable[[], Response]) -> Response:
+    """The queue with its armed lane, or the page that says what stands in the way."""
+    return await anyio.to_thread.run_sync(again) if problems else _to(ARMED)
 
 
 def _arm_tonight(database: Database, typed: Mapping[str, str]) -> list[ConfigProblem]:

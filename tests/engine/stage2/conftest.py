@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,23 @@ from engine.stage2.target.segments import Segment
 
 torch.set_num_threads(1)  # tensors this small only lose by more, above all beside other work
 QUESTION = "Locate every object and answer in JSON."
+AB: Mapping[str, Any] = {
+    "custom": {
+        "trainer_variant": "stage2_ab_training",
+        "extra": {
+            "rollout_matching": {
+                "rollout_backend": "hf",
+                "max_new_tokens": 6,
+                "decode_batch_size": 4,
+            }
+        },
+    },
+    "stage2_ab": {
+        "schedule": {"b_ratio": 0.5},
+        "channel_b": {"semantic_desc_gate": {"enabled": False}},
+    },
+}
+"""A and B by turns, with rollouts that take a moment."""
 
 
 @pytest.fixture(scope="session")
@@ -84,20 +102,7 @@ def ab_recipe(vl_folder: Path, shapes_file: Path) -> dict[str, Any]:
     Tests change copies of it: see `changed`.
     """
     return {
-        "custom": {
-            "trainer_variant": "stage2_ab_training",
-            "extra": {
-                "rollout_matching": {
-                    "rollout_backend": "hf",
-                    "max_new_tokens": 6,
-                    "decode_batch_size": 4,
-                }
-            },
-        },
-        "stage2_ab": {
-            "schedule": {"b_ratio": 0.5},
-            "channel_b": {"semantic_desc_gate": {"enabled": False}},
-        },
+        **copy.deepcopy(AB),
         "model": {"path": str(vl_folder), "tuning": "full"},
         "data": {"train_jsonl": str(shapes_file), "val_jsonl": str(shapes_file), "val_limit": 4},
         "training": {

@@ -16,6 +16,7 @@ import pytest
 import yaml
 
 from engine.stage2.embedded import shapes
+from tests.engine.stage2.conftest import AB
 from tests.engine.stage2.swift import qwen_ids
 
 REAL = os.environ.get("NIGHTLANE_TEST_SWIFT")
@@ -24,22 +25,6 @@ collect_ignore = [] if REAL else ["test_sft.py", "test_rollout_server.py"]
 ROOT = Path(__file__).resolve().parents[4]
 PLUGIN = ROOT / "engine/stage2/swift/plugin.py"
 ASK = [{"role": "user", "content": "<image>Locate every object and answer in JSON."}]
-AB: Mapping[str, Any] = {
-    "custom": {
-        "trainer_variant": "stage2_ab_training",
-        "extra": {
-            "rollout_matching": {
-                "rollout_backend": "hf",
-                "max_new_tokens": 6,
-                "decode_batch_size": 4,
-            }
-        },
-    },
-    "stage2_ab": {
-        "schedule": {"b_ratio": 0.5},
-        "channel_b": {"semantic_desc_gate": {"enabled": False}},
-    },
-}
 MATCHING = {"custom": {**AB["custom"], "trainer_variant": "rollout_matching_sft"}}
 
 Child = Callable[..., subprocess.CompletedProcess[str]]

@@ -12,8 +12,7 @@ import pytest
 
 from engine.contract.errors import ConfigError
 from engine.stage2.swift.harness_config import SETTING, harness_config, named_config, require_plain
-from tests.engine.stage2.conftest import changed
-from tests.engine.stage2.swift.conftest import AB
+from tests.engine.stage2.conftest import AB, changed
 
 
 def said(**more: Any) -> SimpleNamespace:

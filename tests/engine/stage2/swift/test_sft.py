@@ -13,8 +13,8 @@ import yaml
 from safetensors.torch import load_file
 
 from engine.models.qwen3_vl import FORWARD_KEYS, load
+from tests.engine.stage2.conftest import AB
 from tests.engine.stage2.swift.conftest import (
-    AB,
     MATCHING,
     PLUGIN,
     REAL,
