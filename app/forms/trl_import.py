@@ -120,6 +120,8 @@ class _Translation:
         self.config: dict[str, Any] = {}
         self._said = said
         self._values = {**_DEFAULTS, **said.values}
+        if self._values.get("top_k") == -1:
+            self._values["top_k"] = 0  # off, as vLLM writes it
 
     def notes(self) -> Iterator[str]:
         """Fills the config on the way."""
@@ -205,7 +207,10 @@ class _Translation:
             self._put("objective.zero_signal", "keep")
             self._put("objective.overlong_buffer", 0)
         if loss == "cispo":
-            self._put("objective.clip_high", high - 1)
+            if high > 1:
+                self._put("objective.clip_high", high - 1)
+            else:
+                yield f"objective.clip_high: TRL caps a token's weight at {high}; here it is over 1"
         else:
             self._put("objective.clip_low", low)
             self._put("objective.clip_high", high)

@@ -65,6 +65,8 @@ _READ = frozenset(
         *("trainer.total_epochs", "custom_reward_function.path", "custom_reward_function.name"),
     }
 )
+_UNSET = -1
+"""As verl writes a number of steps, rows or tokens that is not given."""
 _NEEDLESS = ("trainer.", "ray_kwargs.", "hydra.", "critic.", "actor_rollout_ref.ref.")
 """How settings begin that a run here has no need of."""
 
@@ -105,7 +107,7 @@ def _translated(
     for name, here in _RENAMED.items():
         if isinstance(values.get(name), str) and "$" in values[name]:
             yield f"{here}: {values[name]} is a variable of the shell; write its value"
-        elif values.get(name) is not None:
+        elif values.get(name) not in {None, _UNSET}:
             put(config, here, values[name])
     rank = values.get("actor_rollout_ref.model.lora_rank")
     config["tuning"] = "lora" if rank else "full"

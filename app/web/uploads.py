@@ -26,7 +26,7 @@ MAX_UPLOAD_BYTES = 2 * 1000**3
 """Of one file; a larger one is named by its path."""
 KEPT_FREE_BYTES = 1000**3
 """Of the disk, for what runs beside."""
-_LONGEST_NAME = 100
+_LONGEST_NAME, _LONGEST_ENDING = 100, 20
 _NO_NAME = re.compile(r"[^\w.-]+")
 
 
@@ -53,7 +53,8 @@ def _named(name: str) -> str:
     if not stem or not ending:
         remedy = "send a file of rows: .jsonl, .json, .csv or .parquet"
         raise ConfigError([ConfigProblem("name", name, "is no name of a file of rows", remedy)])
-    return stem[: _LONGEST_NAME - len(ending)] + dot + ending[:20]
+    ending = ending[:_LONGEST_ENDING]
+    return stem[: _LONGEST_NAME - len(ending)] + dot + ending
 
 
 def _require_room(folder: Path, wanted: int) -> None:

@@ -141,6 +141,19 @@ def test_every_loss_of_trl_becomes_one_that_holds_here(loss: str) -> None:
         assert model.objective.clip_bounds[1] == 5.0
 
 
+def test_a_top_k_that_is_off_is_off_here() -> None:
+    """vLLM writes -1 for it."""
+    assert imported(Said({"top_k": -1})).config["sampling"]["top_k"] == 0
+
+
+def test_a_cap_of_cispo_that_cannot_be_here_is_told() -> None:
+    """TRL's own default caps a weight at 0.2."""
+    found = imported(Said({"model": "acme/small", "loss_type": "cispo"}))
+
+    assert "clip_high" not in found.config["objective"]
+    assert any("caps a token's weight at 0.2" in note for note in found.notes)
+
+
 def test_several_updates_of_one_generation_are_minibatches_of_a_step() -> None:
     """64 completions in 8 calls, an update every 2: four updates; 100 of those are 25 steps."""
     found = imported(
@@ -245,6 +258,7 @@ python3 -m verl.trainer.main_ppo \\
     actor_rollout_ref.model.path=Qwen/Qwen2.5-3B-Instruct \\
     actor_rollout_ref.model.lora_rank=64 \\
     actor_rollout_ref.actor.optim.lr=3e-6 \\
+    actor_rollout_ref.actor.optim.lr_warmup_steps=-1 \\
     actor_rollout_ref.actor.ppo_mini_batch_size=64 \\
     actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=16 \\
     actor_rollout_ref.actor.use_kl_loss=True \\

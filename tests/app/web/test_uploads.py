@@ -51,6 +51,7 @@ def test_a_file_is_kept_under_its_name_and_other_content_under_a_number(
         (".hidden.jsonl", "hidden.jsonl"),
         ("größe\x00.jsonl", "größe_.jsonl"),
         ("a" * 200 + ".jsonl", "a" * 95 + ".jsonl"),
+        ("rows." + "x" * 200, "rows." + "x" * 20),
     ],
 )
 def test_a_name_leads_nowhere_else(client: TestClient, db: Database, name: str, kept: str) -> None:
